@@ -48,21 +48,22 @@ const LOOKS: u32 = 10;
 const STAYS: Duration = Duration::from_secs(60 * 60);
 const STAYS_SEVERAL: Duration = Duration::from_secs(30);
 
-/// What an error says was tried.
+/// The words of errors: what was tried, and what says for how long arrivals are kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ops {
+pub(crate) struct Words {
     pub(crate) look: &'static str,
     pub(crate) arrive: &'static str,
     pub(crate) reset: &'static str,
+    pub(crate) lifetime: &'static str,
 }
 
 /// One latch, ready to be used.
 #[derive(Debug)]
 pub(crate) struct Latch {
     pub(crate) client: Arc<ClientInner>,
-    /// The name that errors have, and their words.
+    /// What errors call it, and their words.
     pub(crate) name: Key,
-    pub(crate) ops: Ops,
+    pub(crate) words: Words,
     pub(crate) calls: LatchCalls,
     pub(crate) count: usize,
     pub(crate) lifetime: Duration,
@@ -155,7 +156,7 @@ impl Latch {
         loop {
             let tried_at = quorum.now();
             let ballot = quorum.round(call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
-            match self.won(self.ops.arrive, &ballot) {
+            match self.won(self.words.arrive, &ballot) {
                 Ok(()) => {
                     self.client.outages.end();
                     return Ok(());
@@ -175,7 +176,7 @@ impl Latch {
         if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
             return Ok(());
         }
-        let (op, key) = (self.ops.reset, self.name.as_str());
+        let (op, key) = (self.words.reset, self.name.as_str());
         if let Some(error) = quorum.wrong_type(op, key, &ballot) {
             return Err(error);
         }
@@ -204,7 +205,7 @@ impl Latch {
     pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
-        self.cancel.check(self.ops.look, self.name.as_str())?;
+        self.cancel.check(self.words.look, self.name.as_str())?;
         let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
         if limit != Wait::No && listener.listens() {
@@ -273,9 +274,9 @@ impl Latch {
         }
         // If all have answered, no arrival is left that is not in the union.
         if !ballot.votes.iter().all(Vote::is_yes) {
-            quorum.disqualify_restarted_within(self.lifetime, "the lifetime", &mut ballot.votes);
+            quorum.disqualify_restarted_within(self.lifetime, self.words.lifetime, &mut ballot.votes);
         }
-        self.won(self.ops.look, &ballot)?;
+        self.won(self.words.look, &ballot)?;
         Ok(progress)
     }
 
@@ -293,7 +294,7 @@ impl Latch {
         if union.open + ballot.tally().yes >= quorum.need() {
             return Ok(());
         }
-        Err(quorum.failed(self.ops.look, self.name.as_str(), &ballot))
+        Err(quorum.failed(self.words.look, self.name.as_str(), &ballot))
     }
 
     /// Gives nodes the arrivals that they lack. Those that it does not reach get them by a later look.
@@ -381,7 +382,7 @@ impl<'a> LatchWait<'a> {
             (true, false) => jittered(NAP),
             (false, _) => self.poll(),
         };
-        self.rest(nap, self.latch.ops.look)
+        self.rest(nap, self.latch.words.look)
     }
 
     /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as

@@ -270,6 +270,21 @@ fn calls_are_few() {
     assert_eq!(calls(), ["wait for"]);
 }
 
+/// Also by an error that does not come from the key.
+#[test]
+fn a_server_that_refuses_the_client_is_told_in_the_words_of_the_job() {
+    let server = Server::builder().password("secret").start();
+    let locks = redlock_tests::open(format!("redis://{}/", server.addr()));
+    let is_told = |outcome: Result<(), Error>, op: &str| {
+        let Err(Error::Config { message }) = outcome else { panic!("{outcome:?}") };
+        let begin = format!("failed to {op} lock `{NAME}`: node 1 ({})", server.addr());
+        assert!(message.starts_with(&begin) && message.contains("NOAUTH"), "{message}");
+    };
+    is_told(locks.once(NAME).run(never).map(drop), "look for the mark of");
+    is_told(locks.once(NAME).is_done().map(drop), "look for the mark of");
+    is_told(locks.once(NAME).forget(), "forget");
+}
+
 /// A panic releases the lock, and goes on.
 fn panicked(locks: &Redlock) {
     let outcome =

@@ -13,7 +13,7 @@ use crate::place::Place;
 use crate::process::{Crowd, Process, urls};
 
 /// Short enough to wait for its end, and long enough for a machine that stutters.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 
 pub(super) fn built_01_a_body_that_failed_or_panicked_is_run_again<P: Place>() {
     for count in [1, 3] {
@@ -219,6 +219,25 @@ fn built_08_a_server_that_lost_the_mark() {
     eventually("it gets the mark again", SOON, || {
         locks.once(NAME).is_done().unwrap() && three[0].keys().contains(&MARK.to_owned())
     });
+}
+
+#[test]
+fn built_08_a_server_that_restarted_is_not_asked_alone() {
+    let (servers, remember) = (servers(3), Duration::from_secs(6));
+    let uptime = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap();
+    eventually("the servers are old", SOON, || servers.iter().all(|server| uptime(server) > remember.as_secs()));
+    let job = client(&servers).once(NAME).remember(remember);
+    assert!(!job.is_done().unwrap());
+    servers[0].restart();
+    // The mark of which the others know nothing could be on this one.
+    servers[1].kill();
+    eventually("the first one is reached again", SOON, || {
+        let error = job.run(never).unwrap_err();
+        assert!(matches!(&error, Error::Unavailable { op: "look for the mark of", key, .. } if key == NAME), "{error}");
+        error.to_string().contains("within `remember` of 6s")
+    });
+    eventually("it is old enough", SOON, || job.is_done() == Ok(false));
+    assert_eq!(job.run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
 }
 
 #[test]
