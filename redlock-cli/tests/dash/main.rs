@@ -141,7 +141,7 @@ fn a_token_is_asked_for() {
 
     fs::write(&file, "short").unwrap();
     let refused = |args: &[&str]| {
-        let output = page::command(&server, args).output().unwrap();
+        let output = page::command(std::slice::from_ref(&server), args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, said) = refused(&["--token-file", file.to_str().unwrap()]);

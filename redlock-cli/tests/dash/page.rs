@@ -16,9 +16,12 @@ pub(crate) fn client(server: &Server) -> redlock_sync::Redlock {
     redlock_tests::open(server.url())
 }
 
-pub(crate) fn command(server: &Server, args: &[&str]) -> Command {
+pub(crate) fn command(servers: &[Server], args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
-    command.args(["--node", &server.url(), "dash"]).args(args).env("REDLOCK_NODE_TIMEOUT", "900ms");
+    for server in servers {
+        command.args(["--node", &server.url()]);
+    }
+    command.arg("dash").args(args).env("REDLOCK_NODE_TIMEOUT", "900ms");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
@@ -49,7 +52,11 @@ impl Answer {
 
 impl Dash {
     pub(crate) fn start(server: &Server, args: &[&str]) -> Dash {
-        let mut child = command(server, &[&["--listen", "127.0.0.1:0"], args].concat()).spawn().unwrap();
+        Dash::with(std::slice::from_ref(server), args)
+    }
+
+    pub(crate) fn with(servers: &[Server], args: &[&str]) -> Dash {
+        let mut child = command(servers, &[&["--listen", "127.0.0.1:0"], args].concat()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
