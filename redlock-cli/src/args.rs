@@ -11,7 +11,7 @@ use redlock_sync::{Builder, Redlock};
 
 const VERSION: &str = concat!("redlock ", env!("CARGO_PKG_VERSION"), "\n");
 /// What `--help` says behind each command, and without one.
-const HELP: [(&str, &str); 8] = [
+const HELP: [(&str, &str); 9] = [
     ("", include_str!("help/redlock.txt")),
     ("run", include_str!("help/run.txt")),
     ("inspect", include_str!("help/inspect.txt")),
@@ -19,6 +19,7 @@ const HELP: [(&str, &str); 8] = [
     ("release", include_str!("help/release.txt")),
     ("doctor", include_str!("help/doctor.txt")),
     ("top", include_str!("help/top.txt")),
+    ("dash", include_str!("help/dash.txt")),
     ("queue", include_str!("help/queue.txt")),
 ];
 
@@ -45,7 +46,20 @@ pub(crate) enum Command {
     Doctor,
     #[cfg_attr(not(feature = "top"), allow(dead_code, reason = "what it does is not built"))]
     Top(View),
+    #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "what it does is not built"))]
+    Dash(Dash),
     Queue(Queue),
+}
+
+/// `redlock dash`
+#[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "what it does is not built"))]
+pub(crate) struct Dash {
+    pub(crate) pattern: String,
+    /// Host and port.
+    pub(crate) listen: String,
+    pub(crate) token_file: Option<String>,
+    /// Locks can be released, and dead tasks revived and removed.
+    pub(crate) allow_release: bool,
 }
 
 /// `redlock top`
@@ -160,6 +174,7 @@ impl Reader {
             "release" => self.release(),
             "doctor" => self.only_values(0).map(|_| Command::Doctor),
             "top" => self.top().map(Command::Top),
+            "dash" => self.dash().map(Command::Dash),
             "queue" => self.queue().map(Command::Queue),
             _ => Err(format!("there is no command `{name}`").into()),
         }
@@ -256,6 +271,22 @@ impl Reader {
         })?;
         let pattern = values.next().unwrap_or_else(|| "*".to_owned());
         Ok(View { pattern, every: every.max(Duration::from_millis(100)) })
+    }
+
+    fn dash(&mut self) -> Result<Dash, Stop> {
+        let (pattern, listen) = ("*".to_owned(), "127.0.0.1:8900".to_owned());
+        let mut dash = Dash { pattern, listen, token_file: None, allow_release: false };
+        let mut values = self.values(1, &mut |name, parser| {
+            match name {
+                "--listen" => dash.listen = parser.value()?.string()?,
+                "--token-file" => dash.token_file = Some(parser.value()?.string()?),
+                "--allow-release" => dash.allow_release = true,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        dash.pattern = values.next().unwrap_or(dash.pattern);
+        Ok(dash)
     }
 
     fn queue(&mut self) -> Result<Queue, Stop> {

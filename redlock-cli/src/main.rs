@@ -3,13 +3,15 @@
 //! 1. `args`: the command line. `help/`: what `--help` says, one text for each command.
 //! 2. `ending`: exit codes. `json`: what `--json` prints.
 //! 3. `run`: a program under a lock; `signals` and `program` are its parts.
-//! 4. `top`: a screen that shows them, over what `watch` knows. `text`: how names and lengths of time are shown.
+//! 4. `top`: a screen that shows them; `dash`: a page. Both over what `watch` knows. `text`: how names and lengths of time are shown.
 //! 5. `look`: what holds which lock; taking a lock away. `doctor`: the servers. `queue`: queues of tasks.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "waits by the real clock")]
 
 mod args;
+#[cfg(feature = "dash")]
+mod dash;
 mod doctor;
 mod ending;
 mod json;
@@ -21,7 +23,7 @@ mod signals;
 mod text;
 #[cfg(feature = "top")]
 mod top;
-#[cfg(feature = "top")]
+#[cfg(any(feature = "top", feature = "dash"))]
 mod watch;
 
 use std::env;
@@ -58,11 +60,15 @@ fn obey(args: Args) -> Result<Answer, Failure> {
         Command::Top(view) => top::top(&servers.open()?, &view),
         #[cfg(not(feature = "top"))]
         Command::Top(_) => Err(without("top")),
+        #[cfg(feature = "dash")]
+        Command::Dash(order) => dash::dash(&servers.open()?, &order),
+        #[cfg(not(feature = "dash"))]
+        Command::Dash(_) => Err(without("dash")),
         Command::Queue(order) => queue::queue(&servers.open()?, &order, as_json),
     }
 }
 
-#[cfg(not(feature = "top"))]
+#[cfg(not(all(feature = "top", feature = "dash")))]
 fn without(feature: &str) -> Failure {
     let how = format!("this `redlock` was built without `{feature}`: install it with `--features {feature}`");
     Failure::new(ending::USAGE, how)

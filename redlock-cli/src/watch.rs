@@ -65,6 +65,15 @@ impl Watch {
         latest.clone()
     }
 
+    /// As [`look`](Watch::look); if nothing is known yet, it waits for so long.
+    #[cfg(feature = "dash")]
+    pub(crate) fn first_look(&self, most: Duration) -> Latest {
+        drop(self.look());
+        let is_unknown = |latest: &mut Latest| latest.passes == 0;
+        let waited = self.changed.wait_timeout_while(self.latest(), most, is_unknown);
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
     /// Something was changed, which the next pass shall show at once.
     pub(crate) fn hurry(&self) {
         self.latest().is_urgent = true;

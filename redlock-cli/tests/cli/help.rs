@@ -2,7 +2,7 @@
 
 use crate::{outcome, redlock};
 
-const COMMANDS: [&str; 7] = ["run", "inspect", "ls", "release", "doctor", "top", "queue"];
+const COMMANDS: [&str; 8] = ["run", "inspect", "ls", "release", "doctor", "top", "dash", "queue"];
 
 #[test]
 fn the_page_has_what_help_says() {

@@ -1,4 +1,5 @@
-//! What people look at, in what they look with: `redlock top` in a terminal. `.ci/run views` runs it, and needs tmux.
+//! What people look at, in what they look with: `redlock top` in a terminal, `redlock dash` in a browser. `.ci/run views` runs it, and needs tmux
+//! and chromium.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -8,6 +9,11 @@
     reason = "a test fails by a panic, and waits by the real clock"
 )]
 
+mod browser;
+mod dash;
+#[path = "../dash/page.rs"]
+#[allow(dead_code, reason = "half of it is for requests without a browser")]
+mod page;
 mod terminal;
 mod top;
 

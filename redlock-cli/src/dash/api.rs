@@ -1,0 +1,180 @@
+//! What the page asks for: the snapshot, which is one for all viewers, dead tasks, and what changes something.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, LockKind, Redlock};
+use serde::{Deserialize, Serialize};
+
+use super::guard::{Guard, random, refused};
+use super::http::{Request, Response};
+use crate::json;
+use crate::watch::{Latest, Watch};
+
+/// A first answer waits so long for a first snapshot.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// So many dead tasks are shown.
+const MOST_DEAD: usize = 100;
+/// A wrong token is answered so late.
+const WRONG: Duration = Duration::from_secs(1);
+
+/// What the page gets, of the snapshot of one pass.
+#[derive(Serialize)]
+struct Shown<'a> {
+    allow_release: bool,
+    problem: Option<&'a str>,
+    snapshot: Option<&'a redlock_sync::Snapshot>,
+}
+
+#[derive(Deserialize)]
+struct Login {
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct Release {
+    name: String,
+    /// The first characters of the token.
+    holder: String,
+}
+
+#[derive(Deserialize)]
+struct Task {
+    queue: String,
+    id: String,
+}
+
+pub(super) struct Api {
+    pub(super) locks: Redlock,
+    pub(super) watch: Arc<Watch>,
+    pub(super) guard: Guard,
+    pub(super) may_change: bool,
+    /// So that no answer of a former process is taken for one of this.
+    start: String,
+    /// The last body that was made, and of which pass it is.
+    body: Mutex<(u64, Arc<[u8]>)>,
+}
+
+type Answer = Result<Response, Response>;
+
+impl Api {
+    pub(super) fn new(
+        locks: &Redlock,
+        watch: Arc<Watch>,
+        guard: Guard,
+        may_change: bool,
+    ) -> Result<Api, getrandom::Error> {
+        let (locks, body) = (locks.clone(), Mutex::new((0, Arc::default())));
+        Ok(Api { locks, watch, guard, may_change, start: random()?, body })
+    }
+
+    pub(super) fn answer(&self, request: &Request) -> Answer {
+        match (request.method.as_str(), request.path.as_str()) {
+            ("GET" | "HEAD", "/api/snapshot") => Ok(self.snapshot(request)),
+            ("GET" | "HEAD", "/api/dead") => self.dead(request),
+            ("POST", "/api/login") => self.login(request),
+            ("POST", path @ ("/api/release" | "/api/revive" | "/api/remove")) => {
+                if !self.may_change {
+                    return Err(refused("403 Forbidden", "read-only: start with --allow-release"));
+                }
+                let done = match path {
+                    "/api/release" => self.release(&read(request)?),
+                    "/api/revive" => self.revive(&read(request)?),
+                    _ => self.remove(&read(request)?),
+                };
+                self.watch.hurry();
+                done
+            }
+            _ => Err(refused("404 Not Found", "there is nothing")),
+        }
+    }
+
+    fn snapshot(&self, request: &Request) -> Response {
+        let latest = self.watch.first_look(PATIENCE);
+        let tag = format!("\"{}-{}\"", self.start, latest.passes);
+        let age = latest.age().as_millis().to_string();
+        let is_known = request.header("if-none-match") == Some(tag.as_str());
+        let response = if is_known {
+            Response::new("304 Not Modified", "", Vec::new())
+        } else {
+            Response::new("200 OK", "application/json", self.body(&latest))
+        };
+        response.with("ETag", tag).with("Redlock-Age-Ms", age)
+    }
+
+    fn body(&self, latest: &Latest) -> Arc<[u8]> {
+        let mut known = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != latest.passes || known.1.is_empty() {
+            let (problem, snapshot) = (latest.problem.as_deref(), latest.seen.as_deref());
+            let shown = Shown { allow_release: self.may_change, problem, snapshot };
+            *known = (latest.passes, json::line(shown).into_bytes().into());
+        }
+        Arc::clone(&known.1)
+    }
+
+    fn login(&self, request: &Request) -> Answer {
+        let Login { token } = read(request)?;
+        if self.guard.is_token(&token) {
+            return Ok(done().with("Set-Cookie", self.guard.cookie()));
+        }
+        thread::sleep(WRONG);
+        Err(refused("401 Unauthorized", "that is not the token"))
+    }
+
+    fn dead(&self, request: &Request) -> Answer {
+        let Some(queue) = request.parameter("queue") else { return Err(refused("400 Bad Request", "no queue")) };
+        let tasks = self.locks.queue(queue).dead(MOST_DEAD).map_err(failed)?;
+        let body = json::line(std::collections::BTreeMap::from([("tasks", tasks)]));
+        Ok(Response::new("200 OK", "application/json", body.into_bytes()))
+    }
+
+    /// From the holder that the page showed, and no other.
+    fn release(&self, Release { name, holder }: &Release) -> Answer {
+        let held = self.locks.holders(name).map_err(failed)?;
+        let one = held.into_iter().find(|held| held.holder.id.as_str().starts_with(holder) && holder.len() >= 8);
+        match one {
+            Some(held) if held.kind != LockKind::Mutex => {
+                Err(refused("400 Bad Request", "only a mutex can be taken away"))
+            }
+            Some(held) => is_done(self.locks.mutex(name).force_unlock(&held.holder)),
+            None => is_done(Ok(false)),
+        }
+    }
+
+    fn revive(&self, Task { queue, id }: &Task) -> Answer {
+        is_done(self.locks.queue(queue).revive(id))
+    }
+
+    /// A dead task, and not one of that id that was revived meanwhile.
+    fn remove(&self, Task { queue, id }: &Task) -> Answer {
+        let queue = self.locks.queue(queue);
+        let dead = queue.dead(MOST_DEAD).map_err(failed)?;
+        match dead.iter().find(|task| task.id() == id) {
+            Some(seen) => is_done(queue.remove_if(seen)),
+            None => is_done(Ok(false)),
+        }
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(request: &Request) -> Result<T, Response> {
+    serde_json::from_slice(&request.body).map_err(|error| refused("400 Bad Request", &error.to_string()))
+}
+
+fn done() -> Response {
+    Response::new("200 OK", "application/json", b"{}\n".to_vec())
+}
+
+fn is_done(outcome: Result<bool, Error>) -> Answer {
+    match outcome {
+        Ok(true) => Ok(done()),
+        Ok(false) => Err(refused("409 Conflict", "it is gone, or was changed meanwhile")),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn failed(error: Error) -> Response {
+    let status = if error.is_unavailable() { "503 Service Unavailable" } else { "400 Bad Request" };
+    refused(status, &error.to_string())
+}

@@ -1,0 +1,136 @@
+//! Which requests are answered. The page shows names of the user's own data, and can take locks away.
+//!
+//! 1. Without a token only a page of this machine asks: the `Host` has to name it. A page of another site whose name was
+//!    made to lead here (DNS rebinding) sends its own name.
+//! 2. With one, data needs the token (`Authorization: Bearer`), or the cookie that a login got for it.
+//! 3. What changes something is no `GET`, is JSON, and its `Origin` is this page. A program without an `Origin` sends the
+//!    token itself.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+
+use super::http::{Request, Response};
+
+const COOKIE: &str = "redlock-dash";
+/// What has no data in it.
+const OPEN: [&str; 4] = ["/", "/app.js", "/style.css", "/api/login"];
+
+pub(super) struct Guard {
+    /// What a login asks for.
+    token: Option<String>,
+    /// What a login gives, drawn at the start.
+    session: String,
+}
+
+/// A random text of 32 hexadecimal digits.
+pub(super) fn random() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+pub(super) fn refused(status: &'static str, why: &str) -> Response {
+    let body = serde_json::json!({ "error": why }).to_string();
+    Response::new(status, "application/json", body.into_bytes())
+}
+
+impl Guard {
+    pub(super) fn new(token: Option<String>) -> Result<Guard, getrandom::Error> {
+        Ok(Guard { token, session: random()? })
+    }
+
+    pub(super) fn check(&self, request: &Request) -> Result<(), Response> {
+        let Some(host) = request.header("host") else { return Err(refused("400 Bad Request", "no Host")) };
+        if self.token.is_none() && !is_this_machine(host) {
+            return Err(refused(
+                "421 Misdirected Request",
+                "the Host does not name this machine: start with --token-file",
+            ));
+        }
+        let (bearer, is_open) = (self.has_bearer(request), OPEN.contains(&request.path.as_str()));
+        if self.token.is_some() && !is_open && !bearer && !self.has_cookie(request) {
+            return Err(refused("401 Unauthorized", "the token is missing"));
+        }
+        match request.method.as_str() {
+            "GET" | "HEAD" => Ok(()),
+            "POST" if !request.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) => {
+                Err(refused("415 Unsupported Media Type", "not JSON"))
+            }
+            "POST" => match request.header("origin") {
+                Some(origin) if is_of(origin, host) => Ok(()),
+                None if bearer => Ok(()),
+                _ => Err(refused("403 Forbidden", "the Origin is not this page")),
+            },
+            _ => Err(refused("405 Method Not Allowed", "no such method")),
+        }
+    }
+
+    fn has_bearer(&self, request: &Request) -> bool {
+        let given = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        given.is_some_and(|given| self.is_token(given))
+    }
+
+    fn has_cookie(&self, request: &Request) -> bool {
+        let cookies = request.header("cookie").unwrap_or_default().split(';');
+        let mut values = cookies.filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+        values.any(|value| is_same(value, &self.session))
+    }
+
+    pub(super) fn is_token(&self, given: &str) -> bool {
+        self.token.as_ref().is_some_and(|token| is_same(given, token))
+    }
+
+    pub(super) fn cookie(&self) -> String {
+        format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", self.session)
+    }
+}
+
+/// In a time that does not tell where they differ.
+fn is_same(given: &str, known: &str) -> bool {
+    let all = given.bytes().zip(known.bytes().chain(std::iter::repeat(0)));
+    let differ = all.fold(0, |differ, (one, other)| black_box(differ | (one ^ other)));
+    differ == 0 && given.len() == known.len()
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let name = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
+        .map_or(host, |(name, _)| name);
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+fn is_of(origin: &str, host: &str) -> bool {
+    let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_this_machine() {
+        for host in ["localhost", "localhost:8900", "127.0.0.1:1", "127.8.8.8", "[::1]:8900", "LOCALHOST:1"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "a.example", "a.example:8900", "127.0.0.1.a.example", "10.0.0.1", "localhost:8900.a.example"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn origins_and_tokens_are_compared_whole() {
+        assert!(is_of("http://localhost:8900", "localhost:8900") && is_of("https://a.example", "a.example"));
+        for origin in
+            ["null", "", "http://localhost", "http://localhost:89001", "http://localhost:8900/", "ftp://localhost:8900"]
+        {
+            assert!(!is_of(origin, "localhost:8900"), "{origin}");
+        }
+        assert!(is_same("abc", "abc"));
+        for given in ["", "ab", "abcd", "abd", "abc\0"] {
+            assert!(!is_same(given, "abc"), "{given}");
+        }
+    }
+}
