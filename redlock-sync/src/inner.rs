@@ -126,6 +126,16 @@ impl ClientInner {
         holders.for_each(|core| core.look_after());
     }
 
+    /// Those of these tokens whose guards were dropped, and whose releases are not known to be executed: the next attempt takes the lock from them. What the
+    /// servers say to the releases then is no loss.
+    pub(crate) fn supersede_dropped(&self, tokens: &[&str]) -> Vec<LockId> {
+        if tokens.is_empty() {
+            return Vec::new();
+        }
+        let all = self.leases.registry.live().into_iter();
+        all.filter(|core| tokens.contains(&core.id.as_str()) && core.supersede()).map(|core| core.id.clone()).collect()
+    }
+
     // --- what is left of an acquire -----------------------------------------------------------------------------------
 
     /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock

@@ -33,16 +33,19 @@ pub(super) struct Try<'a> {
 }
 
 /// The attempt of a call that does not wait. If a queue is found, a full attempt follows the bare one, since all waits
-/// in the queue may be dead; so does one that takes the lock from an orphan. Both together take one node timeout at most.
+/// in the queue may be dead; so does one that takes the lock from a token of this client that no lease has. All together take one node timeout at most.
 pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
     let quorum = &client.quorum;
     let by = quorum.round_deadline();
-    let outcome = match attempt(client, request, &Try { is_bare: true, ..Try::default() }, by) {
-        Err(refusal) if (refusal.is_queued() || is_orphaned(client, request, &refusal)) && quorum.now() < by => {
-            attempt(client, request, &Try::default(), by)
+    let mut outcome = attempt(client, request, &Try { is_bare: true, ..Try::default() }, by);
+    for nth in 0..2 {
+        let Err(refusal) = &outcome else { break };
+        let orphans = own_tokens(client, request, refusal);
+        if orphans.is_empty() && (nth > 0 || !refusal.is_queued()) || quorum.now() >= by {
+            break;
         }
-        outcome => outcome,
-    };
+        outcome = attempt(client, request, &Try { orphans: &orphans, ..Try::default() }, by);
+    }
     let outcome = match &outcome {
         Err(refusal) => {
             aim(client, request, refusal, by).map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by))
@@ -58,11 +61,17 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     outcome.map_err(|refusal| refusal.error)
 }
 
-/// Some node has a token of this client that no lease has. It has become known meanwhile: the release of a guard that was dropped has failed.
-fn is_orphaned(client: &ClientInner, request: &Request, refusal: &Refusal) -> bool {
-    let orphans = client.queues.orphans(request.key.name());
-    let is_ours = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { token, .. } if orphans.iter().any(|id| id.as_str() == token));
-    refusal.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(is_ours))
+/// The tokens of this client, among those that hold the lock, that no lease has: of a call whose outcome is not known, or of a guard that was dropped and
+/// whose release is not executed yet. Mostly it is, before the attempt; but its connection can have broken, or be stuck while another one is not.
+fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec<LockId> {
+    let votes = refusal.ballot.iter().flat_map(|ballot| &ballot.votes);
+    let holders =
+        votes.filter_map(|vote| if let Vote::Taken { token, .. } = vote { Some(token.as_str()) } else { None });
+    let holders: Vec<&str> = holders.filter(|token| !token.is_empty()).collect();
+    let mut own = client.queues.orphans(request.key.name());
+    own.retain(|id| holders.contains(&id.as_str()));
+    own.extend(client.supersede_dropped(&holders));
+    own
 }
 
 /// One round with a token of its own, which ends by `by`. What it set is taken back before it returns an error.

@@ -347,6 +347,23 @@ impl Backlog {
 
     /// What is being sent stays in the list meanwhile: `close` takes it all, and the list is bounded as a whole.
     fn repeat(self: &Arc<Self>, pause: Duration) {
+        self.send_all();
+        let mut state = self.state.lock();
+        state.is_planned = !state.list.is_empty();
+        if state.is_planned {
+            self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
+        }
+    }
+
+    /// For a client that ends: its process may end next. What failed is sent once more.
+    pub(super) fn finish(self: &Arc<Self>) {
+        self.settle();
+        if !self.state.lock().list.is_empty() {
+            self.send_all();
+        }
+    }
+
+    fn send_all(&self) {
         let due = {
             let mut state = self.state.lock();
             let now = self.quorum.now();
@@ -366,10 +383,6 @@ impl Backlog {
             for one in new {
                 state.add(one);
             }
-        }
-        state.is_planned = !state.list.is_empty();
-        if state.is_planned {
-            self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
         }
     }
 }

@@ -3,9 +3,12 @@
 //! Every thread of this client finds the lock free at once. Its attempt goes over the connection on which the release is unanswered, behind it. So
 //! nothing has to wait here, as long as the servers do what they are asked.
 //!
-//! What they say comes to [`Dropped::told`]. Mostly all have freed the lock, and nothing is left to do. Otherwise the token is an orphan from that moment
-//! on, which is before any call about the key can go over another connection. Then a background thread does what follows the release of any other
-//! guard: it is repeated, or a loss is logged and told to the observers. Handlers of a loss are not called: they are gone with the guard.
+//! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
+//! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
+//!
+//! What the servers say comes to [`Dropped::told`]. Mostly all have freed the lock, and nothing is left to do. Otherwise the token is an orphan, and a
+//! background thread does what follows the release of any other guard: it is repeated, or a loss is logged and told to the observers. Handlers of a loss
+//! are not called: they are gone with the guard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +55,7 @@ impl Lease {
         let call = ready.call.clone();
         // No renewal comes behind the release: the lease is over, which a renewal looks at once it has the connection to itself.
         let terms = ready.into_terms();
+        self.core.note_dropped(&terms);
         let dropped = Dropped {
             core: Arc::clone(&self.core),
             queues: Arc::clone(&self.leases.queues),

@@ -417,7 +417,7 @@ impl Drop for Leases {
     /// reach the servers before its connections end.
     fn drop(&mut self) {
         if !self.fork.is_left() {
-            self.backlog.settle();
+            self.backlog.finish();
         }
     }
 }

@@ -315,7 +315,7 @@ pub struct GuardSend {
 /// went wrong. Use it before this program tells another one that the lock is free: until a release has arrived, other
 /// clients find the lock taken. Use it also where the program has to know that the lock was lost.
 ///
-/// The last handle of a client waits for such releases, one node timeout at most, when it is dropped. A process that
+/// The last handle of a client waits for such releases, two node timeouts at most, when it is dropped. A process that
 /// ends otherwise (`exit`, or a return from `main` while a client is in a static) can leave a lock to its lease if its
 /// connection was busy at that moment: see [how to stop a process][page]. `std::mem::forget` of a guard keeps the
 /// lock, renewed, until [`max_hold`](Mutex::max_hold) or the end of the process.

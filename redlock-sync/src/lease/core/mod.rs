@@ -30,7 +30,6 @@ mod watched;
 
 pub(super) use self::release::{Ready, Terms};
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -81,6 +80,10 @@ pub(crate) struct Core {
     renewals: AtomicU32,
     /// Its user has given up on the holder: the lease runs out.
     is_left: AtomicBool,
+    /// Its guard was dropped, and nothing is to keep the key: only the release is on its way.
+    is_dropped: AtomicBool,
+    /// After that this client took the lock from its token.
+    is_superseded: AtomicBool,
     backlog: Arc<Backlog>,
     state: Mutex<State>,
     io: Mutex<Io>,
@@ -185,6 +188,8 @@ impl Core {
             local: LocalHandover { since: born, count: 0 },
             renewals: AtomicU32::new(0),
             is_left: AtomicBool::new(false),
+            is_dropped: AtomicBool::new(false),
+            is_superseded: AtomicBool::new(false),
             backlog,
             state: Mutex::new(State::held(until)),
             io: Mutex::new(Io { fence, ..io }),
@@ -483,16 +488,4 @@ impl Core {
 /// Time until a renewal that brought no majority is tried again, and until missing votes are filled.
 fn retry_pause(lease: Duration) -> Duration {
     (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500))
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.is_forked_copy() { LeaseState::Released } else { self.state.lock().now };
-        f.debug_struct("Lease")
-            .field("key", &self.key.as_str())
-            .field("id", &self.id)
-            .field("state", &state)
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
-    }
 }

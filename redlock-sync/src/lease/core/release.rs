@@ -1,6 +1,7 @@
 //! The end of a lease: release, grant, revocation.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -53,6 +54,18 @@ impl Terms {
 }
 
 impl Core {
+    /// Its guard is dropped, on these terms.
+    pub(in crate::lease) fn note_dropped(&self, terms: &Terms) {
+        self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
+    }
+
+    /// An attempt of this client may take the lock from its token. False if that may have a lease, or stays for a minimum hold.
+    pub(crate) fn supersede(&self) -> bool {
+        let is_dropped = self.is_dropped.load(Ordering::SeqCst);
+        self.is_superseded.fetch_or(is_dropped, Ordering::SeqCst);
+        is_dropped
+    }
+
     /// What the servers said tells whether others wait for the lock.
     pub(in crate::lease) fn note_waits(&self, terms: &Terms, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
@@ -82,6 +95,8 @@ impl<'a> Ready<'a> {
     pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> Release {
         let Ready { core, io, terms, .. } = self;
         core.note_waits(&terms, &ballot);
+        // Then another token is that of the next lease of this client.
+        ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
         let Terms { keep, random, .. } = &terms;
         let keep = *keep;
         let quorum = &core.quorum;

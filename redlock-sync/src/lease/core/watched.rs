@@ -1,9 +1,11 @@
-//! What observers are told of a lease.
+//! What observers are told of a lease, and how it is shown.
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 
 use super::Core;
 use crate::error::Error;
+use crate::lease::state::LeaseState;
 use crate::observer::{Event, ObservedLock};
 
 impl Core {
@@ -26,5 +28,17 @@ impl Core {
                 Err(error) => Event::RenewalFailed { lock, remaining, error },
             });
         }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_forked_copy() { LeaseState::Released } else { self.state.lock().now };
+        f.debug_struct("Lease")
+            .field("key", &self.key.as_str())
+            .field("id", &self.id)
+            .field("state", &state)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::command::{Command, Outcome, Outcomes, Sending};
+use super::command::{Command, Outcome, Outcomes, Sending, Wakeup};
 use super::framer::Reply;
 use crate::clock::Tick;
 use crate::protocol::script::Call;
@@ -201,6 +201,12 @@ impl Owed {
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
         let held = self.held.iter().map(|(command, _)| command);
         self.due.iter().filter_map(|due| due.command.as_ref()).chain(held)
+    }
+
+    /// Those that were written until then, and whose outcome is due to a callback, are late from now on. They are read as before.
+    pub(super) fn end_late(&self, until: Tick) -> Vec<Wakeup> {
+        let late = self.due.iter().take_while(|due| due.written <= until);
+        late.filter_map(|due| due.command.as_ref()?.end_late()).collect()
     }
 
     /// The awaited ones mostly are the first.

@@ -94,7 +94,8 @@ impl Pipe {
         self.give_back(turn);
         wakeups.into_iter().for_each(Wakeup::notify);
         if self.is_late(self.patience) {
-            self.end_late();
+            let late = self.owed.lock().end_late(self.clock.now().before(self.patience));
+            late.into_iter().for_each(Wakeup::notify);
         }
     }
 
@@ -121,7 +122,13 @@ impl Pipe {
             self.give_back(turn);
             wakeups.into_iter().for_each(Wakeup::notify);
             if self.clock.now() >= until {
-                return self.end_late();
+                let late = {
+                    let outbox = self.outbox.lock();
+                    let mut late = self.owed.lock().end_late(Tick::NEVER);
+                    late.extend(outbox.all().filter_map(Command::end_late));
+                    late
+                };
+                return late.into_iter().for_each(Wakeup::notify);
             }
         }
     }
@@ -129,15 +136,5 @@ impl Pipe {
     fn has_unattended(&self) -> bool {
         let outbox = self.outbox.lock();
         !outbox.is_over && (outbox.all().any(Command::is_left) || self.owed.lock().all().any(Command::is_left))
-    }
-
-    /// Tells the callbacks of calls for which no thread waits that they are late. They are written and read as before.
-    fn end_late(&self) {
-        let late: Vec<Wakeup> = {
-            let outbox = self.outbox.lock();
-            let owed = self.owed.lock();
-            owed.all().chain(outbox.all()).filter_map(Command::end_late).collect()
-        };
-        late.into_iter().for_each(Wakeup::notify);
     }
 }

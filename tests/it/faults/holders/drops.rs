@@ -83,6 +83,56 @@ fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
     });
 }
 
+/// The attempt goes over another connection, and finds the token of the dropped guard.
+fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
+    let rig = Rig::start(1);
+    let lock = K::new(&rig.client(), KEY).lease(LONG);
+    for act in [Act::Hold, Act::HoldReply] {
+        let guard = lock.lock().unwrap();
+        let stuck = rig.proxies[0].on("release", act);
+        drop(guard);
+        // So long a connection is thought to be slow.
+        thread::sleep(NODE_TIMEOUT * 3 / 10);
+        let guard = lock.try_lock().unwrap();
+        stuck.release();
+        guard.check().unwrap();
+        K::unlock(guard).unwrap();
+    }
+}
+
+/// On one server the release fails at once, on another one it is not answered: a majority has freed the lock, or can give it.
+#[test]
+fn fault_46_a_release_that_failed_on_one_of_three_servers() {
+    let rig = Rig::start(3);
+    let lock = rig.client().mutex(KEY).lease(LONG);
+    for _ in 0..5 {
+        let guard = lock.lock().unwrap();
+        rig.proxies[0].on("release", Act::ResetBefore);
+        let stuck = rig.proxies[2].on("release", Act::HoldReply);
+        drop(guard);
+        // One attempt can take all of its time at the server that does not answer.
+        let guard = lock.try_lock_for(SOON).unwrap();
+        stuck.release();
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn fault_46_all_connections_break_around_a_drop() {
+    let rig = Rig::start(1);
+    let lock = rig.client().mutex(KEY).lease(LONG);
+    for _ in 0..100 {
+        let guard = lock.try_lock_for(SOON).unwrap();
+        rig.proxies[0].drop_connections();
+        drop(guard);
+        // A connection that cannot be made is another matter.
+        match lock.try_lock() {
+            Ok(guard) => drop(guard.unlock()),
+            Err(error) => assert!(error.is_unavailable(), "{error}"),
+        }
+    }
+}
+
 fn fault_46_the_connection_breaks_after_a_drop<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(1)] {
@@ -175,6 +225,7 @@ each_kind!(all:
     fault_42_a_process_ends_right_after_a_drop,
     fault_43_a_server_hangs_at_a_drop_and_goes_on,
     fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client,
+    fault_45_a_release_that_is_stuck_does_not_keep_its_client_out,
     fault_46_the_connection_breaks_after_a_drop,
     fault_47_a_process_forks_right_after_a_drop,
 );
