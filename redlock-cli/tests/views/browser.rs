@@ -1,4 +1,4 @@
-//! A real browser without a window, driven by the DevTools protocol over a pipe.
+//! A real browser without a window, driven by the `DevTools` protocol over a pipe.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
