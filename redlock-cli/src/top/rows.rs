@@ -52,7 +52,10 @@ pub(super) struct Row {
 
 /// Those whose name or holder has the text, sorted. `age` is how old the snapshot is.
 pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> Vec<Row> {
-    let locks = seen.locks.chunk_by(|one, next| one.name == next.name).filter_map(|holders| lock(holders, age));
+    // A server that does not answer is no server that differs.
+    let answered = seen.round_trips.iter().flatten().count();
+    let same = seen.locks.chunk_by(|one, next| one.name == next.name);
+    let locks = same.filter_map(|holders| lock(holders, age, answered));
     let latches = seen.latches.iter().map(|latch| Row {
         name: latch.name.clone(),
         kind: "latch",
@@ -75,7 +78,7 @@ pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> 
     rows
 }
 
-fn lock(holders: &[HeldLock], age: Duration) -> Option<Row> {
+fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
     // What has most nodes holds the lock; of permits and readers it is the one that has been there for longest.
     let first = holders.iter().max_by_key(|held| (held.nodes, held.seen_for))?;
     let others = holders.len() - 1;
@@ -88,19 +91,19 @@ fn lock(holders: &[HeldLock], age: Duration) -> Option<Row> {
         left,
         lease: first.lease,
         waiting: first.waiting,
-        mark: mark(first, left),
+        mark: mark(first, left, answered),
         holders: holders.to_vec(),
     })
 }
 
-fn mark(held: &HeldLock, left: Option<Duration>) -> &'static str {
+fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static str {
     // A renewal comes at a third of the lease, and is repeated soon: in its second half none has come.
     let is_late = |lease: Duration| held.seen_for > lease / 2 && left.is_some_and(|left| left < lease / 2);
     if held.nodes <= held.of / 2 {
         "no majority"
     } else if held.lease.is_some_and(is_late) {
         "not renewed"
-    } else if held.nodes < held.of {
+    } else if held.nodes < answered {
         "servers differ"
     } else {
         ""

@@ -149,7 +149,12 @@ fn without_a_terminal_it_prints_everything_once() {
     let _guard = locks.mutex("order:42").holder_name("billing").lock().unwrap();
     locks.queue("emails").push("x").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
-    let output = command.args(["--node", &servers[0].url(), "top"]).stdin(Stdio::null()).output().unwrap();
+    let output = command
+        .args(["--node", &servers[0].url(), "top"])
+        .env("REDLOCK_NODE_TIMEOUT", "900ms")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.starts_with("ready: 1 of 1"), "{said}");
     assert!(said.contains("order:42  mutex") && said.contains(":billing") && said.contains("emails"), "{said}");

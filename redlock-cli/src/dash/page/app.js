@@ -118,7 +118,9 @@ function mark(held) {
   if (held.nodes * 2 <= held.of) return "no majority";
   const half = held.lease_ms / 2;
   if (held.lease_ms && held.seen_for_ms > half && held.remaining_ms < half) return "not renewed";
-  return held.nodes < held.of ? "servers differ" : "";
+  // A server that does not answer is no server that differs.
+  const answered = state.seen.round_trips_ms.filter((trip) => trip !== null).length;
+  return held.nodes < answered ? "servers differ" : "";
 }
 
 function sorted() {
@@ -142,7 +144,9 @@ function show() {
     put(told, problem ? plain(problem) : "asking");
     return;
   }
-  const ready = seen.health.ready ? "ready" : "not ready: no lock can be taken";
+  const nodes = seen.health.nodes;
+  const well = `${nodes.filter((node) => !node.problem).length} of ${nodes.length} servers well`;
+  const ready = seen.health.ready ? well : `${well}: no lock can be taken`;
   put(told, problem ? `as of ${time(age())} ago: ${plain(problem)}` : `${ready}, ${time(age())} ago`);
   servers(seen);
   locks();
