@@ -334,7 +334,7 @@ fn semaphores_on_a_server_do_what_the_model_says() {
 fn ends(side: &mut dyn Side) {
     side.call(&clear()).unwrap();
     side.listen(CHANNEL);
-    let (lock, moment) = (semaphore(1, false, &[]), Duration::from_millis(40));
+    let (lock, moment) = (semaphore(1, false, &[]), Duration::from_millis(1500));
     let take = |token: &str, lease| {
         let id = id(token);
         let args = AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: Order::None, orphans: &[] };
