@@ -1,13 +1,10 @@
 use redlock_sync::distributed_lock;
 
 #[distributed_lock("order:{id}", release = foreground)]
-fn ship(id: u64) -> Result<(), redlock_sync::Error> {
-    Ok(())
+fn ship(id: u64) -> Result<u64, redlock_sync::Error> {
+    Ok(id)
 }
 
-#[distributed_lock("report", once, release = background)]
-fn report() -> Result<(), redlock_sync::Error> {
-    Ok(())
+fn main() {
+    drop(ship(7));
 }
-
-fn main() {}
