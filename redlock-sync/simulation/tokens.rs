@@ -157,7 +157,7 @@ impl World {
                 && let Some(trace) = self.invariants.tokens.traces.get_mut(scripts::token(execution))
             {
                 let name = scripts::name(execution.script);
-                trace.is_late |= name.ends_with("acquire") || name == "adopt";
+                trace.is_late |= name.ends_with("acquire") || matches!(name, "adopt" | "native_set");
             }
         }
     }
