@@ -1,7 +1,7 @@
 //! The release of a guard that is dropped: its thread sends it, and does not wait for the servers.
 //!
-//! Every thread of this client finds the lock free at once. Its attempt goes over the connection on which the release is unanswered, behind it. So
-//! nothing has to wait here, as long as the servers do what they are asked.
+//! Every thread of this client finds the lock free at once. Its attempt goes behind the release, over the connection on which that is unanswered. So
+//! the drop needs not wait.
 //!
 //! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
 //! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
@@ -53,7 +53,7 @@ impl Lease {
 
     fn post(&self, ready: Ready<'_>, began: Tick) {
         let call = ready.call.clone();
-        // No renewal comes behind the release: the lease is over, which a renewal looks at once it has the connection to itself.
+        // No renewal comes behind the release: each looks first whether the lease is over.
         let terms = ready.into_terms();
         self.core.note_dropped(&terms);
         let dropped = Dropped {

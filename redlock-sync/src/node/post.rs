@@ -1,7 +1,7 @@
 //! A release for which no thread waits: that of a guard which is dropped.
 //!
-//! It is written to each server over the connection on which a call about its key is unanswered, as any other call. Its replies are read by the next
-//! thread that reads there, or by the pump ([`pump`](super::pipes)). Nothing is sent again from here: what fails is told.
+//! The release is written to each server as any other call. The next thread that reads there reads the reply, or the pump does ([`pump`](super::pipes)).
+//! Nothing is sent again from here: the caller is told what failed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::protocol::script::{Call, Note};
 
 type Tell = Box<dyn FnOnce(Answers) + Send>;
 
-/// What the nodes say to it.
+/// What the nodes say to the release.
 struct Replies {
     call: Arc<Call>,
     state: Mutex<State>,
@@ -30,8 +30,8 @@ struct Asked {
 }
 
 struct State {
-    /// For each node the server that is asked, with what its reply is judged by; until that is known. What is left of a call on a connection that never
-    /// answers does not keep its server.
+    /// For each node the server that is asked, with what its reply is judged by, until the reply is known. So a call that is never answered does not keep
+    /// its server alive.
     asked: Vec<Option<Asked>>,
     answers: Answers,
     /// So many are not known.

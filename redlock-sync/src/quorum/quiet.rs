@@ -14,7 +14,7 @@ const PLACES: usize = 1024;
 /// A place has a part of the key's hash above, and a second of the clock below.
 const SECOND: u32 = 32;
 
-/// A place for each of many keys: two that meet there forget each other, and are never taken for each other but for one pair in four billion.
+/// A table with a place for each of many keys. Two keys at one place forget each other. Two are taken for each other only if their hashes are equal.
 #[derive(Debug)]
 pub(crate) struct QuietKeys(Box<[AtomicU64]>);
 

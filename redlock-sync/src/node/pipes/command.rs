@@ -331,7 +331,7 @@ impl Command {
         self.outcomes.is_awaited(self.index)
     }
 
-    /// None waits for it, and its outcome is due to a callback.
+    /// No thread waits for it, and a callback is to be told its outcome.
     pub(super) fn is_left(&self) -> bool {
         self.outcomes.callback.is_some() && self.outcomes.is_left(self.index)
     }
@@ -362,7 +362,7 @@ impl Command {
         Some(Wakeup { outcomes: self.outcomes, left })
     }
 
-    /// If its outcome is due to a callback, that is told that it did not come in time, and nothing else later.
+    /// Tells its callback, if it has one that was not called yet, that no outcome came in time. The callback is not called again.
     pub(super) fn end_late(&self) -> Option<Wakeup> {
         let mut statuses = self.outcomes.statuses.lock();
         let status = statuses.get_mut(self.index).filter(|status| matches!(status, Status::Left))?;
