@@ -9,7 +9,7 @@ use redlock_sync::{Redlock, Snapshot, SnapshotOptions};
 
 /// The part of the time for which a viewer keeps a server busy.
 const SHARE: f64 = 0.01;
-/// So many holders, latches and queues are shown at most.
+/// The largest numbers of holders, of latches and of queues that a view shows.
 const MOST: usize = 20_000;
 /// For so long a look lasts: without another one the servers are left alone.
 const LASTS: Duration = Duration::from_secs(10);

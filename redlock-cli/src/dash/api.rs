@@ -14,7 +14,7 @@ use crate::watch::{Latest, Watch};
 
 /// A first answer waits so long for a first snapshot.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// So many dead tasks are shown.
+/// The largest number of dead tasks that the page shows.
 const MOST_DEAD: usize = 100;
 /// A wrong token is answered so late.
 const WRONG: Duration = Duration::from_secs(1);

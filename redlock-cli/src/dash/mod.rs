@@ -25,9 +25,9 @@ use crate::args::Dash;
 use crate::ending::{Answer, Failure, OS, USAGE, say};
 use crate::watch::Watch;
 
-/// So often it looks, while a page is open.
+/// The pause between two looks at the servers while a page is open.
 const EVERY: Duration = Duration::from_secs(1);
-/// So many connections at a time; others are closed.
+/// The largest number of connections at a time. The server closes any other one.
 const MOST: usize = 64;
 /// A shorter token could be guessed.
 const SHORTEST: usize = 16;

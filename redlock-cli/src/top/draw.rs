@@ -16,7 +16,7 @@ use crate::watch::Latest;
 
 /// A bar of a lease has so many cells.
 const BAR: usize = 8;
-/// So many queues are shown at most.
+/// The largest number of queues that the view shows.
 const MOST_QUEUES: usize = 8;
 /// Nothing shown of a longer text could be read.
 const LONGEST: usize = 300;

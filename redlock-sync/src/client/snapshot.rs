@@ -50,8 +50,8 @@ impl SnapshotOptions {
         self
     }
 
-    /// So many holders, latches and queues are kept at most, of each the first by name; default: all. The servers are
-    /// asked for the others as well.
+    /// The snapshot keeps this many holders, latches and queues, the first of each by name; default: all. The client
+    /// asks the servers for the others as well.
     ///
     /// ```
     /// let few = redlock_sync::SnapshotOptions::default().limit(1000);
@@ -308,7 +308,7 @@ impl Redlock {
     }
 }
 
-/// So many of them, and how many more there are.
+/// The first of them, and how many more there are.
 fn first<T>(mut all: Vec<T>, most: usize, left_out: &mut usize) -> Vec<T> {
     *left_out += all.len().saturating_sub(most);
     all.truncate(most);

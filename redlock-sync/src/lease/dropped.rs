@@ -6,9 +6,9 @@
 //! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
 //! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
 //!
-//! What the servers say comes to [`Dropped::told`]. Mostly all have freed the lock, and nothing is left to do. Otherwise the token is an orphan, and a
-//! background thread does what follows the release of any other guard: it is repeated, or a loss is logged and told to the observers. Handlers of a loss
-//! are not called: they are gone with the guard.
+//! [`Dropped::told`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is an orphan, and a
+//! background thread concludes the release as that of any other guard: it repeats the release, or logs a loss and calls the observers. It calls no
+//! handler of a loss, since the handlers are gone with the guard.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What observers are told of a lease, and how it is shown.
+//! The events of a lease for observers, and its `Debug`.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
