@@ -20,9 +20,7 @@ use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{
-    AcquireArgs, Adopt, Entry, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall,
-};
+use crate::protocol::{AcquireArgs, Entry, Grant, Next, Order, ReleaseArgs, TypedCall};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -23,13 +23,14 @@ use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::once::{Once, RunOnce};
 use crate::options::LockOptions;
-use crate::protocol::Exclusive;
+use crate::protocol::{Exclusive, Protocol};
 
 /// One call for the job of that name. False if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let name = Key::new("", plan.names[key], 100);
-    let handle = Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Exclusive { key });
+    let handle =
+        Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Protocol::Mutex(Exclusive { key }));
     let job = RunOnce::new(Arc::clone(&thread.inner), Mutex::new(handle)).remember(LIFE);
     let began = with(|world| world.now);
     invariants::wants(key, &options);

@@ -52,29 +52,28 @@ impl DrawnKind {
     }
 
     /// What a thread asks for; of a latch and of a queue it asks for something else.
-    pub(super) fn draw_side(self, key: Key, nodes: usize, node_timeout: Duration) -> (Arc<dyn Protocol>, Access) {
+    pub(super) fn draw_side(self, key: Key, nodes: usize, node_timeout: Duration) -> (Arc<Protocol>, Access) {
         let several = nodes > 1;
-        match self {
+        let (protocol, access) = match self {
             DrawnKind::Mutex | DrawnKind::Latch { .. } | DrawnKind::Queue => {
-                (Arc::new(Exclusive { key }), Access::Alone)
+                (Protocol::Mutex(Exclusive { key }), Access::Alone)
             }
             DrawnKind::ReadWrite if fastrand::u32(0..10) < 4 => {
-                (Arc::new(ReadWrite::new(key, Mode::Exclusive, several)), Access::Alone)
+                (Protocol::ReadWrite(ReadWrite::new(key, Mode::Exclusive, several)), Access::Alone)
             }
             DrawnKind::ReadWrite => {
                 let mode = if fastrand::bool() { Mode::Shared } else { Mode::Joint };
-                (Arc::new(ReadWrite::new(key, mode, several)), Access::Reads)
+                (Protocol::ReadWrite(ReadWrite::new(key, mode, several)), Access::Reads)
             }
             DrawnKind::Semaphore { permits } => {
                 let reservation = RESERVATION.max(node_timeout * 2);
                 let many = if chance(300) { fastrand::u32(1..=permits) } else { 1 };
                 let access = Access::Shares { many: many as usize, of: permits as usize };
-                (
-                    Arc::new(Semaphore { key, permits, many, several, reservation, first: None, slots: Vec::new() }),
-                    access,
-                )
+                let lock = Semaphore { key, permits, many, several, reservation, first: None, slots: Vec::new() };
+                (Protocol::Semaphore(lock), access)
             }
-        }
+        };
+        (Arc::new(protocol), access)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::leader::Leader;
 use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::options::LockOptions;
-use crate::protocol::Exclusive;
+use crate::protocol::{Exclusive, Protocol};
 
 /// The shortest pause between two terms that can be asked for.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -22,7 +22,8 @@ const SHORTEST: Duration = Duration::from_millis(10);
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let name = Key::new("", plan.names[key], 100);
-    let handle = Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Exclusive { key });
+    let handle =
+        Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Protocol::Mutex(Exclusive { key }));
     let cancel = thread.cancel_after(plan.pace.mul_f64(fastrand::f64() * 2.0));
     let candidate = Leader::new(Arc::clone(&thread.inner), Mutex::new(handle)).cancel(&cancel);
     // It has the lock before its body begins, and after that has ended; and in its pauses it does not want it.

@@ -49,6 +49,7 @@
 //! | `REDLOCK_SIM_NODES` | with so many nodes each |
 //! | `REDLOCK_SIM_REPLICA` | with a replica wherever that is possible |
 //! | `REDLOCK_SIM_SURVEY` | go on after a failure, and tell how often what was violated |
+//! | `REDLOCK_SIM_SCRIPTS` | with the scripts of this folder in place of those of the same names |
 //! | `REDLOCK_SIM_WITHOUT` | leave out these rules, by the names above, with commas between: to see what the others find |
 //!
 //! `tests/controls/` has patches that break the library on purpose, and `tests/CHAOS.md` says how they are tried: the simulation must find most of

@@ -14,7 +14,7 @@ use crate::lock::handle::Handle;
 use crate::lock::multi::{MultiLock, MultiLockGuard};
 use crate::lock::mutex::Mutex;
 use crate::options::LockOptions;
-use crate::protocol::Exclusive;
+use crate::protocol::{Exclusive, Protocol};
 
 /// Some of the mutexes, in any order; `None` if there are not two.
 pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
@@ -29,7 +29,9 @@ pub(super) fn visit(thread: &Thread, keys: &[usize], plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let mutex = |&key: &usize| {
         let name = Key::new("", plan.names[key], 100);
-        Mutex::new(Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Exclusive { key }))
+        Mutex::new(Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| {
+            Protocol::Mutex(Exclusive { key })
+        }))
     };
     let lock = MultiLock::new(Arc::clone(&thread.inner), keys.iter().map(mutex).collect());
     for &key in keys {

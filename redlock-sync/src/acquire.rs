@@ -7,13 +7,15 @@
 //! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
 //! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
 //! 7. [`join`]: a part of a lease that threads of this process have together.
-//! 8. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 8. [`limit`]: when a call that waits gives up.
+//! 9. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod adopt;
 mod aim;
 mod attempt;
 pub(crate) mod claim;
 mod joining;
+mod limit;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 
 use self::attempt::{Try, attempt, only_attempt};
 pub(crate) use self::joining::join;
+pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::endless::EndlessKeys;
@@ -47,6 +50,17 @@ pub(crate) enum Wait {
     Until(Tick),
     /// Until the lock is held, the retry policy gives up, or the servers were unavailable for too long.
     Forever,
+}
+
+impl Wait {
+    /// An attempt that begins later than this is the last one.
+    fn until(self) -> Tick {
+        match self {
+            Wait::No => Tick::ZERO,
+            Wait::Until(until) => until,
+            Wait::Forever => Tick::NEVER,
+        }
+    }
 }
 
 /// Takes the lock.
@@ -80,22 +94,19 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     client.ready()?;
     request.options.check(&client.quorum.limits).and_then(|()| request.not_cancelled())?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
-    let until = match wait {
-        Wait::No => {
-            let head = match queues.try_enter(key, kind, &request.options) {
-                Some(Entered::Handed(lease)) if is_good(&lease) => return Ok(lease),
-                Some(Entered::Head(head)) => Some(head),
-                _ => None,
-            };
-            let lease = only_attempt(client, request)?;
-            if let Some(head) = head {
-                keep(&lease, head);
-            }
-            return Ok(lease);
+    if wait == Wait::No {
+        let head = match queues.try_enter(key, kind, &request.options) {
+            Some(Entered::Handed(lease)) if is_good(&lease) => return Ok(lease),
+            Some(Entered::Head(head)) => Some(head),
+            _ => None,
+        };
+        let lease = only_attempt(client, request)?;
+        if let Some(head) = head {
+            keep(&lease, head);
         }
-        Wait::Until(until) => until,
-        Wait::Forever => Tick::NEVER,
-    };
+        return Ok(lease);
+    }
+    let until = wait.until();
     // Where attempts are counted, the wait in the queue takes no longer than they would.
     let attempts_take = request.options.retry.total_time();
     let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
@@ -120,7 +131,7 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
                 if pause.until > Tick::ZERO {
                     rest(&client.quorum, queues, request, pause.until.min(until));
                 }
-                let lease = AcquireLoop::new(client, request, wait, until, pause.pauses).run()?;
+                let lease = AcquireLoop::new(client, request, wait, pause.pauses).run()?;
                 keep(&lease, head);
                 return Ok(lease);
             }
@@ -164,37 +175,28 @@ fn keep(lease: &Lease, head: QueueHead<Lease>) {
 struct AcquireLoop<'a> {
     client: &'a Arc<ClientInner>,
     request: &'a Request,
-    limit: Wait,
-    until: Tick,
+    limit: WaitLimit<'a>,
     began: Tick,
     made: u32,
     wait: ServerWait<'a, Lease>,
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with
     /// it may not get through.
     pending_grant: Option<LockId>,
-    unavailable_since: Option<Tick>,
     endless: EndlessKeys,
 }
 
 impl<'a> AcquireLoop<'a> {
-    fn new(
-        client: &'a Arc<ClientInner>,
-        request: &'a Request,
-        limit: Wait,
-        until: Tick,
-        pauses: Pauses,
-    ) -> AcquireLoop<'a> {
-        let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, until, pauses);
+    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: Wait, pauses: Pauses) -> AcquireLoop<'a> {
+        let limit = WaitLimit::new(client, limit);
+        let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, limit.until, pauses);
         AcquireLoop {
             client,
             request,
             limit,
-            until,
             began: client.quorum.now(),
             made: 0,
             wait,
             pending_grant: None,
-            unavailable_since: None,
             endless: EndlessKeys::default(),
         }
     }
@@ -219,18 +221,17 @@ impl<'a> AcquireLoop<'a> {
             }
             let tried_at = self.client.quorum.now();
             let retry = &self.request.options.retry;
-            let is_last = tried_at >= self.until || retry.is_exhausted(self.made.saturating_add(1));
+            let is_last = tried_at >= self.limit.until || retry.is_exhausted(self.made.saturating_add(1));
             let (outcome, was_bare) = self.attempt(is_last, tried_at)?;
             let refusal = match outcome {
                 Ok(lease) => {
-                    self.client.outages.end();
+                    self.limit.answered();
                     return Ok(lease);
                 }
                 Err(refusal) => refusal,
             };
             self.made = self.made.saturating_add(1);
-            // An attempt that outlasted the deadline was the last one: another would take a node timeout more.
-            let is_over = is_last || self.client.quorum.now() >= self.until;
+            let is_over = is_last || self.limit.is_over();
             if self.ends_with(&refusal.error, tried_at) || is_over {
                 // The last attempt leaves the queue, if it is answered.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
@@ -289,19 +290,12 @@ impl<'a> AcquireLoop<'a> {
 
     /// True for an error that no further attempt can help.
     fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
-        let (outages, quorum) = (&self.client.outages, &self.client.quorum);
         match error {
             Error::Busy { .. } => {
-                self.unavailable_since = None;
-                outages.end();
+                self.limit.answered();
                 false
             }
-            Error::Unavailable { .. } => {
-                // Asked each time, so that the outage is known to go on.
-                let since = outages.since(tried_at, quorum.now(), error);
-                let since = *self.unavailable_since.get_or_insert(since);
-                self.limit == Wait::Forever && quorum.now().since(since) >= quorum.limits.unavailable_after
-            }
+            Error::Unavailable { .. } => self.limit.unanswered(error, tried_at),
             _ => true,
         }
     }

@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
 use crate::node::Lane;
 use crate::options::CLOSING;
-use crate::protocol::{Grant, Next, Protocol, ReleaseArgs, Request, granting};
+use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
 use crate::token::{LockId, TokenSource, random_part};
 
@@ -198,12 +198,12 @@ impl ClientInner {
                 with_fence: *with_fence,
                 several: self.quorum.len() > 1,
             };
-            self.grant_to_next(&*granting(key), &id, next);
+            self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);
         }
     }
 
     /// Gives up a lock that was granted, to the next wait.
-    fn grant_to_next(&self, protocol: &dyn Protocol, id: &LockId, next: Grant<'_>) {
+    fn grant_to_next(&self, protocol: &Protocol, id: &LockId, next: Grant<'_>) {
         let (quorum, random) = (&self.quorum, next.random);
         let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::First(next) };
         let by = quorum.round_deadline();

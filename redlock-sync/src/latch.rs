@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Wait;
+use crate::acquire::{Wait, WaitLimit};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -158,7 +158,7 @@ impl Latch {
             let ballot = quorum.round(call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
             match self.won(self.words.arrive, &ballot) {
                 Ok(()) => {
-                    self.client.outages.end();
+                    waiting.limit.answered();
                     return Ok(());
                 }
                 Err(error) => waiting.after(error, tried_at)?,
@@ -222,23 +222,21 @@ impl Latch {
         let quorum = &self.client.quorum;
         loop {
             let tried_at = quorum.now();
-            let is_last = tried_at >= waiting.until;
+            let is_last = tried_at >= waiting.limit.until;
             let id = waiting.id();
-            let stays = self.stays(waiting.until, tried_at);
+            let stays = self.stays(waiting.limit.until, tried_at);
             let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
             match self.look(entry, waiting.depth(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
-                    self.client.outages.end();
+                    waiting.limit.answered();
                     return Ok(());
                 }
                 Ok(_) => {
-                    self.client.outages.end();
-                    waiting.since = None;
+                    waiting.limit.answered();
                     // The last look has left.
                     waiting.entered = waiting.entered.take().filter(|_| !is_last);
-                    // A look that outlasted the deadline was the last one: another would take as long.
-                    if is_last || quorum.now() >= waiting.until {
+                    if is_last || waiting.limit.is_over() {
                         let key = self.name.as_str().to_owned();
                         return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
                     }
@@ -326,10 +324,7 @@ impl Latch {
 /// The pauses of a call that waits, and when it gives up.
 struct LatchWait<'a> {
     latch: &'a Latch,
-    limit: Wait,
-    until: Tick,
-    /// Since when no majority could be asked.
-    since: Option<Tick>,
+    limit: WaitLimit<'a>,
     /// Pauses in which the wait was told nothing.
     polls: u32,
     /// Brief looks until the next full one.
@@ -341,12 +336,8 @@ struct LatchWait<'a> {
 
 impl<'a> LatchWait<'a> {
     fn new(latch: &'a Latch, limit: Wait) -> LatchWait<'a> {
-        let until = match limit {
-            Wait::No => Tick::ZERO,
-            Wait::Until(until) => until,
-            Wait::Forever => Tick::NEVER,
-        };
-        LatchWait { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None, entered: None }
+        let limit = WaitLimit::new(&latch.client, limit);
+        LatchWait { latch, limit, polls: 0, brief_looks: 0, wait: None, entered: None }
     }
 
     /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was
@@ -391,23 +382,15 @@ impl<'a> LatchWait<'a> {
         let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
         let quorum = &client.quorum;
         // Two node timeouts behind the deadline in all, for what was under way and for this.
-        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout * 2));
+        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout * 2));
         let call = calls.look(Some(Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Lane::Ordinary, by, &|_| true));
     }
 
     /// Rests after a failure; returns the error if no further attempt can help, or the time is up.
     fn after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
-        let client = &self.latch.client;
         let Error::Unavailable { op, .. } = error else { return Err(error) };
-        let now = client.quorum.now();
-        let since = client.outages.since(tried_at, now, &error);
-        let since = *self.since.get_or_insert(since);
-        let is_over = match self.limit {
-            Wait::Forever => now.since(since) >= client.quorum.limits.unavailable_after,
-            _ => now >= self.until,
-        };
-        if is_over {
+        if self.limit.unanswered(&error, tried_at) {
             return Err(error);
         }
         self.wait().await_also(Awaits::Servers);
@@ -422,7 +405,7 @@ impl<'a> LatchWait<'a> {
 
     fn rest(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
         let Latch { client, name, cancel, .. } = self.latch;
-        let until = client.quorum.now().after(nap).min(self.until);
+        let until = client.quorum.now().after(nap).min(self.limit.until);
         match self.wait().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Push(_) | Woken::Timer | Woken::Connected => {

@@ -1,13 +1,13 @@
 //! One of several processes leads: it holds a mutex while its body runs, and the others wait for it.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::{Cancel, Cancelling};
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::handler::caught;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease};
 use crate::lock::mutex::{Mutex, MutexGuard};
@@ -133,9 +133,8 @@ impl Leader {
             let mut body = body;
             let outcome = leader.lead(Some(&cancel), &seat, &mut body);
             // `join` waits for it, also if what the body owns panics when it is dropped.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(body))) {
+            if caught(move || drop(body)).is_err() {
                 log::error!("what the body of a leader owned panicked when it was dropped");
-                std::mem::forget(panic);
             }
             seat.state.lock().ended = Some(outcome);
             seat.changed.notify_all();
@@ -187,17 +186,13 @@ fn term<E: fmt::Display>(
     // Asked after that: `resign` looks the other way round, so that one of the two sees the other.
     // What shows its error may panic as the body may.
     let body = || body(&guard).map_err(|error| error.to_string());
-    let outcome = if cancelling.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(body)) };
+    let outcome = if cancelling.is_cancelled() { Ok(Ok(())) } else { caught(body) };
     seat.state.lock().leads = None;
     let key = guard.key().to_owned();
     match outcome {
         Ok(Ok(())) => {}
         Ok(Err(error)) => log::warn!("the body of leader `{}` ended: {error}", key.escape_debug()),
-        Err(panic) => {
-            log::error!("the body of leader `{}` panicked", key.escape_debug());
-            // What it panicked with could panic when it is dropped.
-            std::mem::forget(panic);
-        }
+        Err(_) => log::error!("the body of leader `{}` panicked", key.escape_debug()),
     }
     match guard.unlock() {
         // What resigns has given it up.

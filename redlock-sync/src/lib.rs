@@ -201,6 +201,7 @@ mod default_client;
 mod error;
 mod facades;
 mod fork;
+mod handler;
 mod handover;
 mod health;
 mod inner;

@@ -4,11 +4,11 @@
 //! Without one nothing is done: each of the few places asks whether there is one.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
+use crate::handler::caught;
 
 /// Is told what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
 ///
@@ -273,11 +273,8 @@ impl Observers {
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
         for observer in self.0.iter().flat_map(|all| all.iter()) {
-            // What an observer panics with must not take a lock, or a renewal thread, with it.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| observer.event(event))) {
+            if caught(|| observer.event(event)).is_err() {
                 log::error!("an observer panicked at {event:?}");
-                // What it panicked with could panic when it is dropped.
-                std::mem::forget(payload);
             }
         }
     }

@@ -1,7 +1,4 @@
-//! 1. Clients on a clock that a test moves, against real servers: a machine that sleeps (row 13 of the table in `guarantees.md`).
-//! 2. [`permit`]: a kind of lock that is not in the library.
-
-mod permit;
+//! Clients on a clock that a test moves, against real servers: a machine that sleeps (row 13 of the table in `guarantees.md`).
 
 use std::fmt::Debug;
 use std::ops::Deref;

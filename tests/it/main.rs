@@ -6,7 +6,7 @@
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
-//! 7. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse. `in_memory`: nodes in memory, for unit tests of users.
+//! 7. `attribute`: `#[distributed_lock]` and the other macros; what they refuse is in `tests/ui`. `in_memory`: nodes in memory, for unit tests of users.
 //! 8. `examples`: the examples, run as people run them.
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: random input, and what must hold for all of it.
@@ -25,7 +25,6 @@
 )]
 
 mod attribute;
-mod attribute_misuse;
 mod cancel;
 mod chaos;
 mod closures;

@@ -10,7 +10,7 @@ use super::{
 use crate::key::QueueKeys;
 use crate::protocol::queue::{Claim, ClaimArgs, Due, Ending, Limits, Part, Pushing, Tasks};
 use crate::protocol::script::{Arg, Call, Purpose, Script};
-use crate::protocol::{Next, Protocol, ReleaseArgs};
+use crate::protocol::{Next, ReleaseArgs};
 
 const MOMENT: Duration = Duration::from_millis(4);
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,19 +1,22 @@
 //! A second attempt at a lock with slots, where the nodes lent different ones to the first.
 
+use std::sync::Arc;
+
 use crate::clock::Tick;
 use crate::inner::ClientInner;
 use crate::node::Lane;
-use crate::protocol::Request;
 use crate::protocol::reply::Vote;
+use crate::protocol::{Protocol, Request};
 use crate::quorum::Refusal;
 
 /// The request of that attempt, if a majority of the nodes has the same slots free. Called when what the first was lent has been given back.
 pub(super) fn aim(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
-    let (quorum, lending) = (&client.quorum, request.protocol.lending()?);
+    let (quorum, semaphore) = (&client.quorum, request.protocol.semaphore()?);
     let is_split = refusal.ballot.as_ref()?.votes.contains(&Vote::Void);
     if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
         return None;
     }
     let lent = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
-    Some(Request { protocol: lending.aim(&lent.votes)?, ..request.clone() })
+    let aimed = Protocol::Semaphore(semaphore.aim(&lent.votes)?);
+    Some(Request { protocol: Arc::new(aimed), ..request.clone() })
 }

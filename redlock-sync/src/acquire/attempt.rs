@@ -13,9 +13,9 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Entry, HandOver, Next, Order, ReleaseArgs, Request, TypedCall};
+use crate::protocol::{AcquireArgs, Entry, Next, Order, Protocol, ReleaseArgs, Request, TypedCall};
 use crate::quorum::{Ballot, Quorum, Refusal};
-use crate::token::{LockId, random_part};
+use crate::token::{LockId, RandomPart, random_part};
 
 /// What an attempt asks for besides the lock.
 #[derive(Debug, Default)]
@@ -81,31 +81,24 @@ pub(super) fn attempt(
     what: &Try<'_>,
     by: Tick,
 ) -> Result<Lease, Box<Refusal>> {
-    let quorum = &client.quorum;
-    let lease = Core::first_lease(&request.options);
-    quorum.note_lease(lease);
-    let key = request.key.name();
+    let (quorum, key) = (&client.quorum, request.key.name());
+    let attempt = Attempt::prepare(client, request)?;
     let mut orphans = client.queues.orphans(key);
     let has_orphans = !orphans.is_empty();
     orphans.extend_from_slice(what.orphans);
-    let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
-    let fence = request.options.fenced.then_some(0);
-    let is_bare = what.is_bare && fence.is_none() && orphans.is_empty();
-    let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };
-    let order = first_order(quorum, request, is_bare, &random);
-    let args = AcquireArgs { id: &id, lease, fence, wait: what.entry, order, orphans: &orphans };
+    let is_bare = what.is_bare && !request.options.fenced && orphans.is_empty();
     let is_native = is_bare && may_be_native(quorum, request);
-    let call = request.protocol.acquire(&args);
+    let call = attempt.call(is_bare, what.entry, &orphans)?;
     let call = if is_native { call.native() } else { call };
     let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
     if is_native && !ballot.tally().won() {
         quorum.quiet.note(request.key.as_str(), false, quorum.now());
     }
     quorum.disqualify_restarted(&mut ballot.votes);
-    let lent = request.protocol.lending().map(|lock| lock.choose(&mut ballot.votes));
+    let lent = request.protocol.semaphore().map(|lock| Arc::new(Protocol::Semaphore(lock.choose(&mut ballot.votes))));
     note_strangers(&client.queues, request, &ballot);
-    if let Err(error) = judge(client, request, "acquire", &ballot, lease) {
-        take_back(client, request, &ballot, &id, lease, by);
+    if let Err(error) = attempt.judge("acquire", &ballot) {
+        attempt.take_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
     if has_orphans && ballot.tally().yes == quorum.len() {
@@ -117,85 +110,118 @@ pub(super) fn attempt(
         || ballot.tally().yes < quorum.len()
         || what.is_queued && ballot.is_of_lock_alone();
     let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
-    let mut start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
-    start.protocol = lent.unwrap_or(start.protocol);
-    Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
+    Ok(attempt.hold(&ballot, wait, what.chain, lent)?)
+}
+
+/// An attempt to take a lock, with a token of its own: prepared, made in one round, and then held or undone. Several locks that are taken together, and an
+/// adoption, are attempts too.
+pub(super) struct Attempt<'a> {
+    pub(super) client: &'a Arc<ClientInner>,
+    pub(super) request: &'a Request,
+    pub(super) id: LockId,
+    /// Of the next token.
+    next: RandomPart,
+    pub(super) lease: Duration,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn prepare(client: &'a Arc<ClientInner>, request: &'a Request) -> Result<Attempt<'a>, Error> {
+        let lease = Core::first_lease(&request.options);
+        client.quorum.note_lease(lease);
+        let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
+        Ok(Attempt { client, request, id, next, lease })
+    }
+
+    /// Asks for the lock. A bare attempt asks for nothing else.
+    pub(super) fn call(
+        &self,
+        is_bare: bool,
+        wait: Option<Entry<'_>>,
+        orphans: &[LockId],
+    ) -> Result<TypedCall<Acquired>, Error> {
+        let Attempt { client, request, id, lease, .. } = self;
+        let fence = request.options.fenced.then_some(0);
+        let random = if is_bare || client.quorum.len() > 1 { String::new() } else { random_part()? };
+        let order = match client.quorum.len() {
+            1 if is_bare => Order::Bare,
+            1 => Order::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
+            _ => Order::None,
+        };
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, orphans }))
+    }
+
+    /// Whether the round was won, and if not, why.
+    pub(super) fn judge(&self, op: &'static str, ballot: &Ballot<Acquired>) -> Result<(), Error> {
+        let (quorum, key, lease) = (&self.client.quorum, self.request.key.as_str(), self.lease);
+        // Asked after the round: only then every node that voted has told its identity.
+        if let Some(conflict) = quorum.nodes.conflict() {
+            return Err(Error::config(conflict));
+        }
+        let tally = ballot.tally();
+        if !tally.won() {
+            return Err(if tally.is_answered() {
+                Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
+            } else {
+                quorum.failed(op, key, ballot)
+            });
+        }
+        let now = quorum.now();
+        if ballot.validity(lease, now) >= quorum.limits.min_validity {
+            return Ok(());
+        }
+        let took = now.since(ballot.started);
+        let late = |i| quorum.node_error(i, format!("the round took {took:?}, too long for a lease of {lease:?}"));
+        let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
+        Err(Error::Unavailable { op, key: key.to_owned(), of: quorum.len(), nodes })
+    }
+
+    /// The lease of a round that was won. `wait` may still be in a queue; `lent` is the protocol of what the nodes lent.
+    pub(super) fn hold(
+        self,
+        ballot: &Ballot<Acquired>,
+        wait: Option<Arc<str>>,
+        chain: Chain,
+        lent: Option<Arc<Protocol>>,
+    ) -> Result<Lease, Error> {
+        let Attempt { client, request, id, next, .. } = self;
+        let mut start = client.start(request, id, Origin { wait, chain, next: Some(next) });
+        start.protocol = lent.unwrap_or(start.protocol);
+        client.lease(&Arc::new(Core::won(start, ballot)))
+    }
+
+    /// Frees what the attempt may have set.
+    pub(super) fn release(&self) -> TypedCall<Released> {
+        let args = ReleaseArgs { id: Some(&self.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
+        self.request.protocol.release(&args)
+    }
+
+    pub(super) fn take_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
+        if let Some(at) = self.undo(ballot, &self.release(), by) {
+            self.left_token(at);
+        }
+    }
+
+    /// Undoes by this call what the attempt may have set; returns where it may stand all the same, now or later. Where the time is up it is not waited for: it
+    /// stands behind the attempt on each connection.
+    pub(super) fn undo(&self, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
+        let is_left = self.client.quorum.roll_back(ballot, call, by);
+        is_left.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
+    }
+
+    /// The token may stand on these nodes all the same, and is freed there in the background.
+    pub(super) fn left_token(&self, at: Vec<bool>) {
+        self.client.left_token(self.request, &self.id, self.client.quorum.now().after(self.lease), at);
+    }
 }
 
 /// A bare attempt can be a command without a script, which costs a server a third. On one server it takes the lock even if others wait for it: so this
 /// client has to know that nothing waits. On several servers any attempt may take it.
 fn may_be_native(quorum: &Quorum, request: &Request) -> bool {
     let (limits, options) = (&quorum.limits, &request.options);
-    // Only these locks have the layout of other libraries, a string.
-    let is_string = request.protocol.handing_over().and_then(HandOver::granting).is_some();
-    is_string
+    // Only a mutex is a string, which `SET` can set.
+    request.protocol.mutex().is_some()
         && options.min_hold.is_zero()
         && limits.min_replicas_ack == 0
         && limits.failover_guard != Some(true)
         && (quorum.len() > 1 || quorum.quiet.is_quiet(request.key.as_str(), quorum.now()))
-}
-
-/// What an attempt does with a lock that is free.
-pub(super) fn first_order<'a>(quorum: &Quorum, request: &Request, is_bare: bool, random: &'a str) -> Order<'a> {
-    match quorum.len() {
-        1 if is_bare => Order::Bare,
-        1 => Order::First { random, span: grant::span(quorum, request.options.lease) },
-        _ => Order::None,
-    }
-}
-
-/// Whether the round was won, and if not, why.
-pub(super) fn judge(
-    client: &ClientInner,
-    request: &Request,
-    op: &'static str,
-    ballot: &Ballot<Acquired>,
-    lease: Duration,
-) -> Result<(), Error> {
-    let (quorum, key) = (&client.quorum, request.key.as_str());
-    // Asked after the round: only then every node that voted has told its identity.
-    if let Some(conflict) = quorum.nodes.conflict() {
-        return Err(Error::config(conflict));
-    }
-    let tally = ballot.tally();
-    if !tally.won() {
-        return Err(if tally.is_answered() {
-            Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
-        } else {
-            quorum.failed(op, key, ballot)
-        });
-    }
-    let now = quorum.now();
-    if ballot.validity(lease, now) >= quorum.limits.min_validity {
-        return Ok(());
-    }
-    let took = now.since(ballot.started);
-    let late = |i| quorum.node_error(i, format!("the round took {took:?}, too long for a lease of {lease:?}"));
-    let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
-    Err(Error::Unavailable { op, key: key.to_owned(), of: quorum.len(), nodes })
-}
-
-pub(super) fn take_back(
-    client: &ClientInner,
-    request: &Request,
-    ballot: &Ballot<Acquired>,
-    id: &LockId,
-    lease: Duration,
-    by: Tick,
-) {
-    let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
-    if let Some(at) = undo(&client.quorum, ballot, &request.protocol.release(&release), by) {
-        client.left_token(request, id, client.quorum.now().after(lease), at);
-    }
-}
-
-/// Undoes by this call what an attempt may have set; returns where it may stand all the same, now or later. Where the time is up it is not waited for: it
-/// stands behind the attempt on each connection.
-pub(super) fn undo(
-    quorum: &Quorum,
-    ballot: &Ballot<Acquired>,
-    call: &TypedCall<Released>,
-    by: Tick,
-) -> Option<Vec<bool>> {
-    quorum.roll_back(ballot, call, by).then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
 }

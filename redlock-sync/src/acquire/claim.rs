@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Wait;
+use super::{Wait, WaitLimit};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant::Queued;
@@ -89,12 +89,8 @@ pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Er
     let _competing = client.competes();
     client.ready()?;
     wanted.not_cancelled()?;
-    let until = match limit {
-        Wait::No => Tick::ZERO,
-        Wait::Until(until) => until,
-        Wait::Forever => Tick::NEVER,
-    };
-    let mut waiting = Waiting { wanted, limit, until, made: 0, unavailable_since: None, queued: None, entered: None };
+    let limit = WaitLimit::new(client, limit);
+    let mut waiting = Waiting { wanted, limit, made: 0, queued: None, entered: None };
     // Beside the looks of other threads: most of the time there is a task.
     if let Some(outcome) = waiting.look(&Role::Aside) {
         return outcome;
@@ -111,7 +107,7 @@ pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Er
             Entered::Handed(lease) => drop(lease),
             Entered::Late if waiting.is_stopped() => return Ok(None),
             Entered::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
-            Entered::Late if client.quorum.now() >= until => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
+            Entered::Late if waiting.limit.is_over() => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
             Entered::Late => {}
             Entered::Closed => return Err(Error::Closed),
         }
@@ -129,11 +125,9 @@ enum Role {
 /// A thread that waits for a task.
 struct Waiting<'a> {
     wanted: &'a Wanted<'a>,
-    limit: Wait,
-    until: Tick,
+    limit: WaitLimit<'a>,
     /// Looks since the last one that found the server well, and this client told of tasks.
     made: u32,
-    unavailable_since: Option<Tick>,
     queued: Option<Queued>,
     /// The wait that the last look entered.
     entered: Option<Arc<str>>,
@@ -169,19 +163,18 @@ impl Waiting<'_> {
 
     /// One look, and if it found nothing and there is time left, the sleep of the thread that waits. `None` to go on.
     fn look(&mut self, role: &Role) -> Option<Result<Option<Held>, Error>> {
-        let (client, tried_at) = (self.wanted.client, self.wanted.client.quorum.now());
-        let is_last = tried_at >= self.until;
+        let tried_at = self.wanted.client.quorum.now();
+        let is_last = tried_at >= self.limit.until;
         let id = if let Role::Waits(Some(id)) = role { Some(Arc::clone(id)) } else { None };
         let stays = if is_last { Duration::ZERO } else { WAITS_LIVE };
         let found = look(self.wanted, id.as_deref().map(|id| (id, stays)));
         let next = match found {
             Ok(Look::Task(held)) => {
-                client.outages.end();
+                self.limit.answered();
                 return Some(Ok(Some(held)));
             }
             Ok(Look::Nothing(next)) => {
-                client.outages.end();
-                self.unavailable_since = None;
+                self.limit.answered();
                 Ok(next)
             }
             Err(missed) => Err(missed),
@@ -200,17 +193,9 @@ impl Waiting<'_> {
 
     /// True for an error that no further look can help.
     fn ends_with(&mut self, missed: &Missed, tried_at: Tick) -> bool {
-        let (quorum, outages) = (&self.wanted.client.quorum, &self.wanted.client.outages);
-        let error = &missed.error;
         // A worker outlasts a failover.
         let may_pass = missed.is_of_replica && self.wanted.stop.is_some();
-        if !error.is_unavailable() && !may_pass {
-            return true;
-        }
-        // Asked each time, so that the outage is known to go on.
-        let since = outages.since(tried_at, quorum.now(), error);
-        let since = *self.unavailable_since.get_or_insert(since);
-        self.limit == Wait::Forever && quorum.now().since(since) >= quorum.limits.unavailable_after
+        !(missed.error.is_unavailable() || may_pass) || self.limit.unanswered(&missed.error, tried_at)
     }
 
     /// Until a hint, the time at which the next task is due, or the time to look again.
@@ -228,7 +213,7 @@ impl Waiting<'_> {
         };
         let nap = next.map_or(jittered(nap), |next| next.min(jittered(nap)));
         queued.listener.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
-        let end = now.after(nap).min(self.until);
+        let end = now.after(nap).min(self.limit.until);
         loop {
             let slice = end.min(self.slice());
             let Some(queued) = &self.queued else { return };
@@ -256,8 +241,8 @@ impl Waiting<'_> {
     /// Until when a sleep may last before it is looked whether the worker is stopped.
     fn slice(&self) -> Tick {
         match self.wanted.stop {
-            Some(_) => self.wanted.client.quorum.now().after(STOP_SEEN).min(self.until),
-            None => self.until,
+            Some(_) => self.wanted.client.quorum.now().after(STOP_SEEN).min(self.limit.until),
+            None => self.limit.until,
         }
     }
 }
@@ -280,8 +265,8 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Mis
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.keys.clone(), task.id.clone(), limits.keep_dead));
             let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })];
-            let request =
-                Request { key: tasks.keys.due.clone(), protocol: claim.clone(), options: Arc::clone(options) };
+            let protocol = Arc::new(Protocol::Task(Arc::clone(&claim)));
+            let request = Request { key: tasks.keys.due.clone(), protocol, options: Arc::clone(options) };
             let core = Core::won(client.start(&request, id, Origin::default()), &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;
             Ok(Look::Task(Held { lease, claim, task }))
@@ -315,7 +300,8 @@ fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
 /// What the claim may have taken goes back, as if it had not been claimed.
 fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
     let (client, quorum) = (wanted.client, &wanted.client.quorum);
-    let claim = Arc::new(Claim::new(wanted.tasks.keys.clone(), String::new(), wanted.limits.keep_dead));
+    let claim = Claim::new(wanted.tasks.keys.clone(), String::new(), wanted.limits.keep_dead);
+    let claim = Arc::new(Protocol::Task(Arc::new(claim)));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let (key, ends) = (wanted.tasks.keys.due.name(), quorum.now().after(lease));

@@ -13,7 +13,7 @@ use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::reply::{Acquired, Place, Vote};
-use crate::protocol::{Entry, Exclusive};
+use crate::protocol::{Entry, Exclusive, Protocol};
 use crate::quorum::Ballot;
 use crate::tests::quorum;
 
@@ -34,7 +34,7 @@ fn idle(unavailable_after: Duration) -> Arc<ClientInner> {
 
 fn request(options: LockOptions) -> Request {
     let key = Key::new("", "k", 100).unwrap();
-    Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options: options.into() }
+    Request { protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })), key, options: options.into() }
 }
 
 fn ballot(client: &ClientInner, votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
@@ -54,7 +54,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
     let request = request(LockOptions::default());
     let ends = |after, wait, error: &Error| {
         let client = idle(after);
-        let mut acquire = AcquireLoop::new(&client, &request, wait, Tick::NEVER, Pauses::default());
+        let mut acquire = AcquireLoop::new(&client, &request, wait, Pauses::default());
         acquire.ends_with(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
@@ -72,7 +72,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
 fn a_busy_lock_ends_an_outage() {
     let client = idle(Duration::ZERO);
     let request = request(LockOptions::default());
-    let mut acquire = AcquireLoop::new(&client, &request, Wait::Until(Tick::NEVER), Tick::NEVER, Pauses::default());
+    let mut acquire = AcquireLoop::new(&client, &request, Wait::Until(Tick::NEVER), Pauses::default());
     let first = client.quorum.now();
     acquire.ends_with(&unavailable(), first);
     acquire.ends_with(&busy(), first);
@@ -103,7 +103,7 @@ impl Mail {
     /// The same, with a grant that comes so long after the attempt that entered the wait.
     fn open_after(&self, age: Duration, options: LockOptions, span: Duration) -> bool {
         let request = request(options);
-        let mut acquire = AcquireLoop::new(&self.client, &request, Wait::Forever, Tick::NEVER, Pauses::default());
+        let mut acquire = AcquireLoop::new(&self.client, &request, Wait::Forever, Pauses::default());
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: Place::New };
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
@@ -244,7 +244,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
 
 fn handle(client: &Arc<ClientInner>) -> Handle {
     let key = Ok(plain_request().key);
-    Handle::new(Arc::clone(client), key, Arc::default(), |key| Exclusive { key })
+    Handle::new(Arc::clone(client), key, Arc::default(), |key| Protocol::Mutex(Exclusive { key }))
 }
 
 #[test]
@@ -252,7 +252,11 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
     let mail = Mail::new(1);
     let other = {
         let key = Key::new("", "other", 100).unwrap();
-        let request = Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options: Arc::default() };
+        let request = Request {
+            protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
+            key,
+            options: Arc::default(),
+        };
         acquire(&mail.client, &request, Wait::No).unwrap()
     };
     let lease = try_lock(&mail.client).unwrap();

@@ -14,7 +14,7 @@ use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::rw_lock::RwLock;
 use crate::lock::semaphore::Semaphore;
 use crate::once::RunOnce;
-use crate::protocol::Exclusive;
+use crate::protocol::{Exclusive, Protocol};
 use crate::queue::Queue;
 
 impl Redlock {
@@ -145,7 +145,9 @@ impl Redlock {
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {
-        Handle::new(Arc::clone(&self.inner), self.key(key), Arc::clone(&self.options), |key| Exclusive { key })
+        Handle::new(Arc::clone(&self.inner), self.key(key), Arc::clone(&self.options), |key| {
+            Protocol::Mutex(Exclusive { key })
+        })
     }
 
     pub(super) fn key(&self, key: &impl LockKey) -> Result<Key, Error> {

@@ -89,11 +89,6 @@ impl Redlock {
         self.inner.ready().is_err()
     }
 
-    #[cfg(test)]
-    pub(crate) fn inner(&self) -> &Arc<ClientInner> {
-        &self.inner
-    }
-
     /// How long an annotated function waits that does not say it.
     pub(crate) fn default_wait(&self) -> Option<Duration> {
         self.inner.quorum.limits.default_wait

@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::protocol::reply::{Acquired, Place, Released, Vote};
-use crate::protocol::{Entry, HandOver, Protocol, millis};
+use crate::protocol::{Entry, Protocol, millis};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::random_part;
 
@@ -126,8 +126,8 @@ pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
 }
 
 /// Takes a grant back that was reserved and of which no node could tell a waiter.
-pub(crate) fn unreserve(quorum: &Quorum, protocol: &dyn Protocol, ballot: &Ballot<Released>, random: &str, by: Tick) {
-    let Some(lock) = protocol.handing_over().and_then(HandOver::granting) else { return };
+pub(crate) fn unreserve(quorum: &Quorum, protocol: &Protocol, ballot: &Ballot<Released>, random: &str, by: Tick) {
+    let Some(lock) = protocol.mutex() else { return };
     let has = |released| ballot.votes.contains(&Vote::Yes(released));
     if has(Released::Reserved) && !has(Released::Granted) {
         quorum.round(&lock.unreserve(random), Lane::Reserved, by, &|_| true);

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::node::Lane;
 use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, Place, Vote};
-use crate::protocol::{Grant, HandOver, Next, ReleaseArgs, Request};
+use crate::protocol::{Grant, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
@@ -66,7 +66,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// The waits of this lock have a queue on the servers, and this one may stand in it.
     fn may_queue(&self) -> bool {
-        self.request.protocol.has_queue() && !self.request.options.retry.is_counted()
+        !self.request.options.retry.is_counted()
     }
 
     /// The id under which the next attempt enters the queue, if it does.
@@ -188,7 +188,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     fn longest_nap(&self) -> Duration {
         let (least, most) = LONGEST_FOR_PERMIT;
-        if self.request.protocol.lending().is_some() {
+        if self.request.protocol.semaphore().is_some() {
             self.request.options.lease.clamp(least, most)
         } else {
             LONGEST_NAP
@@ -235,7 +235,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     fn awaits(&self, id: &Arc<str>, refusal: &Refusal) -> Awaits {
         let key = Arc::clone(self.request.key.name());
-        if self.request.protocol.handing_over().and_then(HandOver::granting).is_some() {
+        if self.request.protocol.mutex().is_some() {
             return Awaits::Lock(key, Arc::clone(id));
         }
         let first_end = refusal.expires_in().map_or(SET_LOOK, |left| (left + NAP_SLACK).min(SET_LOOK));

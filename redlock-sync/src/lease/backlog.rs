@@ -53,7 +53,7 @@ pub(crate) enum Remnant {
 /// A token that is to be gone from the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftover {
-    pub(crate) protocol: Arc<dyn Protocol>,
+    pub(crate) protocol: Arc<Protocol>,
     pub(crate) key: Arc<str>,
     pub(crate) what: Remnant,
     /// The wait of its holder, if it may still be in a queue.
@@ -88,13 +88,7 @@ impl Remnant {
 
 impl Leftover {
     /// A token without a lease, a wait or a minimum hold.
-    pub(crate) fn of_token(
-        protocol: Arc<dyn Protocol>,
-        key: &Arc<str>,
-        id: LockId,
-        ends: Tick,
-        at: Vec<bool>,
-    ) -> Leftover {
+    pub(crate) fn of_token(protocol: Arc<Protocol>, key: &Arc<str>, id: LockId, ends: Tick, at: Vec<bool>) -> Leftover {
         Leftover {
             protocol,
             key: Arc::clone(key),
@@ -108,18 +102,13 @@ impl Leftover {
     }
 
     /// A wait that is over. It has no token: that of a grant is not known.
-    pub(crate) fn of_wait(protocol: &Arc<dyn Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
+    pub(crate) fn of_wait(protocol: &Arc<Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
         let of_key = Leftover::of_waits(protocol, key, Tick::ZERO, quorum);
         Leftover { what: Remnant::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
     }
 
     /// The waits for a lock that was given up while a cluster moved its slot: they are told once that is over, and the key is kept no longer.
-    pub(crate) fn of_waits(
-        protocol: &Arc<dyn Protocol>,
-        key: &Arc<str>,
-        keep_until: Tick,
-        quorum: &Quorum,
-    ) -> Leftover {
+    pub(crate) fn of_waits(protocol: &Arc<Protocol>, key: &Arc<str>, keep_until: Tick, quorum: &Quorum) -> Leftover {
         let is_in_slots = quorum.nodes.are_in_slots();
         // No grant lasts longer than the longest. A queue lasts while its slot moves.
         let life = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
@@ -141,7 +130,7 @@ impl Leftover {
     }
 
     fn call(&self, now: Tick) -> TypedCall<Released> {
-        match (&self.what, self.protocol.adopting()) {
+        match (&self.what, self.protocol.mutex()) {
             (Remnant::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
             _ => self.protocol.release(&self.give_up(now)),
         }

@@ -223,8 +223,8 @@ mod tests {
     use crate::lease::{Origin, Start};
     use crate::node::{NodeSettings, NodeUrl, Nodes};
     use crate::options::ClientOptions;
-    use crate::protocol::Exclusive;
     use crate::protocol::reply::{Acquired, Vote};
+    use crate::protocol::{Exclusive, Protocol};
     use crate::quorum::{Ballot, Quorum};
     use crate::token::TokenSource;
 
@@ -240,7 +240,7 @@ mod tests {
         let start = Start {
             backlog: crate::lease::Backlog::new(&quorum),
             quorum,
-            protocol: Arc::new(Exclusive { key: key.clone() }),
+            protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
             key,
             id: tokens.fresh(None).unwrap().0,
             options: Arc::default(),

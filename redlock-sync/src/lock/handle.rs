@@ -14,30 +14,24 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::Mine;
 use crate::node::Lane;
 use crate::options::LockOptions;
-use crate::protocol::{Exclusive, Next, Protocol, ReleaseArgs, Request};
+use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::token::LockId;
 
-/// A lock of kind `P` by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
-#[derive(Debug)]
-pub(crate) struct Handle<P = Exclusive> {
+/// A lock by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
     pub(crate) client: Arc<ClientInner>,
-    pub(crate) lock: Result<(Key, Arc<P>), Error>,
+    pub(crate) lock: Result<(Key, Arc<Protocol>), Error>,
     pub(crate) options: Arc<LockOptions>,
 }
 
-impl<P> Clone for Handle<P> {
-    fn clone(&self) -> Handle<P> {
-        Handle { client: Arc::clone(&self.client), lock: self.lock.clone(), options: Arc::clone(&self.options) }
-    }
-}
-
-impl<P: Protocol + 'static> Handle<P> {
+impl Handle {
     pub(crate) fn new(
         client: Arc<ClientInner>,
         key: Result<Key, Error>,
         options: Arc<LockOptions>,
-        protocol: impl FnOnce(Key) -> P,
-    ) -> Handle<P> {
+        protocol: impl FnOnce(Key) -> Protocol,
+    ) -> Handle {
         Handle { client, lock: key.map(|key| (key.clone(), Arc::new(protocol(key)))), options }
     }
 
@@ -104,7 +98,7 @@ impl<P: Protocol + 'static> Handle<P> {
     }
 }
 
-impl<P: Protocol + 'static> Handle<P> {
+impl Handle {
     /// Asks all nodes for the holder of a lock that has one.
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
         let first = self.holders()?.into_iter().next();

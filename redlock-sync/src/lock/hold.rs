@@ -8,7 +8,6 @@ use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::lock::reentry::{self, Left};
 use crate::options::Kind;
-use crate::protocol::Protocol;
 
 /// What the `unlock` of a guard that can nest did: that of a [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), of a
 /// [`RwLockReadGuard`](crate::RwLockReadGuard) or of a [`RwLockWriteGuard`](crate::RwLockWriteGuard).
@@ -40,8 +39,8 @@ pub(crate) struct Hold {
 impl Hold {
     /// Another hold of the lease that this thread has, if that `serves`; else takes the lock.
     #[inline]
-    pub(crate) fn enter<P: Protocol + 'static>(
-        handle: &Handle<P>,
+    pub(crate) fn enter(
+        handle: &Handle,
         wait: Wait,
         is_alone: bool,
         serves: impl Fn(Kind) -> bool,

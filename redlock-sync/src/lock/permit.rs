@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::derefs_to_lease;
 use crate::lock::mutex::{GuardSend, ThreadBound};
-use crate::protocol::Lending;
 
 /// A permit of a [`Semaphore`](crate::Semaphore), or several that were [acquired at
 /// once](crate::Semaphore::acquire_many); released when it is dropped.
@@ -65,7 +64,7 @@ impl<M> SemaphorePermit<M> {
     /// ```
     #[must_use]
     pub fn slots(&self) -> &[u32] {
-        self.lease.core().protocol().lending().map_or(&[], Lending::slots)
+        self.lease.core().protocol().semaphore().map_or(&[], |semaphore| &semaphore.slots)
     }
 
     /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of

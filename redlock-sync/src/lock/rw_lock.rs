@@ -14,8 +14,8 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
-use crate::protocol::ReadWrite;
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
+use crate::protocol::{Protocol, ReadWrite};
 
 /// A lock that any number of readers hold at a time, or one writer. Made by
 /// [`Redlock::rw_lock`](crate::Redlock::rw_lock).
@@ -81,15 +81,16 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// once, also if this client holds that lock.
 #[derive(Clone)]
 pub struct RwLock {
-    reader: Handle<ReadWrite>,
-    writer: Handle<ReadWrite>,
+    reader: Handle,
+    writer: Handle,
 }
 
 impl RwLock {
     pub(crate) fn new(client: &Arc<ClientInner>, key: &Result<Key, Error>, options: &Arc<LockOptions>) -> RwLock {
         let several = client.quorum.len() > 1;
         let side = |mode| {
-            Handle::new(Arc::clone(client), key.clone(), Arc::clone(options), |key| ReadWrite::new(key, mode, several))
+            let lock = |key| Protocol::ReadWrite(ReadWrite::new(key, mode, several));
+            Handle::new(Arc::clone(client), key.clone(), Arc::clone(options), lock)
         };
         RwLock { reader: side(Mode::Joint), writer: side(Mode::Exclusive) }
     }

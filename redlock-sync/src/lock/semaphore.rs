@@ -15,7 +15,9 @@ use crate::lock::permit::SemaphorePermit;
 use crate::lock::reentry::{self, Mine};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
+use crate::protocol::Protocol;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
+use crate::quorum::Quorum;
 
 /// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
@@ -72,7 +74,7 @@ use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 /// slot is a mutex by itself, and one round trip asks for all of them.
 #[derive(Clone)]
 pub struct Semaphore {
-    handle: Handle<protocol::Semaphore>,
+    handle: Handle,
     permits: u32,
 }
 
@@ -84,10 +86,8 @@ impl Semaphore {
         permits: u32,
     ) -> Semaphore {
         let key = key.and_then(|key| check_permits(&key, permits).map(|()| key));
-        let several = client.quorum.len() > 1;
-        let reservation = MIN_RESERVATION.max(client.quorum.limits.node_timeout * 2);
-        let lock =
-            |key| protocol::Semaphore { key, permits, many: 1, several, reservation, first: None, slots: Vec::new() };
+        let quorum = Arc::clone(&client.quorum);
+        let lock = |key| for_many(key, permits, 1, &quorum);
         Semaphore { handle: Handle::new(client, key, options, lock), permits }
     }
 
@@ -351,15 +351,29 @@ impl Semaphore {
     }
 
     /// A handle by which so many permits are taken at once.
-    fn for_many(&self, many: u32) -> Result<Handle<protocol::Semaphore>, Error> {
-        let (key, lock) = self.handle.lock.clone()?;
+    fn for_many(&self, many: u32) -> Result<Handle, Error> {
+        let key = self.handle.key()?;
         if !(1..=self.permits).contains(&many) {
             let permits = self.permits;
             return Err(Error::config(format!("{many} permits at once of semaphore `{key}`, which has {permits}")));
         }
-        let lock = Arc::new(protocol::Semaphore { many, ..(*lock).clone() });
-        Ok(Handle { lock: Ok((key, lock)), ..self.handle.clone() })
+        let lock = Arc::new(for_many(key.clone(), self.permits, many, &self.handle.client.quorum));
+        Ok(Handle { lock: Ok((key.clone(), lock)), ..self.handle.clone() })
     }
+}
+
+/// What attempts at so many permits say to the servers.
+fn for_many(key: Key, permits: u32, many: u32, quorum: &Quorum) -> Protocol {
+    let (several, reservation) = (quorum.len() > 1, MIN_RESERVATION.max(quorum.limits.node_timeout * 2));
+    Protocol::Semaphore(protocol::Semaphore {
+        key,
+        permits,
+        many,
+        several,
+        reservation,
+        first: None,
+        slots: Vec::new(),
+    })
 }
 
 /// # With a closure

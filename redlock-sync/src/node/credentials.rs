@@ -1,7 +1,6 @@
 //! Users and passwords that are asked for at each new connection.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use redis::RedisConnectionInfo;
 
 use super::{Failure, FailureKind};
+use crate::handler::caught;
 
 /// A user and a password for a server: see [`Builder::credentials`](crate::Builder::credentials). Its `Debug` shows
 /// neither.
@@ -109,11 +109,7 @@ impl Asked {
     /// The login in the URL with these in their place.
     pub(super) fn login(&self, node: &str, url: &RedisConnectionInfo) -> Result<Login, Failure> {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("no credentials: {why}"));
-        // What a program panics with must not end a thread that makes connections.
-        let asked = catch_unwind(AssertUnwindSafe(|| (self.0)(node))).map_err(|panic| {
-            std::mem::forget(panic);
-            failed("the function that was asked panicked")
-        })?;
+        let asked = caught(|| (self.0)(node)).map_err(|_| failed("the function that was asked panicked"))?;
         let Credentials { user, password, valid_for } = asked.map_err(|why| failed(&why))?;
         let login = url.clone().set_password(password);
         let info = match user {

@@ -8,18 +8,14 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
-use super::{
-    AcquireArgs, Adopt, BEHIND, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall,
-    millis, text,
-};
+use super::{AcquireArgs, BEHIND, Grant, Next, Order, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
-use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
 pub(crate) const MUTEX: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Exclusive {
     pub(crate) key: Key,
 }
@@ -29,15 +25,12 @@ impl Exclusive {
     fn keys(&self) -> [&str; 3] {
         [self.key.as_str(), self.key.queue(), self.key.fence()]
     }
-}
 
-fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
-    let args = [Text(id.as_str()), Number(millis(lease))];
-    Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
-}
+    fn key_and_queue(&self) -> [&str; 2] {
+        [self.key.as_str(), self.key.queue()]
+    }
 
-impl Protocol for Exclusive {
-    fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+    pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
@@ -64,11 +57,11 @@ impl Protocol for Exclusive {
         call(&args)
     }
 
-    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         lengthen(id, lease, &[self.key.as_str()])
     }
 
-    fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
+    pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
         let granted = granted(next);
@@ -80,73 +73,43 @@ impl Protocol for Exclusive {
         Call::new(&RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), args).into()
     }
 
-    fn inspect(&self) -> TypedCall<Holders> {
+    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
         Call::new(&INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
     }
 
-    fn kind(&self) -> Kind {
-        MUTEX
-    }
-
-    fn shown(&self) -> LockKind {
-        LockKind::Mutex
-    }
-
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        Some(self)
-    }
-
-    fn handing_over(&self) -> Option<&dyn HandOver> {
-        Some(self)
-    }
-
-    fn adopting(&self) -> Option<&dyn Adopt> {
-        Some(self)
-    }
-}
-
-impl Fencing for Exclusive {
-    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
-}
 
-impl Adopt for Exclusive {
-    fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired> {
+    /// Passes the lock to a token, if one of the others holds it.
+    pub(crate) fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired> {
         let lease_ms = Number(millis(lease));
         let mut args = vec![Text(id.as_str()), lease_ms, Number(fenced.into()), Number(millis(FENCE_LIFETIME))];
         args.extend(from.iter().map(|former| Text(former.as_str())));
         Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
     }
 
-    fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
+    /// Passes the lock back from that token, if it holds it.
+    pub(crate) fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
         let args = [Text(id.as_str()), Text(former.as_str())];
         Call::new(&GIVE_BACK, Purpose::Release, Some(id), BEHIND, &[self.key.as_str()], &args).into()
     }
-}
 
-impl HandOver for Exclusive {
-    fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         lengthen(id, lease, &self.key_and_queue())
     }
 
-    fn granting(&self) -> Option<&dyn Granting> {
-        Some(self)
-    }
-}
-
-impl Exclusive {
-    fn key_and_queue(&self) -> [&str; 2] {
-        [self.key.as_str(), self.key.queue()]
-    }
-}
-
-impl Granting for Exclusive {
-    fn unreserve(&self, random: &str) -> TypedCall<Released> {
+    /// Frees what was reserved for a grant of which no wait was told.
+    pub(crate) fn unreserve(&self, random: &str) -> TypedCall<Released> {
         Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.key_and_queue(), &[Text(random)]).into()
     }
+}
+
+fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
+    let args = [Text(id.as_str()), Number(millis(lease))];
+    Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
 }
 
 /// What a release grants, in one argument of `release.lua`. Written by hand: `format!` takes longer than the rest of the call.

@@ -2,24 +2,24 @@
 //!
 //! An operation is one call of one script. A node executes it in one step, and may execute it twice: the second time changes nothing.
 //!
-//! | trait | operations | which kinds have it |
-//! |---|---|---|
-//! | [`Protocol`] | acquire, extend, release, inspect | all |
-//! | [`Fencing`] | fence | those whose holders have numbers that rise from one to the next |
-//! | [`HandOver`] | extend and count the waits | those with a queue of waits on the node, whose threads hand the lock to each other |
-//! | [`Granting`] | unreserve | those whose release gives the lock itself to the first wait |
-//! | [`Lending`] | choose the votes that count together | those with numbered slots |
-//! | [`Sharing`] | extend and look for waits that are kept out, downgrade | those whose holders can share the lock, or have it alone |
-//! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
+//! The set of kinds is closed: [`Protocol`] has a variant for each. All kinds acquire, extend, release and inspect. What only some have is an `Option`:
+//!
+//! | operations | kinds |
+//! |---|---|
+//! | fence | all locks |
+//! | extend and count the waits | mutex, read-write lock: threads of a process hand the lock to each other |
+//! | unreserve, adopt, give back | mutex: a release grants the lock itself to the first wait, and a holder can leave it held |
+//! | choose, aim, slots | semaphore |
+//! | shared, extend and look, downgrade | read-write lock |
 //!
 //! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
 //! definite no, or a failure. The layers above send these calls and count the votes, and name no kind.
 //!
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
-//! 3. Here: the parameters of the operations, and the traits.
-//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each.
-//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`. [`queue`]: queues of tasks, and the claim of one of them.
+//! 3. Here: the parameters of the operations, and [`Protocol`].
+//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of one of them.
+//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
 //! 6. [`health`]: questions about a server itself. [`list`]: which of its keys are locks.
 
 pub(crate) mod exclusive;
@@ -32,26 +32,28 @@ pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
-use self::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
+use self::exclusive::MUTEX;
+use self::queue::{Claim, QUEUE};
+use self::reply::{Acquired, Extended, Fenced, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call};
+use self::semaphore::{SEMAPHORE, Semaphore};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
-use crate::options::{Kind, LockOptions};
+use crate::options::{Kind, LockOptions, Mode};
 use crate::token::LockId;
 
 /// One lock with its settings, ready to be taken.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) key: Key,
-    pub(crate) protocol: Arc<dyn Protocol>,
+    pub(crate) protocol: Arc<Protocol>,
     pub(crate) options: Arc<LockOptions>,
 }
 
@@ -164,115 +166,117 @@ impl<R> TypedCall<R> {
     }
 }
 
-/// The operations of one lock on one node that every kind has. Every call is safe to execute twice.
-///
-/// What only some kinds have is a trait of its own; a kind that has it returns itself from the method.
-pub(crate) trait Protocol: Send + Sync + fmt::Debug {
+/// The operations of one lock on one node. Every call is safe to execute twice.
+#[derive(Debug, Clone)]
+pub(crate) enum Protocol {
+    Mutex(Exclusive),
+    ReadWrite(ReadWrite),
+    Semaphore(Semaphore),
+    Task(Arc<Claim>),
+}
+
+impl Protocol {
     /// Takes the lock if it is free for the caller.
-    fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired>;
+    pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+        match self {
+            Protocol::Mutex(lock) => lock.acquire(args),
+            Protocol::ReadWrite(lock) => lock.acquire(args),
+            Protocol::Semaphore(lock) => lock.acquire(args),
+            Protocol::Task(claim) => claim.acquire(args),
+        }
+    }
+
     /// Lengthens the lease if this token holds the lock; never shortens it.
-    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
+    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        match self {
+            Protocol::Mutex(lock) => lock.extend(id, lease),
+            Protocol::ReadWrite(lock) => lock.extend(id, lease),
+            Protocol::Semaphore(lock) => lock.extend(id, lease),
+            Protocol::Task(claim) => claim.extend(id, lease),
+        }
+    }
+
     /// Gives the lock up if this token holds it.
-    fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released>;
+    pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
+        match self {
+            Protocol::Mutex(lock) => lock.release(args),
+            Protocol::ReadWrite(lock) => lock.release(args),
+            Protocol::Semaphore(lock) => lock.release(args),
+            Protocol::Task(claim) => claim.release(args),
+        }
+    }
+
     /// Asks for the holders of the lock.
-    fn inspect(&self) -> TypedCall<Holders>;
+    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
+        match self {
+            Protocol::Mutex(lock) => lock.inspect(),
+            Protocol::ReadWrite(lock) => lock.inspect(),
+            Protocol::Semaphore(lock) => lock.inspect(),
+            Protocol::Task(claim) => claim.inspect(),
+        }
+    }
 
     /// What the lock is to the threads of this process.
-    fn kind(&self) -> Kind;
-
-    /// What the lock is to observers.
-    fn shown(&self) -> LockKind;
-
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        None
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Protocol::Mutex(_) => MUTEX,
+            Protocol::ReadWrite(lock) => lock.kind(),
+            Protocol::Semaphore(_) => SEMAPHORE,
+            Protocol::Task(_) => QUEUE,
+        }
     }
 
-    fn handing_over(&self) -> Option<&dyn HandOver> {
-        None
+    /// What the lock is to observers. They are told of a claim by `Event::Job`, which names no kind of lock.
+    pub(crate) fn shown(&self) -> LockKind {
+        match self {
+            Protocol::Mutex(_) | Protocol::Task(_) => LockKind::Mutex,
+            Protocol::ReadWrite(lock) if lock.kind().mode == Mode::Exclusive => LockKind::Write,
+            Protocol::ReadWrite(_) => LockKind::Read,
+            Protocol::Semaphore(_) => LockKind::Semaphore,
+        }
     }
 
-    fn sharing(&self) -> Option<&dyn Sharing> {
-        None
+    /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> Option<TypedCall<Fenced>> {
+        match self {
+            Protocol::Mutex(lock) => Some(lock.fence(id, fence)),
+            Protocol::ReadWrite(lock) => Some(lock.fence(id, fence)),
+            Protocol::Semaphore(lock) => Some(lock.fence(id, fence)),
+            Protocol::Task(_) => None,
+        }
     }
 
-    fn adopting(&self) -> Option<&dyn Adopt> {
-        None
+    /// Like `extend`, and counts the waits.
+    pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> Option<TypedCall<Extended>> {
+        match self {
+            Protocol::Mutex(lock) => Some(lock.extend_and_count(id, lease)),
+            Protocol::ReadWrite(lock) => Some(lock.extend_and_count(id, lease)),
+            Protocol::Semaphore(_) | Protocol::Task(_) => None,
+        }
     }
 
-    fn lending(&self) -> Option<&dyn Lending> {
-        None
+    /// The mutex, whose release grants the lock itself to the first wait, and leaves it to programs of other libraries from time to time. A wait for a lock
+    /// of another kind is told to make an attempt.
+    pub(crate) fn mutex(&self) -> Option<&Exclusive> {
+        if let Protocol::Mutex(lock) = self { Some(lock) } else { None }
     }
 
-    /// Waits stand in a queue on the node, which tells them when to try. Waits for a lock of a kind without one poll.
-    fn has_queue(&self) -> bool {
-        self.handing_over().is_some()
+    pub(crate) fn read_write(&self) -> Option<&ReadWrite> {
+        if let Protocol::ReadWrite(lock) = self { Some(lock) } else { None }
+    }
+
+    pub(crate) fn semaphore(&self) -> Option<&Semaphore> {
+        if let Protocol::Semaphore(lock) = self { Some(lock) } else { None }
     }
 
     /// A release that the server accepts is a success even if it comes after the lease's end: the server accepts none once there was another holder.
-    fn may_end_late(&self) -> bool {
-        false
+    pub(crate) fn may_end_late(&self) -> bool {
+        matches!(self, Protocol::Task(_))
     }
-}
-
-/// Holders have numbers that rise from one to the next.
-pub(crate) trait Fencing {
-    /// Raises the counter while the lock is held: to `fence` at least, or to the next value.
-    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced>;
-}
-
-/// The lock has numbered slots, and each lease has some of them.
-pub(crate) trait Lending {
-    /// Yes votes count together if they lent the same slots: voids all but those of the slots that most nodes lent. Returns the protocol of a lease that
-    /// has those slots.
-    fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol>;
-    /// An attempt for which a majority of the nodes would lend the same slots, by what they have lent; none if there are no such slots.
-    fn aim(&self, lent: &[Vote<Holders>]) -> Option<Arc<dyn Protocol>>;
-    /// The slots of this lease, in ascending order.
-    fn slots(&self) -> &[u32];
-}
-
-/// Waits stand in a queue on the node, and are told there when it is their turn. Waits for a lock of a kind without it poll.
-pub(crate) trait HandOver {
-    /// As `extend`, and counts the waits.
-    fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
-
-    fn granting(&self) -> Option<&dyn Granting> {
-        None
-    }
-}
-
-/// A release gives the lock itself to the first wait, and leaves it to programs of other libraries from time to time. Of a kind without it a wait that is
-/// told makes an attempt.
-pub(crate) trait Granting {
-    /// Frees what was reserved for a grant of which no wait was told.
-    fn unreserve(&self, random: &str) -> TypedCall<Released>;
-}
-
-/// Holders can share the lock, or have it alone.
-pub(crate) trait Sharing {
-    /// The shared side of the lock.
-    fn shared(&self) -> Arc<dyn Protocol>;
-    /// As `extend`; the number of waits is 1 if one is kept out that wants the lock alone, else 0.
-    fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
-    /// As `extend`; a token that has the lock alone shares it then.
-    fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
-}
-
-/// A lock that a holder has left held can be taken over by its token.
-pub(crate) trait Adopt {
-    /// Passes the lock to a token, if one of the others holds it.
-    fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired>;
-    /// Passes the lock back from that token, if it holds it.
-    fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released>;
 }
 
 /// How long a release stays behind a late call at least.
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
-
-/// The kind of lock that is granted by its key in a push.
-pub(crate) fn granting(key: Key) -> Arc<dyn Protocol> {
-    Arc::new(Exclusive { key })
-}
 
 pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {
     Arg::Text(id.map_or("", LockId::as_str))

@@ -3,6 +3,7 @@
 //! One sorted set holds when each task is due. A claim moves its task to the end of the claim: so a task whose claimant died is due again by itself, and no
 //! second set can disagree with the first.
 
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,8 @@ use super::script::{
     Call, Purpose, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
     Script,
 };
-use super::{AcquireArgs, BEHIND, Protocol, ReleaseArgs, TypedCall, millis, text};
+use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, text};
 use crate::key::QueueKeys;
-use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -193,6 +193,9 @@ struct Said {
     is_final: bool,
 }
 
+/// No code of users runs under its lock, so a panic of theirs leaves nothing half done.
+impl RefUnwindSafe for Claim {}
+
 impl Claim {
     pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
         // Of a claim that came too late, or whose job was not returned yet when its client is closed.
@@ -221,19 +224,17 @@ impl Claim {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
         Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args)
     }
-}
 
-impl Protocol for Claim {
     /// Never asked: on its one node a claim that is gone was ended, or has been taken. What is sent instead cannot make a claim.
-    fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+    pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         self.lengthen(args.id, args.lease).into()
     }
 
-    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease).into()
     }
 
-    fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
+    pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ending = {
             let mut said = self.ending.lock();
             said.is_final = true;
@@ -254,21 +255,8 @@ impl Protocol for Claim {
     }
 
     /// Never asked: a queue is looked at by other calls.
-    fn inspect(&self) -> TypedCall<Holders> {
+    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
         other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
-    }
-
-    fn kind(&self) -> Kind {
-        QUEUE
-    }
-
-    /// Observers are told of a claim by `Event::Job`, which names no kind of lock.
-    fn shown(&self) -> LockKind {
-        LockKind::Mutex
-    }
-
-    fn may_end_late(&self) -> bool {
-        true
     }
 }
 

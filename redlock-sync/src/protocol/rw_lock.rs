@@ -4,18 +4,13 @@
 //! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other. To the servers, the readers of a process
 //! that share a lease are one reader. A writer that has become a reader may still be a writer on nodes that did not learn of it; that excludes no less.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
-use super::{
-    AcquireArgs, BEHIND, Fencing, HandOver, Next, Order, Protocol, ReleaseArgs, Sharing, TypedCall, millis, of_some,
-    text,
-};
+use super::{AcquireArgs, BEHIND, Next, Order, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
-use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -25,7 +20,7 @@ const READER: &str = "r";
 const WRITER: &str = "w";
 
 /// One side of a read-write lock.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ReadWrite {
     key: Key,
     /// Of the readers, and of the writers.
@@ -47,6 +42,10 @@ impl ReadWrite {
         [self.key.as_str(), readers, self.key.fence(), writers]
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        Kind { name: RW_LOCK, mode: self.mode }
+    }
+
     fn letter(&self) -> Arg<'static> {
         Text(if self.mode == Mode::Exclusive { WRITER } else { READER })
     }
@@ -56,15 +55,8 @@ impl ReadWrite {
         let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), several, Text(what)];
         Call::new(&RW_EXTEND, Purpose::Other, Some(id), lease, &self.keys(), &args).into()
     }
-}
 
-/// A holder as the servers name it: whether it writes, and its token.
-pub(crate) fn read_holder(name: &str) -> (bool, &str) {
-    name.strip_prefix(WRITER).map_or_else(|| (false, name.strip_prefix(READER).unwrap_or(name)), |token| (true, token))
-}
-
-impl Protocol for ReadWrite {
-    fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+    pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let call =
             |args: &[Arg<'_>]| Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
@@ -85,12 +77,12 @@ impl Protocol for ReadWrite {
         call(&args)
     }
 
-    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "")
     }
 
     /// The waits whose turn it is get seats: a seat is no lock, so it needs no terms.
-    fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
+    pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let is_in_order = !matches!(next, Next::Anybody);
         let usual = [self.letter(), text(id), Number(self.several.into())];
@@ -104,54 +96,36 @@ impl Protocol for ReadWrite {
         call(&[&usual[..], &rest].concat())
     }
 
-    fn inspect(&self) -> TypedCall<Holders> {
+    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
         Call::new(&RW_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
     }
 
-    fn kind(&self) -> Kind {
-        Kind { name: RW_LOCK, mode: self.mode }
-    }
-
-    fn shown(&self) -> LockKind {
-        if self.mode == Mode::Exclusive { LockKind::Write } else { LockKind::Read }
-    }
-
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        Some(self)
-    }
-
-    fn handing_over(&self) -> Option<&dyn HandOver> {
-        Some(self)
-    }
-
-    fn sharing(&self) -> Option<&dyn Sharing> {
-        Some(self)
-    }
-}
-
-impl Fencing for ReadWrite {
-    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         Call::new(&RW_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
     }
-}
 
-impl HandOver for ReadWrite {
-    fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "count")
     }
-}
 
-impl Sharing for ReadWrite {
-    fn shared(&self) -> Arc<dyn Protocol> {
-        Arc::new(ReadWrite::new(self.key.clone(), Mode::Joint, self.several))
+    /// The readers' side of it.
+    pub(crate) fn shared(&self) -> ReadWrite {
+        ReadWrite::new(self.key.clone(), Mode::Joint, self.several)
     }
 
-    fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    /// Like `extend`; the number of waits is 1 if a writer is kept out, else 0.
+    pub(crate) fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "look")
     }
 
-    fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    /// Like `extend`; a token that writes reads from then on.
+    pub(crate) fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "seat")
     }
+}
+
+/// A holder as the servers name it: whether it writes, and its token.
+pub(crate) fn read_holder(name: &str) -> (bool, &str) {
+    name.strip_prefix(WRITER).map_or_else(|| (false, name.strip_prefix(READER).unwrap_or(name)), |token| (true, token))
 }

@@ -6,7 +6,6 @@
 //! the first renewal, or by the release.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
@@ -14,11 +13,12 @@ use super::script::Arg::{self, Number, Text};
 use super::script::{
     Call, Purpose, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
 };
-use super::{AcquireArgs, BEHIND, Fencing, Lending, Protocol, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
-use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
+
+pub(super) const SEMAPHORE: Kind = Kind { name: "semaphore", mode: Mode::Shared };
 
 /// Most permits of a semaphore: a script looks at all that are lent.
 pub(crate) const MAX_PERMITS: u32 = 1024;
@@ -80,10 +80,8 @@ impl Semaphore {
     fn span(&self) -> Duration {
         if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation }
     }
-}
 
-impl Protocol for Semaphore {
-    fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+    pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let marks = self.several.then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
@@ -111,13 +109,13 @@ impl Protocol for Semaphore {
         call(&args)
     }
 
-    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         let args = [Text(id.as_str()), Text(&self.slots_text()), Number(millis(lease))];
         Call::new(&SEMAPHORE_EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args).into()
     }
 
     /// Which wait is next is a matter of the script.
-    fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
+    pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
         let (slots, entry) = (self.slots_text(), self.entry(wait));
         let (permits, several) = (Number(self.permits.into()), Number(self.several.into()));
@@ -134,42 +132,20 @@ impl Protocol for Semaphore {
         call(&[&usual[..], &[Number(millis(keep)), Text(&entry)]].concat())
     }
 
-    fn inspect(&self) -> TypedCall<Holders> {
+    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
         Call::new(&SEMAPHORE_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
     }
 
-    fn kind(&self) -> Kind {
-        Kind { name: "semaphore", mode: Mode::Shared }
-    }
-
-    fn shown(&self) -> LockKind {
-        LockKind::Semaphore
-    }
-
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        Some(self)
-    }
-
-    fn lending(&self) -> Option<&dyn Lending> {
-        Some(self)
-    }
-
-    fn has_queue(&self) -> bool {
-        true
-    }
-}
-
-impl Fencing for Semaphore {
-    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let slots = self.slots_text();
         let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::new(&SEMAPHORE_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
-}
 
-impl Lending for Semaphore {
-    fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol> {
+    /// Yes votes count together if they lent the same slots: voids all but those of the slots that most nodes lent. The semaphore of a lease that has those
+    /// slots.
+    pub(crate) fn choose(&self, votes: &mut [Vote<Acquired>]) -> Semaphore {
         let lent = |vote: &Vote<Acquired>| match vote {
             Vote::Yes(Acquired { slots, .. }) if !slots.is_empty() => Some(slots.clone()),
             _ => None,
@@ -181,10 +157,11 @@ impl Lending for Semaphore {
                 *vote = Vote::Void;
             }
         }
-        Arc::new(Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() })
+        Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() }
     }
 
-    fn aim(&self, lent: &[Vote<Holders>]) -> Option<Arc<dyn Protocol>> {
+    /// An attempt for which a majority of the nodes would lend the same slots, by what they have lent; none if there are no such slots.
+    pub(crate) fn aim(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
             Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
@@ -196,11 +173,7 @@ impl Lending for Semaphore {
             found.iter().any(|slots| 2 * found.iter().filter(|other| *other == slots).count() > lent.len())
         };
         let first = (0..self.permits).find(agree)?;
-        Some(Arc::new(Semaphore { first: Some(first), ..self.clone() }))
-    }
-
-    fn slots(&self) -> &[u32] {
-        &self.slots
+        Some(Semaphore { first: Some(first), ..self.clone() })
     }
 }
 
@@ -222,10 +195,7 @@ mod tests {
 
     #[test]
     fn only_votes_for_the_same_slots_count() {
-        let chosen = |votes: &mut [Vote<Acquired>]| {
-            let lease = semaphore(true).choose(votes);
-            lease.lending().map(|lease| lease.slots().to_vec()).unwrap()
-        };
+        let chosen = |votes: &mut [Vote<Acquired>]| semaphore(true).choose(votes).slots;
         let mut votes = [yes(&[2]), yes(&[0]), yes(&[2]), Vote::Absent, yes(&[1])];
         assert_eq!(chosen(&mut votes), [2]);
         assert_eq!(votes, [yes(&[2]), Vote::Void, yes(&[2]), Vote::Absent, Vote::Void]);

@@ -1,8 +1,6 @@
 //! Threads that claim tasks and handle them.
 
-use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +11,7 @@ use super::task::sendable;
 use crate::acquire::Wait;
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::handler::caught;
 use crate::lease::Core;
 use crate::protocol::queue::Ending;
 use crate::sync::{AtomicBool, Condvar, Mutex};
@@ -234,14 +233,9 @@ impl Crew {
     fn work(&self, job: Job) {
         let core = Arc::clone(job.core());
         self.state.lock().working.push(Arc::clone(&core));
-        let ending = match catch_unwind(AssertUnwindSafe(|| (self.handler)(&job))) {
+        let ending = match caught(|| (self.handler)(&job)) {
             Ok(verdict) => ending(&job, verdict),
-            Err(panic) => {
-                let ending = job.failed(None, &text_of(&*panic));
-                // What it panicked with could panic when it is dropped.
-                std::mem::forget(panic);
-                ending
-            }
+            Err(panic) => job.failed(None, &format!("the handler panicked: {panic}")),
         };
         let outcome = job.end(ending);
         self.state.lock().working.retain(|other| !Arc::ptr_eq(other, &core));
@@ -279,10 +273,4 @@ fn ending(job: &Job, verdict: Verdict) -> Ending {
         Verdict::AgainAfter(pause) => Ending::Again(sendable(pause)),
         Verdict::Fail(why) => Ending::Dead(kept(&why)),
     }
-}
-
-/// What a handler panicked with.
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the handler panicked: {}", text.unwrap_or("no text"))
 }

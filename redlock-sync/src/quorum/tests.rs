@@ -9,7 +9,7 @@ use crate::clock::SystemClock;
 use crate::key::Key;
 use crate::protocol::Exclusive;
 use crate::protocol::reply::Holders;
-use crate::protocol::{Next, Protocol, ReleaseArgs};
+use crate::protocol::{Next, ReleaseArgs};
 use crate::token::LockId;
 
 const TIMEOUT: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 32] = [
+const LAYERS: [(&str, u8); 33] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -35,6 +35,7 @@ const LAYERS: [(&str, u8); 32] = [
     ("fork", 0),
     ("clock", 0),
     ("cancel", 0),
+    ("handler", 0),
     // Of the unit tests.
     ("simulation", 0),
     ("sync", 0),
@@ -42,7 +43,7 @@ const LAYERS: [(&str, u8); 32] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 16] = [
+const EDGES: [(&str, &str); 17] = [
     ("__private", "testing"),
     ("cancel", "clock"),
     ("client", "leader"),
@@ -55,6 +56,7 @@ const EDGES: [(&str, &str); 16] = [
     ("key", "error"),
     ("key", "names"),
     ("observer", "error"),
+    ("observer", "handler"),
     ("sync", "simulation"),
     ("token", "error"),
     ("token", "fork"),

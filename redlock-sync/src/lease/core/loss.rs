@@ -5,6 +5,7 @@ use std::panic::RefUnwindSafe;
 use super::{Core, Io, OnLost, Part};
 use crate::clock::Tick;
 use crate::error::LostReason;
+use crate::handler::caught;
 use crate::lease::state::LeaseState;
 use crate::names::told;
 use crate::node::Lane;
@@ -126,12 +127,8 @@ impl Core {
         let handlers = std::mem::take(&mut *self.on_lost.lock());
         for (_, handler) in handlers {
             let error = self.lost(reason);
-            // A handler that panics must not take the renewal thread with it.
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));
-            if let Err(payload) = outcome {
+            if caught(move || handler(error)).is_err() {
                 log::error!("an on_lost handler of {} panicked", self.told());
-                // What it panicked with could panic when it is dropped.
-                std::mem::forget(payload);
             }
         }
     }

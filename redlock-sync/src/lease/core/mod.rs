@@ -60,9 +60,9 @@ pub(crate) type Part = u64;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
-    protocol: Arc<dyn Protocol>,
+    protocol: Arc<Protocol>,
     /// That of the shared lock, once one that was held alone is.
-    downgraded: OnceLock<Arc<dyn Protocol>>,
+    downgraded: OnceLock<Arc<Protocol>>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
@@ -96,7 +96,7 @@ pub(crate) struct Core {
 pub(crate) struct Start {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) backlog: Arc<Backlog>,
-    pub(crate) protocol: Arc<dyn Protocol>,
+    pub(crate) protocol: Arc<Protocol>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
@@ -199,7 +199,7 @@ impl Core {
     }
 
     /// What the lock says to a node at present.
-    pub(crate) fn protocol(&self) -> &Arc<dyn Protocol> {
+    pub(crate) fn protocol(&self) -> &Arc<Protocol> {
         self.downgraded.get().unwrap_or(&self.protocol)
     }
 

@@ -74,8 +74,8 @@ impl Core {
 
     /// The pause for which the lock is to be left to programs that poll, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
-        // Only these locks have the layout of other libraries.
-        self.protocol().handing_over()?.granting()?;
+        // Only a mutex has the layout of other libraries.
+        self.protocol().mutex()?;
         let chain = self.origin.chain;
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
         is_long.then(|| pause_after_chain(self.quorum.len() > 1, chain.pauses.and_strangers(self.has_strangers())))
@@ -108,7 +108,7 @@ impl Core {
             return Some(LocalHandover { count: count + 1, ..self.local });
         }
         let lease = self.next_lease(now);
-        let call = self.protocol().handing_over()?.extend_and_count(&self.id, lease);
+        let call = self.protocol().extend_and_count(&self.id, lease)?;
         // Where that is not known in a moment the lock is given up: a drop has no more than one node timeout in all.
         let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         // Without a number the queue is out of reach, and other processes poll.

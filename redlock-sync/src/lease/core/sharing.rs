@@ -8,8 +8,8 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
-use crate::protocol::Sharing;
 use crate::protocol::reply::{Extended, Vote};
+use crate::protocol::{Protocol, ReadWrite};
 
 impl Core {
     /// One more thread may have it: at that moment it is surely held, and for long enough to be renewed.
@@ -42,7 +42,7 @@ impl Core {
         let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout)?;
         self.still_ours().ok()?;
         let lease = self.next_lease(self.quorum.now());
-        let call = self.protocol().sharing()?.extend_and_look(&self.id, lease);
+        let call = self.protocol().read_write()?.extend_and_look(&self.id, lease);
         let ballot = self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))
@@ -56,15 +56,15 @@ impl Core {
 
     fn step_down(&self) -> Result<(), Error> {
         self.still_ours()?;
-        let Some(shared) = self.protocol().sharing().map(Sharing::shared) else { return Ok(()) };
+        let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.limits.node_timeout / 2);
         // Before the call: rounds after it must not ask for the lock alone.
-        let shared = Arc::clone(self.downgraded.get_or_init(|| shared));
-        if let (Some(mut io), Some(sharing)) = (io, shared.sharing()) {
+        let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
+        if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {
             io.offered_fence = None;
             io.fence = None;
             let lease = self.next_lease(self.quorum.now());
-            let call = sharing.downgrade(&self.id, lease);
+            let call = reader.downgrade(&self.id, lease);
             self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
         }
         self.still_ours()

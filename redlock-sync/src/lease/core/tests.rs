@@ -49,7 +49,7 @@ impl Rig {
 
     fn start_of(&self, id: LockId, options: LockOptions) -> Start {
         let key = Key::new("", KEY, 100).unwrap();
-        let protocol = Arc::new(Exclusive { key: key.clone() });
+        let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         let (quorum, home) = (Arc::clone(&self.quorum), self.tokens.home().clone());
         let backlog = Backlog::new(&self.quorum);
         Start { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
@@ -57,7 +57,7 @@ impl Rig {
 
     fn start_for(&self, name: &str, options: LockOptions) -> Start {
         let key = Key::new("", name, 100).unwrap();
-        let protocol = Arc::new(Exclusive { key: key.clone() });
+        let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         Start { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
     }
 

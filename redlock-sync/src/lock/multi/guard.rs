@@ -1,11 +1,12 @@
 //! The guard of several mutexes: what makes one thing of them.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
+use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::handler::caught;
 use crate::inner::ClientInner;
 use crate::lease::{Backlog, Core, Lease, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
@@ -317,11 +318,8 @@ impl Whole {
     }
 }
 
-/// A handler that panics must not take the others with it.
 fn tell(handler: OnLost, error: Error) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || handler(error))) {
+    if caught(move || handler(error)).is_err() {
         log::error!("an on_lost handler of a multi-lock panicked");
-        // What it panicked with could panic when it is dropped.
-        std::mem::forget(payload);
     }
 }

@@ -21,7 +21,7 @@ use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::protocol::Exclusive;
 use crate::protocol::script::Call;
-use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs};
+use crate::protocol::{AcquireArgs, Next, Order, ReleaseArgs};
 use crate::token::LockId;
 
 /// Longer than anything here takes.

@@ -25,7 +25,7 @@ use std::thread;
 
 use redlock_tests::control::{self, Control};
 
-use scratch::Scratch;
+use scratch::{Part, Scratch, is_of_scripts};
 use trial::Found;
 
 /// How many threads break copies, if there are no chaos runs.
@@ -90,7 +90,10 @@ fn try_all(wanted: &Wanted) -> ExitCode {
     };
     println!("seed {seed}\n\n| control | what is broken | rig | found |\n|---|---|---|---|");
     if wanted.simulation_only {
-        let controls = Mutex::new(wanted.controls.iter());
+        // First those of scripts: for them the whole library is built, once.
+        let (of_scripts, of_code): (Vec<_>, Vec<_>) =
+            wanted.controls.iter().partition(|control| is_of_scripts(control));
+        let controls = Mutex::new(of_scripts.into_iter().chain(of_code));
         thread::scope(|scope| {
             for lane in 0..LANES {
                 let (controls, tell) = (&controls, &tell);
@@ -118,7 +121,10 @@ fn next<'a>(controls: &Mutex<impl Iterator<Item = &'a Control>>) -> Option<&'a C
 
 /// Breaks the copy by a control, and runs the simulation with each of its settings. False if it cannot be broken.
 fn simulate(scratch: &Scratch, control: &Control, tell: &impl Fn(&Control, &str, Found)) -> bool {
-    if let Err(problem) = scratch.apply(control) {
+    if control.simulation.is_empty() {
+        return true;
+    }
+    if let Err(problem) = scratch.apply(control, Part::Code) {
         tell(control, "none", Err(problem));
         return false;
     }
@@ -143,7 +149,7 @@ fn with_chaos(wanted: &Wanted, tell: &(impl Fn(&Control, &str, Found) + Sync)) {
                 continue;
             }
             if control.chaos.is_some() {
-                match scratch.chaos(&control.name) {
+                match scratch.apply(control, Part::All).and_then(|()| scratch.chaos(&control.name)) {
                     Ok(program) => built.send((control, program)).expect("the other thread waits for programs"),
                     Err(problem) => tell(control, "chaos", Err(problem)),
                 }

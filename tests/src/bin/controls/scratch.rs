@@ -23,6 +23,16 @@ pub(crate) struct Scratch {
     copy: PathBuf,
     /// The programs that are to be run.
     programs: PathBuf,
+    /// Broken scripts for the simulation, which reads them when it runs: that needs no build.
+    scripts: PathBuf,
+}
+
+/// What a control changes in a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// For the simulation: scripts are changed beside the copy.
+    Code,
 }
 
 impl Scratch {
@@ -32,8 +42,8 @@ impl Scratch {
         let original = tests.parent().expect("the tests crate lies in a workspace").to_owned();
         let original_target = target_dir();
         let lane = original_target.join("broken").join(lane.to_string());
-        let [target, copy, programs] = ["target", "copy", "programs"].map(|name| lane.join(name));
-        let scratch = Self { original, original_target, target, copy, programs };
+        let [target, copy, programs, scripts] = ["target", "copy", "programs", "scripts"].map(|name| lane.join(name));
+        let scratch = Self { original, original_target, target, copy, programs, scripts };
         scratch.borrow_dependencies();
         scratch
     }
@@ -47,15 +57,27 @@ impl Scratch {
     }
 
     /// Makes the copy what the workspace is with this control's changes.
-    pub(crate) fn apply(&self, control: &Control) -> Result<(), String> {
+    pub(crate) fn apply(&self, control: &Control, part: Part) -> Result<(), String> {
         let mut changed = HashMap::new();
         for change in &control.changes {
             let original = fs::read_to_string(self.original.join(&change.path));
             let original = original.map_err(|error| format!("`{}` cannot be read: {error}", change.path))?;
             changed.insert(PathBuf::from(&change.path), change.apply(&original)?.into_bytes());
         }
-        self.mirror(Path::new(""), &changed)
+        let scripts: HashMap<_, _> = changed.extract_if(|path, _| part == Part::Code && is_script(path)).collect();
+        self.write_scripts(&scripts)
+            .and_then(|()| self.mirror(Path::new(""), &changed))
             .map_err(|error| format!("the copy of the workspace cannot be made: {error}"))
+    }
+
+    fn write_scripts(&self, scripts: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
+        if self.scripts.exists() {
+            fs::remove_dir_all(&self.scripts)?;
+        }
+        fs::create_dir_all(&self.scripts)?;
+        scripts
+            .iter()
+            .try_for_each(|(path, text)| fs::write(self.scripts.join(path.file_name().unwrap_or_default()), text))
     }
 
     /// Makes a folder of the copy what that of the workspace is but for the changed files, without what is hidden or built.
@@ -99,7 +121,7 @@ impl Scratch {
     pub(crate) fn simulation(&self, settings: &str) -> Result<Output, String> {
         let words = ["test", "--package", "redlock-sync", "--lib", "simulation::schedules::nothing_is_violated"];
         let settings = settings.split_whitespace().filter_map(|setting| setting.split_once('='));
-        output(self.cargo(&words).envs(settings))
+        output(self.cargo(&words).envs(settings).env("REDLOCK_SIM_SCRIPTS", &self.scripts))
     }
 
     /// At a lower priority than the chaos run, whose checkers measure time.
@@ -110,6 +132,15 @@ impl Scratch {
         command.current_dir(&self.copy).env("CARGO_TARGET_DIR", &self.target);
         command
     }
+}
+
+/// All that this control breaks are scripts.
+pub(crate) fn is_of_scripts(control: &Control) -> bool {
+    control.changes.iter().all(|change| is_script(Path::new(&change.path)))
+}
+
+fn is_script(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "lua")
 }
 
 pub(crate) fn output(command: &mut Command) -> Result<Output, String> {

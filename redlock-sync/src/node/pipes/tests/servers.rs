@@ -10,7 +10,7 @@ use super::super::ends::Broken;
 use super::*;
 use crate::key::Key;
 use crate::node::{Answers, Executed, FailureKind, Lane, NodeSettings, NodeUrl, Nodes, Value, server};
-use crate::protocol::{AcquireArgs, Exclusive, Next, Order, Protocol, ReleaseArgs};
+use crate::protocol::{AcquireArgs, Exclusive, Next, Order, ReleaseArgs};
 
 /// A client of some servers.
 pub(super) struct Client(Nodes);

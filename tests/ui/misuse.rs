@@ -1,13 +1,20 @@
-//! What the macros refuse, and in which words: `ui/fail` has a file for each mistake, and beside it what rustc says.
+//! What the macros refuse, and in which words: `fail` has a file for each mistake, and beside it what rustc says.
 //!
-//! After a change of words: `TRYBUILD=overwrite cargo test --test it misuse`, and read the difference.
+//! After a change of words: `TRYBUILD=overwrite cargo test -p redlock-ui`, and read the difference.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The version whose words `ui/fail` has. Others say some of them differently.
+/// The version whose words `fail` has. Others say some of them differently.
 const PINNED: &str = "rustc 1.95.";
 
 fn rustc() -> String {
@@ -16,9 +23,9 @@ fn rustc() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Every file of `ui/fail` with that extension.
+/// Every file of `fail` with that extension.
 fn files(extension: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui/fail");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fail");
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
 }
@@ -27,9 +34,9 @@ fn files(extension: &str) -> Vec<PathBuf> {
 fn mistakes_are_refused_in_these_words() {
     let version = rustc();
     if version.starts_with(PINNED) {
-        trybuild::TestCases::new().compile_fail("ui/fail/*.rs");
+        trybuild::TestCases::new().compile_fail("fail/*.rs");
     } else {
-        println!("{version} is not {PINNED}x: only that nothing of `ui/fail` compiles is checked, not the words");
+        println!("{version} is not {PINNED}x: only that nothing of `fail` compiles is checked, not the words");
         nothing_compiles();
     }
 }
@@ -75,7 +82,7 @@ const TEMPLATES: [(&str, &str); 8] = [
 /// That rustc says so is checked with all the others above.
 #[test]
 fn input_13_templates_that_cannot_be_are_refused_at_the_attribute() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui/fail");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fail");
     for (name, said) in TEMPLATES {
         let code = fs::read_to_string(folder.join(name).with_extension("rs")).unwrap();
         let words = fs::read_to_string(folder.join(name).with_extension("stderr")).unwrap();

@@ -1,0 +1,1 @@
+//! Only a package for the test `misuse`.
