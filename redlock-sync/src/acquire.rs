@@ -259,17 +259,13 @@ impl<'a> AcquireLoop<'a> {
             is_bare,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
             keeps_wait: self.wait.standing.may_linger,
-            is_queued: self.wait.standing.may_be_queued(),
             orphans: &orphans,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &what, by);
         match &outcome {
             Ok(lease) => {
-                // While a cluster moves the slot, the wait stays in the queue: it is taken out in the background, before a later grant finds it.
-                let core = lease.core();
-                let is_left = core.may_linger() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
-                self.wait.standing.may_linger |= id.is_some() && is_left;
+                self.wait.standing.may_linger |= id.is_some() && lease.core().may_linger();
             }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {

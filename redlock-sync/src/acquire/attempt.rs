@@ -25,8 +25,6 @@ pub(super) struct Try<'a> {
     pub(super) entry: Option<Entry<'a>>,
     /// The wait can be in the queue although the attempt won.
     pub(super) keeps_wait: bool,
-    /// The wait can be in the queue now.
-    pub(super) is_queued: bool,
     /// Besides those of the client.
     pub(super) orphans: &'a [LockId],
     pub(super) chain: Chain,
@@ -104,11 +102,8 @@ pub(super) fn attempt(
     if has_orphans && ballot.tally().yes == quorum.len() {
         client.queues.drop_orphans(key);
     }
-    // A node that said yes has taken it out of its queue, if it had a look there.
-    let may_be_queued = what.keeps_wait
-        || ballot.duplicate
-        || ballot.tally().yes < quorum.len()
-        || what.is_queued && ballot.is_of_lock_alone();
+    // A node that said yes has taken it out of its queue.
+    let may_be_queued = what.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
     let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
     Ok(attempt.hold(&ballot, wait, what.chain, lent)?)
 }

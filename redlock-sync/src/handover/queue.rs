@@ -458,11 +458,6 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// True if other threads of this process wait for it.
-    pub(crate) fn has_followers(&self) -> bool {
-        self.queues.by_key.lock().get(&self.key).is_some_and(|queue| !queue.waiting.is_empty())
-    }
-
     /// True if the next thread in the queue can be handed the lock.
     pub(crate) fn has_successor(&self, kind: Kind, options: &LockOptions) -> bool {
         if self.queues.standing.load(Ordering::SeqCst) == 0 {

@@ -12,7 +12,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::options::{Mode, jittered};
-use crate::protocol::reply::{Acquired, Holders, Place, Vote};
+use crate::protocol::reply::{Acquired, Holders, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
@@ -152,11 +152,7 @@ impl<'a, T> ServerWait<'a, T> {
         let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
-        let Some(Vote::Taken { token, ttl, place }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
-        // A cluster moves the slot, and the queue is out of reach.
-        if *place == Place::Nowhere && quorum.nodes.are_in_slots() {
-            return polls();
-        }
+        let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
         // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.
         let is_endless = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
         if !token.is_empty() && !is_ours(token) || is_endless || node.is_none() && !queued.polls() {

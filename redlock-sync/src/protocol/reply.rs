@@ -123,14 +123,12 @@ pub(crate) trait Reply: Sized {
     fn read(value: &Value) -> Option<Self>;
 }
 
-/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slots}` of a lock that has slots; or `2`.
+/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slots}` of a lock that has slots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Acquired {
     pub(crate) fence: Option<u64>,
     /// In ascending order; empty for a lock without any.
     pub(crate) slots: Vec<u32>,
-    /// `2`: the call named the lock alone, and its wait is in the queue if it was there.
-    pub(crate) is_of_lock_alone: bool,
 }
 
 /// `1`, or `{1, number of waits}` if that was asked for.
@@ -197,14 +195,11 @@ impl Reply for Acquired {
             let fence = Some(text(fence)?.parse().ok()?).filter(|fence| *fence > 0);
             let mut slots: Vec<u32> = text(slots)?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
             slots.sort_unstable();
-            return Some(Acquired { fence, slots, is_of_lock_alone: false });
+            return Some(Acquired { fence, slots });
         }
         // The reply to `SET NX`.
         if matches!(value, Value::Text(said) if said == b"OK") {
             return Some(Acquired::default());
-        }
-        if *value == Value::Int(2) {
-            return Some(Acquired { is_of_lock_alone: true, ..Acquired::default() });
         }
         Some(Acquired { fence: with_yes(value)?, ..Acquired::default() })
     }
@@ -412,7 +407,6 @@ mod tests {
         let with_number = list(&[Value::Int(1), text("17")]);
         assert_eq!(vote(&one), Vote::Yes(Acquired::default()));
         assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), ..Acquired::default() }));
-        assert_eq!(vote(&Value::Int(2)), Vote::Yes(Acquired { is_of_lock_alone: true, ..Acquired::default() }));
         let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4 10 7")]);
         assert_eq!(
             vote(&with_slot("17")),

@@ -87,8 +87,8 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex alone 1,
-    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex alone 1,
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex,
+    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex,
     GIVE_BACK = "give_back" for "release" alone 1,
     EXTEND = "extend" for "extend" alone 1,
     FENCE = "fence" for "fence",

@@ -95,11 +95,6 @@ impl<R> Ballot<R> {
 }
 
 impl Ballot<Acquired> {
-    /// A node gave the lock without a look at its queue: while a cluster moves the slot.
-    pub(crate) fn is_of_lock_alone(&self) -> bool {
-        self.votes.iter().any(|vote| matches!(vote, Vote::Yes(Acquired { is_of_lock_alone: true, .. })))
-    }
-
     /// The largest fence that came with a yes.
     pub(crate) fn largest_fence(&self) -> Option<u64> {
         let fence = |vote: &Vote<Acquired>| if let Vote::Yes(acquired) = vote { acquired.fence } else { None };

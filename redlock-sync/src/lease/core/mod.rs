@@ -220,11 +220,6 @@ impl Core {
         drop(self.take_head());
     }
 
-    /// Its own wait may still be in a queue.
-    pub(crate) fn keeps_wait(&self) -> bool {
-        self.origin.wait.is_some()
-    }
-
     /// A copy of its acquire may still be executed somewhere.
     pub(crate) fn may_linger(&self) -> bool {
         self.io.lock().may_linger

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::{Core, Io, LocalHandover, Origin, Start};
 use crate::handover::queue::{QueueHead, QueuedThread};
-use crate::handover::rules::{
-    Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, PAUSE, pause_after_chain,
-};
+use crate::handover::rules::{Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::options::RENEW_DIVISOR;
@@ -93,13 +91,6 @@ impl Core {
         }
     }
 
-    /// Other processes poll while a cluster moves the slot: threads of this one that wait leave them a moment in which the key is free.
-    pub(super) fn leave_to_polls(&self) {
-        if let Some(head) = self.head.lock().as_ref().filter(|head| head.has_followers()) {
-            head.rests_for(PAUSE, self.origin.chain.pauses);
-        }
-    }
-
     /// The run of hand-overs with one more; none if it is long enough and other processes wait.
     pub(super) fn next_local_handover(&self, io: &mut Io) -> Option<LocalHandover> {
         let LocalHandover { since, count } = self.local;
@@ -111,9 +102,9 @@ impl Core {
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // Where that is not known in a moment the lock is given up: a drop has no more than one node timeout in all.
         let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
-        // Without a number the queue is out of reach, and other processes poll.
-        let may_have_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) | None }));
-        let is_alone = ballot.tally().won() && !ballot.votes.iter().any(may_have_waits);
+        // While a cluster moves the slot there is no number, and no other process can take the lock.
+        let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
+        let is_alone = ballot.tally().won() && !ballot.votes.iter().any(has_waits);
         is_alone.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
     }
 }

@@ -116,9 +116,6 @@ impl<'a> Ready<'a> {
         // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
         let is_untold = ballot.is_of_lock_alone();
-        if is_untold {
-            core.leave_to_polls();
-        }
         Release { result: core.judge_release(&ballot, is_inferred), may_linger, is_done, is_untold }
     }
 }

@@ -2,8 +2,7 @@
 -- queue, where it keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
 -- On one node a free lock is for the first wait in the queue whose client listens: an attempt of another one grants it to that wait. Several nodes
 -- can have different orders, which would block each other: there any attempt may take it.
--- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or the lock alone, while a cluster moves its slot: then the attempt knows of no queue, and leaves its
--- wait there
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if there are several nodes (may be absent); a bare call has no more: of a queue it tells only
 -- that there is one
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
@@ -11,15 +10,14 @@
 -- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] orphans: beginnings of tokens that no lease has, or
 -- `!` and a whole value that may be taken over while its key has no time-to-live;
 -- the last one may be that of permissions.lua
--- replies 1 or {1, fence} when the token holds the lock now, 2 if only the lock was named; else
+-- replies 1 or {1, fence} when the token holds the lock now; else
 --         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without
 --         a value the lock is free, but not for this attempt before that time
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
-local is_bare, several = #ARGV <= 3, ARGV[3] == '1' or not queue
-if is_bare and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return queue and 1 or 2 end
+local is_bare, several = #ARGV <= 3, ARGV[3] == '1'
+if is_bare and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
 
 local wait, least = ARGV[4] or '', tonumber(ARGV[6] or -1)
-if least >= 0 and not queue then return redis.error_reply('TRYAGAIN the fence counter is on its way to another server') end
 local stored = least >= 0 and redis.call('GET', KEYS[3])
 -- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
 if stored and (tonumber(stored) or 0) >= 9007199254740991 then
@@ -63,7 +61,6 @@ else
   end
   if not free then
     local place = 0
-    if not queue then wait = '' end
     held = held or redis.call('GET', key)
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
@@ -80,11 +77,11 @@ else
   end
   redis.call('SET', key, token, 'PX', ARGV[2])
 end
-if wait ~= '' and queue then
+if wait ~= '' then
   redis.pcall('ZREM', queue, wait)
   mark(queue, wait, true)
 end
-if least < 0 then return queue and 1 or 2 end
+if least < 0 then return 1 end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')
 local clock = now[1] * 1000000 + now[2]

@@ -1,10 +1,9 @@
 -- Passes a lock from the token of a holder that has ended to another token, strictly compared: the lock is never free in between, and it lasts for the
 -- lease of the new holder. The first write is one that a full server (maxmemory) does not refuse. Safe to execute twice. give_back.lua undoes it.
--- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter; or the lock alone, while a cluster moves its slot
+-- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if a fence is wanted, ARGV[4] ms for which the fence counter outlasts the clock's reaching it,
 -- ARGV[5..] token of the former holder, and those of earlier adoptions that may still have to be given back; the last one may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now, {0, ms, token, 0} another one holds it for so long, -1 there is no key
-if ARGV[3] == '1' and not KEYS[3] then return redis.error_reply('TRYAGAIN the fence counter is on its way to another server') end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
