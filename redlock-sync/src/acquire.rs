@@ -92,7 +92,7 @@ fn observed(
 fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
-    request.options.check(&client.quorum.limits).and_then(|()| request.not_cancelled())?;
+    request.not_cancelled()?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     if wait == Wait::No {
         let head = match queues.try_enter(key, kind, &request.options) {

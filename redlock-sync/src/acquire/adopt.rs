@@ -28,7 +28,6 @@ pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockI
 fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
-    request.options.check(&client.quorum.limits)?;
     let (key, kind) = (request.key.as_str(), request.protocol.kind());
     let Some(mutex) = request.protocol.mutex() else {
         return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));

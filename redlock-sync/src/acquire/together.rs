@@ -23,9 +23,7 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let _competing = client.competes();
     client.ready()?;
     let (quorum, began) = (&client.quorum, client.quorum.now());
-    requests
-        .iter()
-        .try_for_each(|request| request.options.check(&quorum.limits).and_then(|()| request.not_cancelled()))?;
+    requests.iter().try_for_each(Request::not_cancelled)?;
     let heads: Vec<QueueHead<Lease>> = requests.iter().map_while(|request| enter(client, request, began)).collect();
     let attempts = iter::zip(requests, &heads).map(|(request, _)| Attempt::prepare(client, request));
     let attempts = attempts.collect::<Result<Vec<_>, _>>()?;

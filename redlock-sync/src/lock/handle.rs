@@ -43,7 +43,9 @@ impl Handle {
         self.lock.as_ref().map(|(key, _)| key).map_err(Error::clone)
     }
 
+    /// What an acquire asks for, if the settings fit each other.
     pub(crate) fn request(&self) -> Result<Request, Error> {
+        self.options.check(&self.client.quorum.limits)?;
         let (key, protocol) = self.lock.clone()?;
         Ok(Request { key, protocol, options: Arc::clone(&self.options) })
     }

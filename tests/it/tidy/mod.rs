@@ -13,6 +13,7 @@
 //! 11. `prose`: sentences, cells and lines of pages and docs.
 //! 12. `words`: words that no text has.
 //! 13. `workflow`: the steps of CI.
+//! 14. `size`: how many lines of code and types the library has.
 
 mod circles;
 mod code;
@@ -24,6 +25,7 @@ mod packages;
 mod pages;
 mod prose;
 mod scripts;
+mod size;
 mod source;
 mod words;
 mod workflow;
