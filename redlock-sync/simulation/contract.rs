@@ -15,7 +15,7 @@ use super::scripts;
 use crate::clock::{Clock, SystemClock};
 use crate::key::Key;
 use crate::node::memory::Store;
-use crate::node::{Executed, Failure, FailureKind, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Value};
+use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Push, Value};
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
@@ -82,7 +82,7 @@ impl Remote {
 impl Side for Remote {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         let by = SystemClock.now().after(TIMEOUT);
-        self.nodes.call(call, Lane::Ordinary, by, &|_| true, 1).results.remove(0)
+        self.nodes.call(call, Priority::Normal, by, &|_| true, 1).results.remove(0)
     }
 
     fn listen(&mut self, channel: &str) {

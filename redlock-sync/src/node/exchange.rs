@@ -15,7 +15,7 @@ use super::pipes::framer::Reply;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
 use super::server::Server;
-use super::{Answers, Ask, Executed, Failure, FailureKind, Lane, Value, replicas, reply};
+use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, replicas, reply};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
 
@@ -27,7 +27,7 @@ const GLANCE: Duration = Duration::from_millis(2);
 pub(super) struct Exchange<'a> {
     pub(super) members: &'a Members,
     pub(super) arrivals: &'a Arrivals,
-    pub(super) lane: Lane,
+    pub(super) priority: Priority,
     pub(super) by: Tick,
     /// How many nodes are a majority.
     pub(super) need: usize,
@@ -119,7 +119,7 @@ struct Progress<'a> {
 
 impl Exchange<'_> {
     /// Sends each call to the nodes that `ask` names.
-    pub(super) fn run(&self, calls: &[Arc<Call>], ask: Ask<'_>) -> Vec<Answers> {
+    pub(super) fn run(&self, calls: &[Arc<Call>], ask: NodeFilter<'_>) -> Vec<Answers> {
         let clock = &*self.members.clock;
         let (started, patience) = (clock.now(), self.members.settings.node_timeout);
         let nodes = self.members.nodes.len();
@@ -294,7 +294,7 @@ impl Progress<'_> {
             () => Form::Digest,
         };
         let load = Load::Script { call: Arc::clone(call), note, form, asks: target.route.asks };
-        let command = self.outcomes.command(i, load, self.exchange.lane == Lane::Reserved, Some(claim));
+        let command = self.outcomes.command(i, load, self.exchange.priority == Priority::High, Some(claim));
         if self.is_single() {
             pipe.send(command);
         } else {

@@ -113,15 +113,15 @@ impl Default for NodeSettings {
 
 /// Which calls go first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
+pub(crate) enum Priority {
     /// Attempts to take a lock, and questions.
-    Ordinary,
+    Normal,
     /// Renewals and releases.
-    Reserved,
+    High,
 }
 
 /// Which nodes a round asks.
-pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
+pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 
 /// What the nodes said to a call.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::pipes::arrivals::Arrivals;
 use super::sentinel::SentinelServer;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl, post};
+use super::{Answers, Background, NodeFilter, NodeSettings, NodeUrl, Priority, post};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
@@ -90,14 +90,28 @@ impl Nodes {
     }
 
     /// Sends a call to every node that `ask` names, and waits for what they say; `need` nodes are a majority.
-    pub(crate) fn call(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
+    pub(crate) fn call(
+        &self,
+        call: &Arc<Call>,
+        priority: Priority,
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+    ) -> Answers {
         let none = || Answers { results: Vec::new(), started: self.members.clock.now(), duplicate: false };
-        self.calls(std::slice::from_ref(call), lane, by, ask, need).pop().unwrap_or_else(none)
+        self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
     }
 
     /// As [`call`](Nodes::call), with several calls at the same time. The answers have the order of the calls.
-    pub(crate) fn calls(&self, calls: &[Arc<Call>], lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Vec<Answers> {
-        Exchange { members: &self.members, arrivals: &self.arrivals, lane, by, need }.run(calls, ask)
+    pub(crate) fn calls(
+        &self,
+        calls: &[Arc<Call>],
+        priority: Priority,
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+    ) -> Vec<Answers> {
+        Exchange { members: &self.members, arrivals: &self.arrivals, priority, by, need }.run(calls, ask)
     }
 
     /// Sends a release to all nodes, and does not wait for what they say. `tell` is called with that, once: by a thread that reads, or by this one. It must

@@ -99,19 +99,19 @@ struct Answer {
 }
 
 /// A round about one node, which has until then.
-fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
+fn ask_until(node: At<'_>, call: &Arc<Call>, priority: Priority, by: Tick) -> Answer {
     let nodes = node.nodes;
     // All nodes are needed: none can be left out.
-    let Answers { mut results, duplicate, .. } = nodes.call(call, lane, by, &|i| i == node.place, nodes.len());
+    let Answers { mut results, duplicate, .. } = nodes.call(call, priority, by, &|i| i == node.place, nodes.len());
     Answer { result: results.swap_remove(node.place), duplicate }
 }
 
-fn ask_on(node: At<'_>, call: &Arc<Call>, lane: Lane) -> Answer {
-    ask_until(node, call, lane, now().after(node.server().host.settings.node_timeout))
+fn ask_on(node: At<'_>, call: &Arc<Call>, priority: Priority) -> Answer {
+    ask_until(node, call, priority, now().after(node.server().host.settings.node_timeout))
 }
 
 fn ask(node: At<'_>, call: &Arc<Call>) -> Answer {
-    ask_on(node, call, Lane::Ordinary)
+    ask_on(node, call, Priority::Normal)
 }
 
 fn is_yes(answer: &Answer) -> bool {

@@ -9,7 +9,7 @@ use super::super::connections::{Connections, Found, Wish};
 use super::super::ends::Broken;
 use super::*;
 use crate::key::Key;
-use crate::node::{Answers, Executed, FailureKind, Lane, NodeSettings, NodeUrl, Nodes, Value, server};
+use crate::node::{Answers, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Priority, Value, server};
 use crate::protocol::{AcquireArgs, Exclusive, Next, Order, ReleaseArgs};
 
 /// A client of some servers.
@@ -28,8 +28,8 @@ impl Client {
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
-        let lane = if call.purpose == Purpose::Release { Lane::Reserved } else { Lane::Ordinary };
-        self.0.call(call, lane, soon(), &|_| true, self.0.len() / 2 + 1)
+        let priority = if call.purpose == Purpose::Release { Priority::High } else { Priority::Normal };
+        self.0.call(call, priority, soon(), &|_| true, self.0.len() / 2 + 1)
     }
 
     fn is_idle(&self) -> bool {
