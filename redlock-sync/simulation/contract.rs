@@ -425,7 +425,7 @@ fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
         let held = store.lasting(&token(i), 30_000);
         store.replace(format!("order:{i:02}").as_bytes(), Some(held));
     }
-    store.creep = 100;
+    store.microseconds_per_command = 100;
     let mut read = |call: TypedCall<Page>| {
         let before = store.clock;
         let page = Page::read(&store.call(&call.call).unwrap()).unwrap();

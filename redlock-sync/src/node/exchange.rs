@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::redirect::Route;
-use super::condition::During;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
 use super::pipes::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
@@ -15,7 +14,8 @@ use super::pipes::framer::Reply;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
 use super::server::Server;
-use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, replicas, reply};
+use super::status::Phase;
+use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
 
@@ -328,7 +328,7 @@ impl Progress<'_> {
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.exchange.members.settings.min_replicas_ack;
-                    let result = replicas::judged(reply::read(said), reply::read(replicas), least, waited);
+                    let result = replicas::judged(redis_reply::read(said), redis_reply::read(replicas), least, waited);
                     Some(self.over(i, &server, (note, permissions), result))
                 }
                 Outcome::Cut { was_written, why } => self.after_cut(i, &server, (generation, was_written), &why),
@@ -351,7 +351,7 @@ impl Progress<'_> {
 
     /// A script that is unknown is sent with its source, and a call that a server of a cluster sends elsewhere goes on there. `None`: as soon as there is a connection.
     fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<State> {
-        if reply::is_noscript(&said) {
+        if redis_reply::is_noscript(&said) {
             self.targets.get_mut(i)?.with_source = true;
             self.deadline = self.deadline.after(time_for(&self.targets.get(i)?.call));
             let is_release = self.targets.get(i)?.call.purpose == Purpose::Release;
@@ -360,7 +360,8 @@ impl Progress<'_> {
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
             && let Some(Node::Cluster(cluster)) = self.exchange.members.nodes.get(target.node)
-            && let Some((next, route)) = cluster.redirect(&reply::parsed(&said), server, &target.call, target.route)
+            && let Some((next, route)) =
+                cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
         {
             if route.is_alone
                 && !target.route.is_alone
@@ -371,7 +372,7 @@ impl Progress<'_> {
             (target.server, target.route) = (Some(next), route);
             return None;
         }
-        Some(self.over(i, server, sent, reply::read(said)))
+        Some(self.over(i, server, sent, redis_reply::read(said)))
     }
 
     /// A connection broke: the call is sent once more, on another one.
@@ -440,7 +441,7 @@ impl Progress<'_> {
             State::Waits => {
                 let failure = after_connect(target, &server, timed_out(Executed::No, "no connection in time"));
                 if waited >= self.patience / 2 {
-                    server.host.note(&failure, During::Connect);
+                    server.host.note(&failure, Phase::Connect);
                 }
                 failure
             }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use super::cluster::told::Told;
+use super::cluster::slots_reply::SlotsReply;
 use super::identities::Identity;
 use super::link::Link;
 use super::url::host_port;
-use super::{Failure, FailureKind, reply};
+use super::{Failure, FailureKind, redis_reply};
 use crate::clock::{Clock, Tick};
 
 /// The oldest Redis that is not refused. Tests run on 6.2; 6.0 has no less of what the scripts use, and many systems come with it.
@@ -29,7 +29,7 @@ pub(super) struct Talk<'a> {
 pub(super) struct Greeting {
     pub(super) identity: Identity,
     /// Nothing if the user may not ask, or the cluster has no slots yet.
-    pub(super) told: Option<Told>,
+    pub(super) slots: Option<SlotsReply>,
 }
 
 /// Logs in and asks. An error for a server that cannot be used at all.
@@ -68,10 +68,10 @@ fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greetin
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
-    let told = if of_cluster { Told::read(&receive(link, by, clock)?) } else { None };
+    let slots = if of_cluster { SlotsReply::read(&receive(link, by, clock)?) } else { None };
     // The mode and the version come first: for either a server may refuse the login or the database.
     let identity = identity(&facts, clock.now());
-    unfit(&facts, of_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, told }), Err)
+    unfit(&facts, of_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, slots }), Err)
 }
 
 /// A server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
@@ -109,11 +109,11 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
     match &answer {
         // The one error after which the server closes without having read anything.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
-            let failure = reply::failure(e);
+            let failure = redis_reply::failure(e);
             Err(Failure::unsent(FailureKind::Unreachable, failure.message))
         }
         redis::Value::ServerError(e) if e.code() == "DENIED" => {
-            let failure = reply::failure(e);
+            let failure = redis_reply::failure(e);
             Err(Failure::unsent(FailureKind::Misuse, failure.message))
         }
         _ => Ok(answer),
@@ -123,7 +123,7 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
 /// A demand that was not met: wrong password, no such database.
 fn refused(answer: redis::Value) -> Option<Failure> {
     let redis::Value::ServerError(error) = answer else { return None };
-    let failure = reply::failure(&error);
+    let failure = redis_reply::failure(&error);
     let kind = if failure.kind == FailureKind::Transient { FailureKind::Transient } else { FailureKind::Misuse };
     Some(Failure::unsent(kind, failure.message))
 }
@@ -133,7 +133,7 @@ fn read_facts(answer: redis::Value, facts: &mut HashMap<String, String>) -> Opti
     if let redis::Value::ServerError(error) = &answer {
         return (error.code() == "NOAUTH").then(|| refused(answer)).flatten();
     }
-    let Ok(super::Value::Text(text)) = reply::value(answer) else { return None };
+    let Ok(super::Value::Text(text)) = redis_reply::value(answer) else { return None };
     let text = String::from_utf8_lossy(&text);
     let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
     facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));

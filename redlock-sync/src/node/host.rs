@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::cluster::told::Told;
-use super::condition::{Condition, During, News, Success};
+use super::breaker::Breaker;
+use super::cluster::slots_reply::SlotsReply;
 use super::handshake::{Greeting, Talk};
-use super::health::Breaker;
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Broken, Dial, Link};
 use super::pipes::arrivals::Arrivals;
-use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, reply};
+use super::status::{Phase, ServerStatus, StatusChange, Success};
+use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
 use crate::names::printable;
 use crate::observer::{Event, Observers};
 use crate::protocol::script::{Call, Purpose};
 
-/// What is told of the nodes.
+/// What is slots of the nodes.
 #[derive(Default)]
 pub(super) struct Hearers {
     /// A node that was left out answers again. Must not wait.
@@ -51,11 +51,11 @@ impl Shared {
 }
 
 /// The cluster of a server, which keeps the map of the slots.
-pub(super) trait MapKeeper: Send + Sync {
+pub(super) trait SlotMapOwner: Send + Sync {
     /// Has the servers asked for the map.
-    fn learn_soon(&self);
-    /// The server at that address has told the map on a new connection. False if that is the map of another cluster.
-    fn learn(&self, told: &Told, from: &str) -> bool;
+    fn refresh_soon(&self);
+    /// The server at that address has slots the map on a new connection. False if that is the map of another cluster.
+    fn update(&self, slots: &SlotsReply, from: &str) -> bool;
 }
 
 /// One server as a member of a client, or of a cluster that is one.
@@ -71,14 +71,14 @@ pub(super) struct Host {
     pub(super) background: Background,
     pub(super) breaker: Breaker,
     hearers: Arc<Hearers>,
-    condition: Condition,
+    status: ServerStatus,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
     generation: AtomicU64,
     /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
     permissions: AtomicU64,
     /// Of the newest connection its generation, and when what it logged in with runs out.
     logged_in: Mutex<Option<(u64, Tick)>>,
-    cluster: Option<Weak<dyn MapKeeper>>,
+    cluster: Option<Weak<dyn SlotMapOwner>>,
     /// Has a connection made, which finds out when the server is back.
     pub(super) seek: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -88,7 +88,7 @@ impl Host {
         (member, number): (usize, usize),
         server: Arc<dyn Dial>,
         shared: Shared,
-        cluster: Option<Weak<dyn MapKeeper>>,
+        cluster: Option<Weak<dyn SlotMapOwner>>,
     ) -> Arc<Host> {
         let Shared { settings, clock, identities, background, hearers, .. } = shared;
         Arc::new(Host {
@@ -101,7 +101,7 @@ impl Host {
             background,
             breaker: Breaker::default(),
             hearers,
-            condition: Condition::default(),
+            status: ServerStatus::default(),
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
             logged_in: Mutex::default(),
@@ -142,7 +142,7 @@ impl Host {
     }
 
     pub(super) fn refused_call(&self, failure: &Failure) {
-        self.permissions.fetch_add(u64::from(reply::lacks_permission(failure)), Ordering::AcqRel);
+        self.permissions.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
     }
 
     pub(super) fn is_of_cluster(&self) -> bool {
@@ -150,12 +150,12 @@ impl Host {
     }
 
     /// The cluster to which it belongs.
-    fn cluster(&self) -> Option<Arc<dyn MapKeeper>> {
+    fn cluster(&self) -> Option<Arc<dyn SlotMapOwner>> {
         self.cluster.as_ref().and_then(Weak::upgrade)
     }
 
     /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
-    pub(super) fn note(&self, failure: &Failure, during: During) {
+    pub(super) fn note(&self, failure: &Failure, phase: Phase) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
@@ -168,27 +168,27 @@ impl Host {
         }
         // Another server may serve its slots by now.
         if let Some(cluster) = self.cluster() {
-            cluster.learn_soon();
+            cluster.refresh_soon();
         }
-        self.log(self.condition.down(during), &failure.message);
+        self.log(self.status.down(phase), &failure.message);
     }
 
     /// Notes that the server replied to a call, even if with an error.
     pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
         self.answers();
         match result {
-            Err(failure) if reply::lacks_commands(failure) => {
-                self.log(self.condition.unusable(During::Call, &failure.message), &failure.message);
+            Err(failure) if redis_reply::lacks_commands(failure) => {
+                self.log(self.status.unusable(Phase::Call, &failure.message), &failure.message);
             }
             Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Success::Acquired),
             _ => self.succeeded(Success::Answered),
         }
     }
 
-    /// A failure as it is told: of a cluster with the server.
+    /// A failure as it is slots: of a cluster with the server.
     pub(super) fn named(&self, mut failure: Failure) -> Failure {
         if self.is_of_cluster() {
-            failure = reply::in_cluster(failure);
+            failure = redis_reply::in_cluster(failure);
             failure.message.push_str(" (at ");
             failure.message.push_str(self.server.address());
             failure.message.push(')');
@@ -197,26 +197,26 @@ impl Host {
     }
 
     fn succeeded(&self, success: Success) {
-        self.log(self.condition.succeeded(success), "");
+        self.log(self.status.succeeded(success), "");
     }
 
     /// One line for a change. Failures have no part of a password in their messages.
-    fn log(&self, news: Option<News>, cause: &str) {
-        let Some(news) = news else { return };
+    fn log(&self, change: Option<StatusChange>, cause: &str) {
+        let Some(change) = change else { return };
         let (number, address) = (self.member + 1, printable(&self.server.shown()));
-        match news {
-            News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
-            News::Back => log::info!("node {number} ({address}) answers again"),
-            News::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
-            News::Usable => log::info!("node {number} ({address}) can be used again"),
+        match change {
+            StatusChange::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
+            StatusChange::Up => log::info!("node {number} ({address}) answers again"),
+            StatusChange::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
+            StatusChange::Usable => log::info!("node {number} ({address}) can be used again"),
         }
         if let Some(observers) = self.hearers.observers.get() {
             // The name that it keeps after a failover.
             let node = self.server.address();
-            let after = self.condition.lasts(news, self.clock.now());
-            observers.tell(&match news {
-                News::Down | News::Unusable => Event::NodeDown { node, why: cause },
-                News::Back | News::Usable => Event::NodeUp { node, after },
+            let after = self.status.lasts(change, self.clock.now());
+            observers.tell(&match change {
+                StatusChange::Down | StatusChange::Unusable => Event::NodeDown { node, why: cause },
+                StatusChange::Up | StatusChange::Usable => Event::NodeUp { node, after },
             });
         }
     }
@@ -236,9 +236,9 @@ impl Host {
 
     /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
     fn refused(&self, failure: &Failure) {
-        self.note(failure, During::Connect);
+        self.note(failure, Phase::Connect);
         if failure.kind.is_misuse() {
-            self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
+            self.log(self.status.unusable(Phase::Connect, &failure.message), &failure.message);
         }
         if failure.is_answer() {
             self.answers();
@@ -276,27 +276,27 @@ impl Host {
         if self.breaker.outage().is_some() {
             self.server.is_still(&dialled, timeout / 2)?;
         }
-        self.learn(greeting)?;
+        self.accept_greeting(greeting)?;
         Ok(link)
     }
 
     /// A replica of a cluster can be asked as well: it says where the master is.
-    fn learn(&self, greeting: Greeting) -> Result<(), Failure> {
-        let Greeting { identity, told } = greeting;
+    fn accept_greeting(&self, greeting: Greeting) -> Result<(), Failure> {
+        let Greeting { identity, slots } = greeting;
         if let Some(cluster) = self.cluster() {
-            if told.as_ref().is_some_and(|told| !cluster.learn(told, self.server.address())) {
+            if slots.as_ref().is_some_and(|slots| !cluster.update(slots, self.server.address())) {
                 return Err(Failure::unsent(FailureKind::Unreachable, "belongs to another Redis Cluster by now"));
             }
-            let run_id = told.as_ref().and_then(Told::id).cloned().unwrap_or_default();
+            let run_id = slots.as_ref().and_then(SlotsReply::id).cloned().unwrap_or_default();
             self.identities
                 .report_part(self.member, Identity { run_id, replid: String::new(), master: None, ..identity });
             return Ok(());
         }
-        self.accept(identity)
+        self.record_identity(identity)
     }
 
     /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
-    fn accept(&self, identity: Identity) -> Result<(), Failure> {
+    fn record_identity(&self, identity: Identity) -> Result<(), Failure> {
         let mut identity = self.identities.counted_on(self.member, identity, self.clock.now());
         let master = identity.master.clone();
         let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Replica };
@@ -313,7 +313,7 @@ impl Host {
     fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<Greeting, Failure> {
         let mut login = self.login()?;
         let mut greeted = self.greet(link, &login, by);
-        if login.was_asked_for && greeted.as_ref().is_err_and(reply::is_wrong_password) {
+        if login.was_asked_for && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
             login = self.login()?;
             greeted = self.greet(link, &login, by);
         }

@@ -20,7 +20,7 @@
 //!    `testing`. `sentinel/`: a server that Sentinels watch.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `identities.rs`: which server each member really is, and whether two of them are one.
-//! 7. `health.rs`: the circuit breaker of one server. `condition.rs`: what the log says of it.
+//! 7. `breaker.rs`: the circuit breaker of one server. `status.rs`: what the log says of it.
 //! 8. `host.rs`: how to connect to a server, and how it is doing. `handshake.rs` is what is said on a new connection.
 //! 9. `push.rs`: the push connection, which is subscribed to a channel.
 //! 10. `pipes/`: the connections for calls. `server.rs`: one server with its connections.
@@ -30,15 +30,14 @@
 //!     which replicas have what was written. `set.rs`: the nodes of a client.
 
 mod background;
+mod breaker;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
-mod condition;
 mod credentials;
 mod duplex;
 mod exchange;
 mod handshake;
-mod health;
 mod host;
 mod identities;
 mod link;
@@ -49,13 +48,14 @@ mod pipes;
 mod post;
 mod push;
 mod redact;
+mod redis_reply;
 mod replicas;
-mod reply;
 mod resolve;
 mod sentinel;
 mod server;
 mod set;
 mod socket;
+mod status;
 mod stream;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]

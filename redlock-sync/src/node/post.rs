@@ -11,7 +11,7 @@ use super::members::Members;
 use super::pipes::command::{Callback, Form, Load, Outcome, Outcomes};
 use super::pipes::connections::{Found, Wish};
 use super::server::Server;
-use super::{Answers, Executed, Failure, FailureKind, Value, reply};
+use super::{Answers, Executed, Failure, FailureKind, Value, redis_reply};
 use crate::protocol::script::{Call, Note};
 
 type Tell = Box<dyn FnOnce(Answers) + Send>;
@@ -87,7 +87,7 @@ impl Replies {
         let Asked { server, note, permissions, generation } = asked;
         let result = match outcome {
             Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. } => {
-                server.judged(&self.call, *note, *permissions, reply::read(said))
+                server.judged(&self.call, *note, *permissions, redis_reply::read(said))
             }
             Outcome::Cut { was_written, why } => {
                 server.connection_broke(*generation);

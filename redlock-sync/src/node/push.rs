@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::link::{Broken, Connection, Dial, Link, SHORTEST};
-use super::{Executed, Failure, FailureKind, Heard, Push, reply};
+use super::{Executed, Failure, FailureKind, Heard, Push, redis_reply};
 use crate::clock::{Clock, Tick};
 
 /// Connects, logs in as any connection does, and subscribes.
@@ -18,7 +18,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
     link.send(&command).map_err(lost)?;
     let answer = link.receive(host.time_left(by)).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
-        return Err(refused(reply::failure(error)));
+        return Err(refused(redis_reply::failure(error)));
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
     let wire = link.take().ok_or_else(|| lost(Broken::Cut("connection is gone".into())))?;

@@ -45,7 +45,7 @@ fn too_few(how_many: &str, waited: Duration) -> Failure {
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
-    use crate::node::reply;
+    use crate::node::redis_reply;
 
     #[test]
     fn too_few_is_a_refusal_of_what_may_have_been_done() {
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!((failure.kind, failure.executed), (FailureKind::Refused, Executed::Maybe));
         assert!(failure.message.contains("by 1 of 2 replicas within 125 ms"), "{}", failure.message);
         let forbidden = redis::parse_redis_value(b"-NOPERM this user has no permissions to run the 'wait' command\r\n");
-        let failure = judged(reply::value(forbidden.unwrap())).unwrap_err();
+        let failure = judged(redis_reply::value(forbidden.unwrap())).unwrap_err();
         assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::Maybe));
     }
 }

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::condition::During;
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
 use super::pipes::connections::{Connections, Found, Wish};
 use super::pipes::ends::Broken;
 use super::pipes::supply::supply;
-use super::{Failure, FailureKind, Value, reply};
+use super::status::Phase;
+use super::{Failure, FailureKind, Value, redis_reply};
 use crate::protocol::script::{Call, Needs, Note, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
@@ -112,7 +112,7 @@ impl Server {
 
     /// No answer came in time.
     pub(super) fn was_silent(&self, call: &Call, failure: &Failure) {
-        self.host.note(failure, During::Call);
+        self.host.note(failure, Phase::Call);
         self.connections(call).try_another();
     }
 
@@ -136,7 +136,7 @@ impl Server {
             Err(failure) => {
                 self.permitted.lock().clear();
                 self.host.refused_call(failure);
-                if reply::wants_new_connection(failure) {
+                if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
                     all.for_each(|pipe| pipe.end(Broken::Cut("has to log in anew".into())));
                 }

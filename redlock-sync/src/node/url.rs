@@ -10,9 +10,9 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
 
 #[cfg(feature = "tls")]
 use super::Tls;
-use super::cluster::url::servers;
+use super::cluster::cluster_url::servers;
 use super::redact::{check_parameters, redact};
-use super::sentinel::url::{GroupText, group_in};
+use super::sentinel::group_url::{GroupText, group_in};
 use super::{Asked, Failure, Login};
 use crate::error::Error;
 
@@ -28,7 +28,7 @@ pub(crate) struct NodeUrl {
     address: String,
     credentials: Option<Asked>,
     /// The server is the master of this group; `info` has the login there.
-    group: Option<Arc<Watched>>,
+    group: Option<Arc<GroupConfig>>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     /// The servers of a cluster that it names; empty for a server that stands alone.
@@ -37,7 +37,7 @@ pub(crate) struct NodeUrl {
 
 impl NodeUrl {
     /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`,
-    /// `unix://` likewise, `redis+sentinel://…` as in `sentinel/url.rs`, and for a cluster
+    /// `unix://` likewise, `redis+sentinel://…` as in `sentinel/group_url.rs`, and for a cluster
     /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, `rediss+cluster://` likewise.
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
         NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
@@ -113,7 +113,7 @@ impl NodeUrl {
     fn check_group(text: GroupText) -> Result<NodeUrl, String> {
         let GroupText { name, server, sentinels, user, password } = text;
         let sentinel = |text: &String| Ok(NodeUrl::check_one(text)?.with_login(user.clone(), password.clone()));
-        let group = Watched { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
+        let group = GroupConfig { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
         Ok(NodeUrl { address: group.address(), group: Some(Arc::new(group)), ..NodeUrl::check_one(&server)? })
     }
 
@@ -138,7 +138,7 @@ impl NodeUrl {
         })
     }
 
-    pub(super) fn group(&self) -> Option<&Watched> {
+    pub(super) fn group(&self) -> Option<&GroupConfig> {
         self.group.as_deref()
     }
 
@@ -204,18 +204,18 @@ impl NodeUrl {
 
 /// A group that sentinels watch.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct GroupConfig {
     pub(super) name: String,
     /// With the login there.
     pub(super) sentinels: Vec<NodeUrl>,
 }
 
-impl Watched {
+impl GroupConfig {
     /// With these certificates for the sentinels.
     #[cfg(feature = "tls")]
-    pub(super) fn with_tls(&self, tls: Option<&Tls>) -> Watched {
+    pub(super) fn with_tls(&self, tls: Option<&Tls>) -> GroupConfig {
         let sentinels = self.sentinels.iter().map(|url| url.clone().with_tls(tls.cloned())).collect();
-        Watched { name: self.name.clone(), sentinels }
+        GroupConfig { name: self.name.clone(), sentinels }
     }
 
     /// Tells it from other groups, and says where its sentinels are.

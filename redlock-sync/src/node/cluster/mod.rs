@@ -7,16 +7,16 @@
 //! 1. `slots.rs`: into which slot a key falls.
 //! 2. `redirect.rs`: replies that send a call elsewhere.
 //! 3. `told.rs`: how servers tell which of them serves which slot. `map.rs`: what is known of it.
-//! 4. Here: the map is asked, corrected, and learnt anew.
+//! 4. Here: the map is fetched_at, corrected, and learnt anew.
 //! 5. `push.rs`: the push connection.
 //! 6. `url.rs`: the URL with its list of hosts.
 
-mod map;
-mod push;
+pub(super) mod cluster_url;
 pub(super) mod redirect;
+mod slot_map;
 mod slots;
-pub(super) mod told;
-pub(super) mod url;
+pub(super) mod slots_reply;
+mod subscription;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use self::map::Map;
-pub(super) use self::push::subscribe;
 use self::redirect::{Address, Redirect, Route};
+use self::slot_map::SlotMap;
 use self::slots::slot_of;
-use self::told::Told;
-use super::host::{Host, MapKeeper, Shared};
+use self::slots_reply::SlotsReply;
+pub(super) use self::subscription::subscribe;
+use super::host::{Host, Shared, SlotMapOwner};
 use super::server::Server;
 use super::socket::RedisServer;
 use super::url::host_port;
@@ -38,10 +38,10 @@ use super::{Failure, NodeUrl};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
-/// So often the servers are asked for the map at most.
-const LEAST_PAUSE: Duration = Duration::from_millis(500);
+/// So often the servers are fetched_at for the map at most.
+const MIN_FETCH_INTERVAL: Duration = Duration::from_millis(500);
 /// A call is sent elsewhere so often at most.
-const MOST_REDIRECTS: u8 = 4;
+const MAX_REDIRECTS: u8 = 4;
 
 /// A cluster as a member of a client.
 pub(crate) struct Cluster {
@@ -50,10 +50,10 @@ pub(crate) struct Cluster {
     shared: Shared,
     /// Those that its servers get.
     numbers: Arc<AtomicUsize>,
-    map: RwLock<Map>,
-    /// When the servers were asked for the map last.
-    asked: Mutex<Option<Tick>>,
-    /// They are to be asked again.
+    map: RwLock<SlotMap>,
+    /// When the servers were fetched_at for the map last.
+    fetched_at: Mutex<Option<Tick>>,
+    /// They are to be fetched_at again.
     is_planned: AtomicBool,
     this: Weak<Cluster>,
 }
@@ -67,12 +67,12 @@ impl Cluster {
                 shared,
                 numbers,
                 map: RwLock::default(),
-                asked: Mutex::new(None),
+                fetched_at: Mutex::new(None),
                 is_planned: AtomicBool::new(false),
                 this: this.clone(),
             };
             let seeds = cluster.seeds();
-            cluster.map = RwLock::new(Map::of(seeds));
+            cluster.map = RwLock::new(SlotMap::from_seeds(seeds));
             cluster
         })
     }
@@ -89,8 +89,8 @@ impl Cluster {
     fn server(&self, host: &str, port: u16) -> Arc<Server> {
         let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let keeper: Weak<dyn MapKeeper> = self.this.clone();
-        let host = Host::new((self.member, number), dial, self.shared.clone(), Some(keeper));
+        let owner: Weak<dyn SlotMapOwner> = self.this.clone();
+        let host = Host::new((self.member, number), dial, self.shared.clone(), Some(owner));
         Server::new(host, &self.shared.arrivals)
     }
 
@@ -110,8 +110,8 @@ impl Cluster {
 
     /// A slot of each master.
     pub(super) fn slots(&self) -> Vec<usize> {
-        if !self.map.read().is_told {
-            self.ask();
+        if !self.map.read().is_known {
+            self.fetch_map();
         }
         self.map.read().slots()
     }
@@ -134,15 +134,15 @@ impl Cluster {
             }
             Redirect::TryAgain => None,
             Redirect::Down => {
-                self.learn_soon();
+                self.refresh_soon();
                 None
             }
-            _ if route.redirects == MOST_REDIRECTS => None,
+            _ if route.redirects == MAX_REDIRECTS => None,
             Redirect::Ask(address) => Some((self.at(address, from), on(true))),
             Redirect::Moved(slot, address) => {
                 let server = self.at(address, from);
                 self.map.write().correct(slot, &server);
-                self.learn_soon();
+                self.refresh_soon();
                 Some((server, on(false)))
             }
         }
@@ -167,17 +167,17 @@ impl Cluster {
     // --- the map ------------------------------------------------------------------------------------------------------
 
     /// Asks one server after the other, those that are well first, and at last those of the URL. A new connection brings the map.
-    fn ask(&self) {
-        *self.asked.lock() = Some(self.shared.clock.now());
+    fn fetch_map(&self) {
+        *self.fetched_at.lock() = Some(self.shared.clock.now());
         self.is_planned.store(false, Ordering::Release);
-        let is_told = |server: &Arc<Server>| {
+        let has_answered = |server: &Arc<Server>| {
             server.outage().is_none() && server.host.connect(self.shared.settings.node_timeout).is_ok()
         };
         let mut servers = self.servers();
         // One that is cut off from the others tells what was, and shall not be the first each time.
         fastrand::shuffle(&mut servers);
-        if !servers.iter().any(is_told) {
-            let _told = self.others().iter().any(is_told);
+        if !servers.iter().any(has_answered) {
+            let _answered = self.others().iter().any(has_answered);
         }
     }
 
@@ -195,7 +195,7 @@ impl Cluster {
 
     // --- as a node ----------------------------------------------------------------------------------------------------
 
-    /// Why no server of it can be asked, if that is so.
+    /// Why no server of it can be fetched_at, if that is so.
     pub(super) fn outage(&self) -> Option<Failure> {
         self.any()?.outage()
     }
@@ -209,25 +209,26 @@ impl Cluster {
     }
 }
 
-impl MapKeeper for Cluster {
+impl SlotMapOwner for Cluster {
     /// In the background; if that was done just now, a little later.
-    fn learn_soon(&self) {
+    fn refresh_soon(&self) {
         if self.is_planned.swap(true, Ordering::AcqRel) {
             return;
         }
         let now = self.shared.clock.now();
-        let pause = self.asked.lock().map_or(Duration::ZERO, |asked| asked.after(LEAST_PAUSE).since(now));
+        let pause =
+            self.fetched_at.lock().map_or(Duration::ZERO, |fetched_at| fetched_at.after(MIN_FETCH_INTERVAL).since(now));
         let this = self.this.clone();
         self.shared.background.after(pause, move || {
             if let Some(cluster) = this.upgrade() {
-                cluster.ask();
+                cluster.fetch_map();
             }
         });
     }
 
-    fn learn(&self, told: &Told, from: &str) -> bool {
+    fn update(&self, reply: &SlotsReply, from: &str) -> bool {
         let mut map = self.map.write();
-        if told.is_of_another(&map.ids) {
+        if reply.is_of_another_cluster(&map.ids) {
             // Its address was given to another cluster; or the whole cluster was replaced, and no server of the former one is left.
             let is_well = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
             if map.servers.iter().any(is_well) {
@@ -236,8 +237,8 @@ impl MapKeeper for Cluster {
             log::warn!("node {} ({}) is another Redis Cluster than before", self.member + 1, self.address());
         }
         let mut known: Vec<_> = map.all().cloned().collect();
-        let mut ranges = Vec::with_capacity(told.ranges.len());
-        for range in &told.ranges {
+        let mut ranges = Vec::with_capacity(reply.ranges.len());
+        for range in &reply.ranges {
             let host = range.host.clone().unwrap_or_else(|| host_of(from));
             let address = host_port(&host, range.port);
             let found = known.iter().find(|server| server.address() == address).cloned();
@@ -248,10 +249,10 @@ impl MapKeeper for Cluster {
             });
             ranges.push((range.first, range.last, server));
         }
-        let mut next = Map::told(&ranges, &told.ids);
+        let mut next = SlotMap::from_reply(&ranges, &reply.ids);
         next.keep(known);
         let former = std::mem::replace(&mut *map, next);
-        let is_new = !former.is_told || !map.has_same_servers(&former);
+        let is_new = !former.is_known || !map.has_same_servers(&former);
         drop(map);
         if is_new {
             self.shared.tell_return();

@@ -16,13 +16,13 @@ pub(crate) struct Source<'a> {
 }
 
 /// Lua, with the scripts that it has compiled. Each thread has one: Lua itself has no locks.
-struct Machine {
+struct Interpreter {
     lua: Lua,
     compiled: HashMap<String, Function>,
 }
 
 thread_local! {
-    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
+    static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
     /// The store of the node whose script runs.
     static STORE: RefCell<Store> = RefCell::default();
 }
@@ -31,12 +31,12 @@ thread_local! {
 pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
     store.script_begins();
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
-    let reply = MACHINE.with_borrow_mut(|machine| {
-        if machine.is_none() {
-            *machine = Machine::new().ok();
+    let reply = INTERPRETER.with_borrow_mut(|interpreter| {
+        if interpreter.is_none() {
+            *interpreter = Interpreter::new().ok();
         }
-        match machine {
-            Some(machine) => machine.run(script, keys, args),
+        match interpreter {
+            Some(interpreter) => interpreter.run(script, keys, args),
             None => Reply::Error("ERR Lua does not start".into()),
         }
     });
@@ -45,8 +45,8 @@ pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &
     reply
 }
 
-impl Machine {
-    fn new() -> mlua::Result<Machine> {
+impl Interpreter {
+    fn new() -> mlua::Result<Interpreter> {
         let lua = Lua::new();
         // Scripts leave little behind: it is collected when there is ten times as much as was kept.
         lua.gc_set_pause(1000);
@@ -58,7 +58,7 @@ impl Machine {
         // The user may run everything.
         redis.set("acl_check_cmd", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
         lua.globals().set("redis", redis)?;
-        Ok(Machine { lua, compiled: HashMap::new() })
+        Ok(Interpreter { lua, compiled: HashMap::new() })
     }
 
     fn run(&mut self, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {

@@ -5,19 +5,19 @@
 //! 3. `server.rs`: a server, with what tests do to it.
 //! 4. `connection.rs`: a connection to it.
 
-mod connection;
 mod lua;
-mod server;
+mod memory_connection;
+mod memory_server;
 mod store;
 
 #[cfg(test)]
-pub(crate) use self::connection::command;
-#[cfg(test)]
 pub(crate) use self::lua::{Source, run};
-pub(crate) use self::server::Server;
+#[cfg(test)]
+pub(crate) use self::memory_connection::command;
+pub(crate) use self::memory_server::MemoryServer;
 pub(crate) use self::store::Reply;
 #[cfg(test)]
-pub(crate) use self::store::{Data, Item, State, Store};
+pub(crate) use self::store::{Data, Item, Store, StoredText};
 
 /// A reply as a client reads it from the wire.
 pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
@@ -55,5 +55,5 @@ pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
 /// What a client makes of a reply.
 #[cfg(test)]
 pub(crate) fn outcome(reply: Reply) -> Result<super::Value, super::Failure> {
-    super::reply::value(on_the_wire(reply))
+    super::redis_reply::value(on_the_wire(reply))
 }

@@ -42,7 +42,7 @@ pub(crate) struct Store {
     /// The node's wall clock in microseconds.
     pub(crate) clock: u64,
     /// Microseconds that pass with each command: a server does not stop its clock while a script runs.
-    pub(crate) creep: u64,
+    pub(crate) microseconds_per_command: u64,
     /// How many connections are subscribed to each channel.
     pub(crate) listeners: BTreeMap<Vec<u8>, i64>,
     /// The user of the call may not publish.
@@ -145,7 +145,7 @@ impl Store {
 
     /// Carries out one command.
     pub(crate) fn command(&mut self, words: &[&[u8]]) -> Reply {
-        self.clock += self.creep;
+        self.clock += self.microseconds_per_command;
         match words {
             [b"TIME"] => {
                 let parts = [self.clock / 1_000_000, self.clock % 1_000_000];
@@ -209,11 +209,11 @@ impl Store {
         if self.refuses {
             return error("NOPERM this user has no permissions to access one of the channels used as arguments");
         }
-        let heard = self.listeners.get(channel).copied().unwrap_or(0);
-        if heard > 0 {
+        let receivers = self.listeners.get(channel).copied().unwrap_or(0);
+        if receivers > 0 {
             self.published.push((channel.to_vec(), message.to_vec()));
         }
-        Reply::Int(heard)
+        Reply::Int(receivers)
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], options: &[&[u8]]) -> Reply {
@@ -232,7 +232,7 @@ impl Store {
         }
         let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
         self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
-        self.note_write();
+        self.mark_written();
         Reply::Ok
     }
 
@@ -244,12 +244,12 @@ impl Store {
         if ms <= 0 {
             self.items.remove(key);
         }
-        self.note_write();
+        self.mark_written();
         Reply::Int(1)
     }
 
     #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only the simulation asks"))]
-    fn note_write(&mut self) {
+    fn mark_written(&mut self) {
         #[cfg(test)]
         {
             self.has_written = true;
@@ -315,7 +315,7 @@ impl Store {
 /// A string and its time to live.
 #[cfg(test)]
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct StoredText {
     pub(crate) text: String,
     pub(crate) expires: Option<u64>,
     pub(crate) left: Duration,
@@ -347,11 +347,11 @@ impl Store {
     }
 
     /// The string at a key, with its time to live.
-    pub(crate) fn state(&mut self, key: &str) -> Option<State> {
+    pub(crate) fn state(&mut self, key: &str) -> Option<StoredText> {
         let text = String::from_utf8_lossy(self.text(key)?).into_owned();
         let expires = self.item(key.as_bytes())?.expires;
         let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
-        Some(State { text, expires, left })
+        Some(StoredText { text, expires, left })
     }
 }
 

@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::told::{self, Told};
+use super::master_reply::{self, MasterReply};
 use crate::clock::Clock;
 use crate::names::printable;
 use crate::node::link::{Broken, Connection, Dial};
 use crate::node::socket::RedisServer;
-use crate::node::url::Watched;
+use crate::node::url::GroupConfig;
 use crate::node::{Background, Failure, FailureKind, NodeUrl};
 
 /// How often they are asked while the client is at work.
 const PERIOD: Duration = Duration::from_secs(1);
-/// After so many periods without a call the group is not watched any more.
-const IDLE: u32 = 60;
+/// After so many periods without a call the group is not config any more.
+const IDLE_PERIODS: u32 = 60;
 
 /// The sentinels of a group, and what is known of its master.
 pub(super) struct Group {
@@ -36,11 +36,11 @@ pub(super) struct Group {
     timeout: Duration,
     clock: Arc<dyn Clock>,
     background: Background,
-    state: Mutex<State>,
-    heard: Condvar,
-    /// How often the master was another one than before, or can have become one while it was silent or not watched.
+    state: Mutex<GroupState>,
+    answered: Condvar,
+    /// How often the master was another one than before, or can have become one while it was silent or not config.
     moves: AtomicU64,
-    /// Periods since the last call; `IDLE` while the group is not watched.
+    /// Periods since the last call; `IDLE_PERIODS` while the group is not config.
     idle: AtomicU32,
     this: Weak<Group>,
 }
@@ -51,61 +51,61 @@ struct Sentinel {
     wire: Mutex<Option<Box<dyn Connection>>>,
 }
 
-struct State {
+struct GroupState {
     /// Counts the inquiries.
     inquiry: u64,
     is_under_way: bool,
     /// One for each sentinel.
-    answers: Vec<Answer>,
-    master: Option<Told>,
+    answers: Vec<SentinelAnswer>,
+    master: Option<MasterReply>,
 }
 
-struct Answer {
+struct SentinelAnswer {
     /// The inquiry that it belongs to; 0 before the first.
     inquiry: u64,
-    said: Result<Told, Failure>,
+    said: Result<MasterReply, Failure>,
 }
 
 impl Group {
-    pub(super) fn new(watched: &Watched, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
+    pub(super) fn new(config: &GroupConfig, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
         let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), wire: Mutex::new(None) };
-        let sentinels: Vec<_> = watched.sentinels.iter().map(sentinel).collect();
-        let unasked = || Answer { inquiry: 0, said: Err(silent()) };
+        let sentinels: Vec<_> = config.sentinels.iter().map(sentinel).collect();
+        let unasked = || SentinelAnswer { inquiry: 0, said: Err(silent()) };
         let answers = sentinels.iter().map(|_| unasked()).collect();
         Arc::new_cyclic(|this| Group {
-            name: watched.name.clone(),
+            name: config.name.clone(),
             background: Background::new(sentinels.len() + 1),
             sentinels,
             timeout,
             clock,
-            state: Mutex::new(State { inquiry: 0, is_under_way: false, answers, master: None }),
-            heard: Condvar::new(),
+            state: Mutex::new(GroupState { inquiry: 0, is_under_way: false, answers, master: None }),
+            answered: Condvar::new(),
             moves: AtomicU64::new(0),
-            idle: AtomicU32::new(IDLE),
+            idle: AtomicU32::new(IDLE_PERIODS),
             this: this.clone(),
         })
     }
 
     /// The address of the master that was found last.
     pub(super) fn master(&self) -> Option<String> {
-        self.state.lock().master.as_ref().map(Told::address)
+        self.state.lock().master.as_ref().map(MasterReply::address)
     }
 
     /// For how long at least it has been the master.
     pub(super) fn master_for(&self) -> Duration {
         let now = self.clock.now();
-        self.state.lock().master.as_ref().map_or(Duration::ZERO, |told| told.age(now))
+        self.state.lock().master.as_ref().map_or(Duration::ZERO, |reply| reply.age(now))
     }
 
-    /// How often the master may have changed. The question comes from a client at work, so the group is watched from
+    /// How often the master may have changed. The question comes from a client at work, so the group is config from
     /// now on.
     pub(super) fn moves(&self) -> u64 {
-        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE {
+        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
             self.moves.fetch_add(1, Ordering::AcqRel);
             match self.background.threads() {
                 Ok(_) => self.watch_after(PERIOD),
                 // The next call tries again.
-                Err(_) => self.idle.store(IDLE, Ordering::Release),
+                Err(_) => self.idle.store(IDLE_PERIODS, Ordering::Release),
             }
         }
         self.moves.load(Ordering::Acquire)
@@ -117,32 +117,32 @@ impl Group {
     }
 
     /// Asks where the master is, and waits so long for the answer at most.
-    pub(super) fn locate(&self, within: Duration) -> Result<Told, Failure> {
+    pub(super) fn locate(&self, within: Duration) -> Result<MasterReply, Failure> {
         self.ask_all(self.state.lock(), within)
     }
 
     /// As `locate`, by answers to a question that is asked from now on.
-    pub(super) fn locate_anew(&self, within: Duration) -> Result<Told, Failure> {
+    pub(super) fn locate_anew(&self, within: Duration) -> Result<MasterReply, Failure> {
         let mut state = self.state.lock();
         let number = state.inquiry;
-        self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
+        self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
         self.ask_all(state, within / 2)
     }
 
-    fn ask_all(&self, mut state: MutexGuard<'_, State>, within: Duration) -> Result<Told, Failure> {
+    fn ask_all(&self, mut state: MutexGuard<'_, GroupState>, within: Duration) -> Result<MasterReply, Failure> {
         // Without them an inquiry would never end.
         self.background.threads()?;
         self.inquire(&mut state);
         let number = state.inquiry;
-        self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);
+        self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);
         let is_answered = state.answers.iter().any(|answer| answer.inquiry >= number && answer.said.is_ok());
         let found = state.master.clone().filter(|_| is_answered);
         found.ok_or_else(|| self.no_answer(&state, number))
     }
 
     /// Misuse if a majority refuses to answer, since that stays until something is changed.
-    fn no_answer(&self, state: &State, number: u64) -> Failure {
-        let said = |answer: &Answer| match &answer.said {
+    fn no_answer(&self, state: &GroupState, number: u64) -> Failure {
+        let said = |answer: &SentinelAnswer| match &answer.said {
             Err(failure) if answer.inquiry >= number => failure.clone(),
             _ => silent(),
         };
@@ -155,7 +155,7 @@ impl Group {
     }
 
     /// Begins an inquiry, unless one is under way.
-    fn inquire(&self, state: &mut State) {
+    fn inquire(&self, state: &mut GroupState) {
         if state.is_under_way {
             return;
         }
@@ -165,7 +165,7 @@ impl Group {
         for i in 0..self.sentinels.len() {
             self.after(Duration::ZERO, move |group| group.ask(i, number));
         }
-        self.after(self.timeout, move |group| group.end(number));
+        self.after(self.timeout, move |group| group.end_inquiry(number));
     }
 
     fn after(&self, pause: Duration, run: impl FnOnce(&Group) + Send + 'static) {
@@ -183,14 +183,14 @@ impl Group {
         let Some(mut wire) = sentinel.wire.try_lock() else { return };
         let said = self.exchange(&sentinel.server, &mut wire);
         drop(wire);
-        self.note(i, Answer { inquiry: number, said });
+        self.record_answer(i, SentinelAnswer { inquiry: number, said });
     }
 
     /// On the connection that was kept; on a new one if that broke meanwhile.
-    fn exchange(&self, server: &RedisServer, wire: &mut Option<Box<dyn Connection>>) -> Result<Told, Failure> {
+    fn exchange(&self, server: &RedisServer, wire: &mut Option<Box<dyn Connection>>) -> Result<MasterReply, Failure> {
         let by = self.clock.now().after(self.timeout);
         if let Some(mut kept) = wire.take() {
-            match self.talk(&mut *kept, None) {
+            match self.query(&mut *kept, None) {
                 Err(failure) if failure.kind == FailureKind::Unreachable => {}
                 said => {
                     *wire = said.is_ok().then_some(kept);
@@ -201,59 +201,59 @@ impl Group {
         let mut fresh = server.dial(by, &*self.clock)?;
         let set = fresh.set_read_timeout(self.timeout).and_then(|()| fresh.set_write_timeout(self.timeout));
         set.map_err(Broken::while_connecting)?;
-        let told = self.talk(&mut *fresh, Some(server))?;
+        let reply = self.query(&mut *fresh, Some(server))?;
         *wire = Some(fresh);
-        Ok(told)
+        Ok(reply)
     }
 
-    fn talk(&self, wire: &mut dyn Connection, login: Option<&RedisServer>) -> Result<Told, Failure> {
+    fn query(&self, wire: &mut dyn Connection, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
         let login = login.map(Dial::login).transpose()?;
-        let (question, logins) = told::question(login.as_ref().map(|login| &login.info), &self.name);
+        let (question, logins) = master_reply::request(login.as_ref().map(|login| &login.info), &self.name);
         wire.send(&question).map_err(Broken::while_connecting)?;
         let mut receive = || wire.receive().map_err(Broken::while_connecting);
         for _ in 0..logins {
-            if let Some(refusal) = told::login_refusal(receive()?) {
+            if let Some(refusal) = master_reply::login_refusal(receive()?) {
                 return Err(refusal);
             }
         }
         let (address, facts) = (receive()?, receive()?);
-        told::told(address, facts, &self.name, self.clock.now())
+        master_reply::parse(address, facts, &self.name, self.clock.now())
     }
 
     /// One has answered, or has not.
-    fn note(&self, i: usize, answer: Answer) {
+    fn record_answer(&self, i: usize, answer: SentinelAnswer) {
         let mut state = self.state.lock();
         if let Some(slot) = state.answers.get_mut(i) {
             *slot = answer;
         }
-        self.judge(&mut state);
+        self.update_master(&mut state);
         if state.is_decided() {
             state.is_under_way = false;
         }
         drop(state);
-        self.heard.notify_all();
+        self.answered.notify_all();
     }
 
     /// The time of an inquiry is up: those that did not answer know nothing.
-    fn end(&self, number: u64) {
+    fn end_inquiry(&self, number: u64) {
         let mut state = self.state.lock();
         for answer in state.answers.iter_mut().filter(|answer| answer.inquiry < number) {
-            *answer = Answer { inquiry: number, said: Err(silent()) };
+            *answer = SentinelAnswer { inquiry: number, said: Err(silent()) };
         }
         if state.inquiry == number {
             state.is_under_way = false;
         }
         drop(state);
-        self.heard.notify_all();
+        self.answered.notify_all();
     }
 
-    fn judge(&self, state: &mut State) {
-        let Some(found) = told::choose(&state.known(), self.clock.now()).cloned() else { return };
+    fn update_master(&self, state: &mut GroupState) {
+        let Some(found) = master_reply::choose(&state.known(), self.clock.now()).cloned() else { return };
         // The sentinels that know of a later failover may just be silent.
         if state.master.as_ref().is_some_and(|known| known.is_after(&found)) && !state.is_agreed(&found) {
             return;
         }
-        let before = state.master.replace(found.clone()).map(|told| told.address());
+        let before = state.master.replace(found.clone()).map(|reply| reply.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
             self.moves.fetch_add(1, Ordering::AcqRel);
             let line = format!("the master of `{}` was {before}, and is {} now", self.name, found.address());
@@ -267,33 +267,34 @@ impl Group {
 
     fn watch(&self) {
         self.inquire(&mut self.state.lock());
-        if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE {
+        if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE_PERIODS {
             self.watch_after(PERIOD);
         }
     }
 }
 
-impl State {
-    fn known(&self) -> Vec<&Told> {
+impl GroupState {
+    fn known(&self) -> Vec<&MasterReply> {
         self.answers.iter().filter_map(|answer| answer.said.as_ref().ok()).collect()
     }
 
     /// What more answers could change is worth no wait.
     fn is_decided(&self) -> bool {
-        let is_new = |answer: &&Answer| answer.inquiry >= self.inquiry;
+        let is_new = |answer: &&SentinelAnswer| answer.inquiry >= self.inquiry;
         if self.answers.iter().all(|answer| is_new(&answer)) {
             return true;
         }
         let Some(master) = &self.master else { return false };
-        let agrees = |answer: &&Answer| matches!(&answer.said, Ok(told) if told.address() == master.address());
+        let agrees =
+            |answer: &&SentinelAnswer| matches!(&answer.said, Ok(reply) if reply.address() == master.address());
         let agreeing = self.answers.iter().filter(is_new).filter(agrees).count();
-        let is_missing = |answer: &Answer| !is_new(&answer) && (answer.said.is_ok() || answer.inquiry == 0);
+        let is_missing = |answer: &SentinelAnswer| !is_new(&answer) && (answer.said.is_ok() || answer.inquiry == 0);
         agreeing > self.answers.len() / 2 || agreeing > 0 && !self.answers.iter().any(is_missing)
     }
 
     /// A majority names this one, as far as is known.
-    fn is_agreed(&self, found: &Told) -> bool {
-        let named = self.known().into_iter().filter(|told| told.address() == found.address()).count();
+    fn is_agreed(&self, found: &MasterReply) -> bool {
+        let named = self.known().into_iter().filter(|reply| reply.address() == found.address()).count();
         named > self.answers.len() / 2
     }
 }

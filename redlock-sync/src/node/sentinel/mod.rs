@@ -5,8 +5,8 @@
 //! 3. `group.rs`: asks all of them at the same time, in bounded time.
 
 mod group;
-mod told;
-pub(super) mod url;
+pub(super) mod group_url;
+mod master_reply;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use self::group::Group;
 use super::link::{Connection, Dial};
 use super::socket::RedisServer;
-use super::url::{Watched, host_port};
+use super::url::{GroupConfig, host_port};
 use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
@@ -32,9 +32,9 @@ pub(super) struct SentinelServer {
 }
 
 impl SentinelServer {
-    pub(super) fn new(url: NodeUrl, watched: &Watched, timeout: Duration, clock: &Arc<dyn Clock>) -> Self {
-        let group = Group::new(watched, timeout, Arc::clone(clock));
-        SentinelServer { url, name: watched.name.clone(), group, master: Mutex::new(None) }
+    pub(super) fn new(url: NodeUrl, config: &GroupConfig, timeout: Duration, clock: &Arc<dyn Clock>) -> Self {
+        let group = Group::new(config, timeout, Arc::clone(clock));
+        SentinelServer { url, name: config.name.clone(), group, master: Mutex::new(None) }
     }
 
     fn server(&self, host: &str, port: u16) -> Arc<RedisServer> {

@@ -6,11 +6,11 @@
 //! 4. `outage.rs`: servers that are gone, and come back.
 //! 5. `members.rs`: which servers the nodes really are.
 
-mod calls;
-mod late;
-mod lines;
-mod members;
-mod outage;
+mod late_replies;
+mod outages;
+mod reconnects;
+mod server_identities;
+mod server_replies;
 
 use std::sync::Arc;
 use std::time::Duration;

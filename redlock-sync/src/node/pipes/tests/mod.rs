@@ -4,11 +4,11 @@
 //! 2. `servers.rs`: real servers, connections out of the pool, and calls to several servers.
 //! 3. `speed.rs`: pairs of many threads, beside those of bare connections.
 
-mod calls;
-mod late;
 mod peer;
+mod pipe_calls;
 mod servers;
 mod speed;
+mod timeouts;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -7,12 +7,12 @@ fn group() -> Arc<Group> {
     Group::new(url.group().unwrap(), Duration::from_millis(250), Arc::new(SystemClock))
 }
 
-fn told(port: u16, epoch: u64) -> Told {
+fn reply(port: u16, epoch: u64) -> MasterReply {
     let list = |words: &[&str]| {
         redis::Value::Array(words.iter().map(|word| redis::Value::BulkString(word.as_bytes().to_vec())).collect())
     };
     let facts = list(&["config-epoch", &epoch.to_string()]);
-    told::told(list(&["a", &port.to_string()]), facts, "main", Tick::ZERO).unwrap()
+    master_reply::parse(list(&["a", &port.to_string()]), facts, "main", Tick::ZERO).unwrap()
 }
 
 /// An inquiry that these answer: the sentinel, the port and the failover that it knows. Whether that is enough.
@@ -24,10 +24,10 @@ fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
         state.inquiry
     };
     for &(i, port, epoch) in answers {
-        group.note(i, Answer { inquiry: number, said: Ok(told(port, epoch)) });
+        group.record_answer(i, SentinelAnswer { inquiry: number, said: Ok(reply(port, epoch)) });
     }
     let is_enough = !group.state.lock().is_under_way;
-    group.end(number);
+    group.end_inquiry(number);
     is_enough
 }
 
@@ -71,7 +71,7 @@ fn connections_from_before_a_time_without_a_call_are_stale() {
     let group = group();
     let first = group.moves();
     assert_eq!(group.moves(), first);
-    group.idle.store(IDLE, Ordering::Release);
+    group.idle.store(IDLE_PERIODS, Ordering::Release);
     assert_eq!(group.moves(), first + 1);
     assert_eq!(group.moves(), first + 1);
 }

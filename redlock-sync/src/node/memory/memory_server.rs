@@ -20,20 +20,20 @@ const DENIED: &str = "00000000000000000000000000000000:denied";
 const DENIED_FOR: u64 = 20;
 
 /// A server. Its data stays while it is away.
-pub(crate) struct Server {
+pub(crate) struct MemoryServer {
     pub(super) address: String,
     pub(super) login: RedisConnectionInfo,
     run_id: String,
     pub(super) clock: Arc<dyn Clock>,
     started: Tick,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ServerState>,
     /// Something was published, or the server went away.
-    pub(super) told: Arc<Condvar>,
-    this: Weak<Server>,
+    pub(super) changed: Arc<Condvar>,
+    this: Weak<MemoryServer>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ServerState {
     store: Store,
     /// The scripts that it knows, by digest.
     scripts: HashMap<String, String>,
@@ -52,25 +52,25 @@ pub(super) struct Inbox {
     pub(super) messages: VecDeque<Vec<u8>>,
 }
 
-impl Server {
+impl MemoryServer {
     /// For a new connection: its number, and the epoch in which it is made. None while the server is away.
-    pub(super) fn connect(&self) -> Option<(Arc<Server>, u64, u64)> {
+    pub(super) fn connect(&self) -> Option<(Arc<MemoryServer>, u64, u64)> {
         let mut state = self.state.lock();
         let this = self.this.upgrade().filter(|_| !state.is_away)?;
         state.connections += 1;
         Some((this, state.connections, state.epoch))
     }
     /// A server with that number among those of its clients.
-    pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<Server> {
+    pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<MemoryServer> {
         static MADE: AtomicU64 = AtomicU64::new(1);
-        Arc::new_cyclic(|this| Server {
+        Arc::new_cyclic(|this| MemoryServer {
             address: format!("memory:{number}"),
             login: RedisConnectionInfo::default(),
             run_id: format!("{:040x}", MADE.fetch_add(1, Ordering::Relaxed)),
             started: clock.now(),
             clock,
             state: Mutex::default(),
-            told: Arc::new(Condvar::new()),
+            changed: Arc::new(Condvar::new()),
             this: this.clone(),
         })
     }
@@ -95,7 +95,7 @@ impl Server {
         state.inboxes.clear();
         state.count_listeners();
         drop(state);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     pub(crate) fn come_back(&self) {
@@ -126,7 +126,7 @@ impl Server {
             words => state.store.command(words),
         };
         if state.deliver() {
-            self.told.notify_all();
+            self.changed.notify_all();
         }
         reply
     }
@@ -144,25 +144,25 @@ impl Server {
     }
 }
 
-impl State {
+impl ServerState {
     fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> Reply {
-        let State { scripts, store, denials, .. } = self;
+        let ServerState { scripts, store, denials, .. } = self;
         let Some(text) = scripts.get(digest) else {
             return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
         };
         let Some((keys, args)) = keys_and_args(rest) else {
             return Reply::Error("ERR value is not an integer or out of range".into());
         };
-        let others: [(&str, Others); 3] = [
+        let busy_item: [(&str, BusyItem); 3] = [
             (&ACQUIRE.sha, Store::lasting),
             (&SEMAPHORE_ACQUIRE.sha, Store::exhausted),
             (&RW_ACQUIRE.sha, Store::written),
         ];
-        let others = others.into_iter().find(|(acquire, _)| *acquire == digest);
-        let denied = keys.first().filter(|key| others.is_some() && takes_denial(denials, key));
+        let busy_item = busy_item.into_iter().find(|(acquire, _)| *acquire == digest);
+        let denied = keys.first().filter(|key| busy_item.is_some() && takes_denial(denials, key));
         // For the time of the script: its reply is what the lock of another holder would bring.
-        let hidden = denied.zip(others).map(|(key, (_, others))| {
-            let busy = others(store, DENIED, DENIED_FOR);
+        let hidden = denied.zip(busy_item).map(|(key, (_, busy_item))| {
+            let busy = busy_item(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
         });
         let reply = lua::run(store, Source { digest, text }, keys, args);
@@ -200,7 +200,7 @@ impl State {
 type Words<'a, 'b> = &'b [&'a [u8]];
 
 /// What stands in place of a lock that a token has for so many ms.
-type Others = fn(&Store, &str, u64) -> Item;
+type BusyItem = fn(&Store, &str, u64) -> Item;
 
 /// What follows the script in EVAL: the number of keys, the keys, and the rest.
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {
@@ -214,13 +214,13 @@ fn takes_denial(denials: &mut HashMap<Vec<u8>, u32>, key: &[u8]) -> bool {
     true
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for MemoryServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for MemoryServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }

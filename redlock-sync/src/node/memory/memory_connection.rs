@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server::{Server, State};
+use super::memory_server::{MemoryServer, ServerState};
 use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial, Halves};
@@ -13,7 +13,7 @@ use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
 pub(super) struct MemoryConnection {
-    server: Arc<Server>,
+    server: Arc<MemoryServer>,
     /// Tells the connections of a server apart.
     id: u64,
     /// The server's when the connection was made.
@@ -23,11 +23,11 @@ pub(super) struct MemoryConnection {
 }
 
 impl MemoryConnection {
-    pub(super) fn new(server: Arc<Server>, id: u64, epoch: u64) -> MemoryConnection {
+    pub(super) fn new(server: Arc<MemoryServer>, id: u64, epoch: u64) -> MemoryConnection {
         MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }
     }
 
-    fn check(&self, state: &State) -> Result<(), Broken> {
+    fn check(&self, state: &ServerState) -> Result<(), Broken> {
         if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Cut("connection reset by peer".into())) }
     }
 }
@@ -64,7 +64,7 @@ impl Connection for MemoryConnection {
             if clock.now() >= until {
                 return Err(Broken::TimedOut);
             }
-            clock.wait_until(&self.server.told, &mut state, until);
+            clock.wait_until(&self.server.changed, &mut state, until);
         }
     }
 
@@ -79,14 +79,14 @@ impl Connection for MemoryConnection {
 
     fn split(self: Box<Self>) -> Halves {
         let ends = Arc::new(Mutex::new((*self, VecDeque::new())));
-        (Box::new(End(Arc::clone(&ends))), Box::new(End(Arc::clone(&ends))), Box::new(End(ends)))
+        (Box::new(MemoryEnd(Arc::clone(&ends))), Box::new(MemoryEnd(Arc::clone(&ends))), Box::new(MemoryEnd(ends)))
     }
 }
 
 /// An end of a connection: commands are carried out while they are written, and what they brought is read as bytes.
-struct End(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
+struct MemoryEnd(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
 
-impl Sink for End {
+impl Sink for MemoryEnd {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
         let mut ends = self.0.lock();
         let (connection, read) = &mut *ends;
@@ -98,7 +98,7 @@ impl Sink for End {
     }
 }
 
-impl Source for End {
+impl Source for MemoryEnd {
     fn read(&mut self, room: &mut [u8], _: Tick) -> Result<usize, Broken> {
         let mut ends = self.0.lock();
         let (connection, read) = &mut *ends;
@@ -113,11 +113,11 @@ impl Source for End {
     }
 }
 
-impl Shut for End {
+impl Shut for MemoryEnd {
     fn shut(&self) {}
 }
 
-impl Dial for Server {
+impl Dial for MemoryServer {
     fn address(&self) -> &str {
         &self.address
     }

@@ -8,7 +8,7 @@ use crate::node::server::Server;
 
 /// The servers that serve the slots, as far as it is known.
 #[derive(Default)]
-pub(super) struct Map {
+pub(super) struct SlotMap {
     slots: Vec<Option<Arc<Server>>>,
     /// By their addresses. Those of the URL, before any server has told the others.
     pub(super) servers: Vec<Arc<Server>>,
@@ -16,17 +16,17 @@ pub(super) struct Map {
     /// to which the first slots move has none in the map yet.
     pub(super) others: Vec<Arc<Server>>,
     /// The servers told it.
-    pub(super) is_told: bool,
+    pub(super) is_known: bool,
     /// Those that were in it, replicas too.
     pub(super) ids: Vec<String>,
 }
 
-impl Map {
-    pub(super) fn of(servers: Vec<Arc<Server>>) -> Map {
-        Map { servers, ..Map::default() }
+impl SlotMap {
+    pub(super) fn from_seeds(servers: Vec<Arc<Server>>) -> SlotMap {
+        SlotMap { servers, ..SlotMap::default() }
     }
 
-    pub(super) fn told(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> Map {
+    pub(super) fn from_reply(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> SlotMap {
         let mut slots = vec![None; SLOTS];
         let mut servers = HashMap::new();
         for (first, last, server) in ranges {
@@ -37,7 +37,7 @@ impl Map {
         }
         let mut servers: Vec<_> = servers.into_values().collect();
         servers.sort_by(|a, b| a.address().cmp(b.address()));
-        Map { slots, servers, others: Vec::new(), is_told: true, ids: ids.to_vec() }
+        SlotMap { slots, servers, others: Vec::new(), is_known: true, ids: ids.to_vec() }
     }
 
     /// The server of a slot; where that is not known, or the call has no key, one that is well.
@@ -81,7 +81,7 @@ impl Map {
         }
     }
 
-    pub(super) fn has_same_servers(&self, other: &Map) -> bool {
+    pub(super) fn has_same_servers(&self, other: &SlotMap) -> bool {
         self.servers.len() == other.servers.len()
             && self.servers.iter().zip(&other.servers).all(|(a, b)| Arc::ptr_eq(a, b))
     }

@@ -1,0 +1,165 @@
+//! What the log says of one node: a line when its status changes, and none for each call.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Tick;
+
+/// The status that was logged last.
+#[derive(Debug, Default)]
+pub(super) struct ServerStatus {
+    /// Set while it is not `Up`, so that a call that is answered costs one load.
+    is_bad: AtomicBool,
+    current: Mutex<Status>,
+    /// When it was first told that it is bad.
+    since: Mutex<Option<Tick>>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Status {
+    #[default]
+    Up,
+    Down(Phase),
+    /// It answers, and its set-up is wrong; with the first word of the cause.
+    Unusable(Phase, String),
+}
+
+/// At what a node failed, and so what has to succeed before it counts as well again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Connect,
+    /// A server that accepts connections and does not execute calls is not well with each connection.
+    Call,
+}
+
+/// What succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Success {
+    Connected,
+    /// A call other than an acquire, which may need fewer permissions.
+    Answered,
+    Acquired,
+}
+
+/// What to log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StatusChange {
+    Down,
+    Up,
+    Unusable,
+    Usable,
+}
+
+impl ServerStatus {
+    pub(super) fn down(&self, phase: Phase) -> Option<StatusChange> {
+        let mut current = self.current.lock();
+        let is_new = !matches!(*current, Status::Down(_));
+        // A failure to connect is the plainer one: the next connection ends it.
+        if is_new || phase == Phase::Connect {
+            self.set(&mut current, Status::Down(phase));
+        }
+        is_new.then_some(StatusChange::Down)
+    }
+
+    /// The same cause with other details, such as another slot of a cluster, is no change.
+    pub(super) fn unusable(&self, phase: Phase, cause: &str) -> Option<StatusChange> {
+        let word = cause.split(' ').next().unwrap_or_default().to_owned();
+        let new = Status::Unusable(phase, word);
+        let mut current = self.current.lock();
+        if *current == new {
+            return None;
+        }
+        self.set(&mut current, new);
+        Some(StatusChange::Unusable)
+    }
+
+    pub(super) fn succeeded(&self, success: Success) -> Option<StatusChange> {
+        if !self.is_bad.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut current = self.current.lock();
+        let change = match (&*current, success) {
+            (Status::Down(Phase::Connect), _) | (Status::Down(_), Success::Answered | Success::Acquired) => {
+                StatusChange::Up
+            }
+            (Status::Unusable(Phase::Connect, _), _) | (Status::Unusable(..), Success::Acquired) => {
+                StatusChange::Usable
+            }
+            _ => return None,
+        };
+        self.set(&mut current, Status::Up);
+        Some(change)
+    }
+
+    /// For how long it has been told to be bad; from now on it is not, if this is the change.
+    pub(super) fn lasts(&self, change: StatusChange, now: Tick) -> Duration {
+        let mut since = self.since.lock();
+        let first = *since.get_or_insert(now);
+        if matches!(change, StatusChange::Up | StatusChange::Usable) {
+            *since = None;
+        }
+        now.since(first)
+    }
+
+    fn set(&self, current: &mut Status, new: Status) {
+        self.is_bad.store(new != Status::Up, Ordering::Release);
+        *current = new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_told_once() {
+        let node = ServerStatus::default();
+        assert_eq!(node.succeeded(Success::Connected), None);
+        assert_eq!((node.down(Phase::Connect), node.down(Phase::Connect)), (Some(StatusChange::Down), None));
+        assert_eq!(
+            (node.succeeded(Success::Connected), node.succeeded(Success::Acquired)),
+            (Some(StatusChange::Up), None)
+        );
+        let replica = "is a replica of a:1";
+        assert_eq!(node.unusable(Phase::Connect, replica), Some(StatusChange::Unusable));
+        assert_eq!(node.unusable(Phase::Connect, replica), None);
+        assert_eq!(node.unusable(Phase::Connect, "WRONGPASS invalid"), Some(StatusChange::Unusable));
+        assert_eq!(node.down(Phase::Connect), Some(StatusChange::Down));
+        assert_eq!(node.unusable(Phase::Connect, replica), Some(StatusChange::Unusable));
+        assert_eq!(node.succeeded(Success::Connected), Some(StatusChange::Usable));
+    }
+
+    #[test]
+    fn it_is_bad_from_the_first_cause_to_the_end_of_all() {
+        let (node, second) = (ServerStatus::default(), Duration::from_secs(1));
+        let [first, later, last] = [0, 1, 3].map(|n| Tick::ZERO.after(second * n));
+        assert_eq!(node.lasts(StatusChange::Down, first), Duration::ZERO);
+        assert_eq!(node.lasts(StatusChange::Unusable, later), second);
+        assert_eq!(node.lasts(StatusChange::Usable, last), second * 3);
+        assert_eq!(node.lasts(StatusChange::Down, last), Duration::ZERO);
+    }
+
+    #[test]
+    fn connections_alone_do_not_make_a_node_well_that_executes_no_calls() {
+        let node = ServerStatus::default();
+        for _ in 0..3 {
+            let first = node.down(Phase::Call);
+            assert_eq!((node.succeeded(Success::Connected), first.is_some()), (None, first.is_some()));
+        }
+        assert_eq!(node.down(Phase::Call), None);
+        assert_eq!(node.succeeded(Success::Answered), Some(StatusChange::Up));
+        assert_eq!(node.unusable(Phase::Call, "NOPERM this user may not run TIME"), Some(StatusChange::Unusable));
+        assert_eq!((node.succeeded(Success::Connected), node.succeeded(Success::Answered)), (None, None));
+        assert_eq!(node.unusable(Phase::Call, "NOPERM this user may not run DEL"), None);
+        assert_eq!(node.succeeded(Success::Acquired), Some(StatusChange::Usable));
+    }
+
+    #[test]
+    fn a_server_that_goes_away_as_well_is_back_with_the_next_connection() {
+        let node = ServerStatus::default();
+        assert_eq!((node.down(Phase::Call), node.down(Phase::Connect)), (Some(StatusChange::Down), None));
+        assert_eq!(node.succeeded(Success::Connected), Some(StatusChange::Up));
+    }
+}
