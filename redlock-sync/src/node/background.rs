@@ -15,52 +15,52 @@ use super::{Failure, FailureKind};
 /// A job that waits for its time must hold what it needs by `Weak`: a strong handle inside a waiting job would keep everything alive
 /// until it has run.
 #[derive(Clone)]
-pub(crate) struct Background(Arc<Lazy>);
+pub(crate) struct Background(Arc<LazyThreads>);
 
-struct Lazy {
+struct LazyThreads {
     size: usize,
     threads: OnceLock<Arc<ScheduledThreadPool>>,
     /// Held while they are started.
     starting: Mutex<()>,
     /// Takes the jobs of a simulation.
     #[cfg(test)]
-    taker: Option<Taker>,
+    job_sink: Option<JobSink>,
 }
 
 #[cfg(test)]
-type Taker = Box<dyn Fn(Duration, Box<dyn FnOnce() + Send>) + Send + Sync>;
+type JobSink = Box<dyn Fn(Duration, Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 impl Background {
     /// Threads for this many nodes.
     pub(crate) fn new(nodes: usize) -> Background {
-        Background(Arc::new(Lazy {
+        Background(Arc::new(LazyThreads {
             size: nodes.clamp(2, 8),
             threads: OnceLock::new(),
             starting: Mutex::new(()),
             #[cfg(test)]
-            taker: None,
+            job_sink: None,
         }))
     }
 
     /// Gives each job away.
     #[cfg(test)]
-    pub(crate) fn given_to(taker: Taker) -> Background {
+    pub(crate) fn given_to(job_sink: JobSink) -> Background {
         let (threads, starting) = (OnceLock::new(), Mutex::new(()));
-        Background(Arc::new(Lazy { size: 0, threads, starting, taker: Some(taker) }))
+        Background(Arc::new(LazyThreads { size: 0, threads, starting, job_sink: Some(job_sink) }))
     }
 
     /// Jobs are given away.
     #[cfg(test)]
     pub(super) fn is_simulated(&self) -> bool {
-        self.0.taker.is_some()
+        self.0.job_sink.is_some()
     }
 
     /// Runs the job after a delay. Never if the client is gone by then, or if the threads cannot be started; as long as there is a connection, they
     /// are there.
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         #[cfg(test)]
-        if let Some(taker) = &self.0.taker {
-            return taker(delay, Box::new(job));
+        if let Some(job_sink) = &self.0.job_sink {
+            return job_sink(delay, Box::new(job));
         }
         match self.threads() {
             Ok(threads) => drop(threads.execute_after(delay, job)),
@@ -86,7 +86,7 @@ impl Background {
 
 /// `build` panics if the system starts no thread. So as many threads are started before, by a function that returns an error.
 fn start(size: usize) -> io::Result<ScheduledThreadPool> {
-    rehearse(size)?;
+    check_threads_start(size)?;
     let build = move || {
         ScheduledThreadPool::builder()
             .num_threads(size)
@@ -99,7 +99,7 @@ fn start(size: usize) -> io::Result<ScheduledThreadPool> {
 }
 
 /// Starts so many threads, all of which run at the same time and have ended when this returns.
-fn rehearse(size: usize) -> io::Result<()> {
+fn check_threads_start(size: usize) -> io::Result<()> {
     let mut started = Vec::new();
     for _ in 0..size {
         // It ends when the sender is dropped, also where a later one cannot be started.

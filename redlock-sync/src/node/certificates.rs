@@ -135,7 +135,7 @@ impl Tls {
         }
     }
 
-    fn read(&self) -> Result<(Option<RootCertStore>, Option<Identity>), String> {
+    fn read(&self) -> Result<(Option<RootCertStore>, Option<ClientIdentity>), String> {
         let authorities = self.authorities.as_ref().map(read_authorities).transpose()?;
         let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some(read_identity(certificate, key)?),
@@ -148,7 +148,7 @@ impl Tls {
 }
 
 /// A certificate with those of its issuers, and its key.
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
@@ -180,7 +180,7 @@ fn read_authorities(pem: &Pem) -> Result<RootCertStore, String> {
 }
 
 /// A key that is not that of the certificate would be found when the server is dialled.
-fn read_identity(certificate: &Pem, key: &Pem) -> Result<Identity, String> {
+fn read_identity(certificate: &Pem, key: &Pem) -> Result<ClientIdentity, String> {
     let chain = certificate.certificates(&certificate.read()?)?;
     let secret =
         PrivateKeyDer::from_pem_slice(&key.read()?).map_err(|why| format!("{key} has no private key: {why}"))?;

@@ -77,30 +77,32 @@ pub(crate) struct Login {
     pub(super) info: RedisConnectionInfo,
     pub(super) valid_for: Option<Duration>,
     /// It was asked for just now: asked again, it can be another one.
-    pub(super) was_asked_for: bool,
+    pub(super) is_from_source: bool,
 }
 
 impl From<RedisConnectionInfo> for Login {
     fn from(info: RedisConnectionInfo) -> Login {
-        Login { info, valid_for: None, was_asked_for: false }
+        Login { info, valid_for: None, is_from_source: false }
     }
 }
 
-type Ask = dyn Fn(&str) -> Result<Credentials, String> + Send + Sync;
+type AskFn = dyn Fn(&str) -> Result<Credentials, String> + Send + Sync;
 
 /// Where credentials come from.
 #[derive(Clone)]
-pub(crate) struct Asked(Arc<Ask>);
+pub(crate) struct CredentialSource(Arc<AskFn>);
 
-impl Asked {
-    pub(crate) fn of<E: fmt::Display>(ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static) -> Asked {
-        Asked(Arc::new(move |node| ask(node).map_err(|error| error.to_string())))
+impl CredentialSource {
+    pub(crate) fn of<E: fmt::Display>(
+        ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> CredentialSource {
+        CredentialSource(Arc::new(move |node| ask(node).map_err(|error| error.to_string())))
     }
 
     /// The password is the file's first line.
-    pub(crate) fn file(path: &Path) -> Asked {
+    pub(crate) fn file(path: &Path) -> CredentialSource {
         let path = path.to_owned();
-        Asked::of(move |_node: &str| match std::fs::read_to_string(&path) {
+        CredentialSource::of(move |_node: &str| match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Credentials::password(text.lines().next().unwrap_or_default())),
             Err(error) => Err(format!("{}: {error}", path.display())),
         })
@@ -116,6 +118,6 @@ impl Asked {
             Some(user) => login.set_username(user),
             None => login,
         };
-        Ok(Login { info, valid_for, was_asked_for: true })
+        Ok(Login { info, valid_for, is_from_source: true })
     }
 }

@@ -21,7 +21,7 @@ use crate::protocol::script::{Call, Note, Purpose};
 
 /// How long a connection is waited for to a server that is left out but needed for a majority: waiting longer for one
 /// that is silent would cost each exchange all of its time.
-const GLANCE: Duration = Duration::from_millis(2);
+const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
 /// The nodes, the deadline and the order in which an exchange sends its calls.
 pub(super) struct Exchange<'a> {
@@ -34,9 +34,9 @@ pub(super) struct Exchange<'a> {
 }
 
 /// How far a call has come at one server.
-enum State {
+enum TargetState {
     /// Waits for a connection.
-    Waits,
+    Unsent,
     /// A release for a server that is left out: it is written where that takes no time, and not waited for.
     Unattended(Failure),
     Sent {
@@ -45,7 +45,7 @@ enum State {
         note: Note,
         permissions: u64,
     },
-    Over(Result<Value, Failure>),
+    Done(Result<Value, Failure>),
 }
 
 /// One call to one node.
@@ -55,11 +55,11 @@ struct Target {
     /// The server that is asked for the node.
     server: Option<Arc<Server>>,
     route: Route,
-    state: State,
+    state: TargetState,
     /// The server does not know the script.
-    with_source: bool,
+    needs_source: bool,
     /// Why its first connection broke.
-    first_cut: Option<String>,
+    first_break: Option<String>,
     /// The server may have a copy of it.
     duplicate: bool,
     /// How much its connection had read when its time was up last.
@@ -68,40 +68,40 @@ struct Target {
 
 impl Target {
     fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, spares: bool) -> Target {
-        let not_asked = || State::Over(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
+        let not_asked = || TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
         let server = if is_asked { member.server_for(call) } else { None };
         let state = match &server {
             None => not_asked(),
             Some(server) => {
                 // A server of a cluster has no others that could do without it, and is not waited for either: another one may serve its slots by now.
-                let leaves_out = spares || server.host.is_of_cluster();
+                let leaves_out = spares || server.host.is_in_cluster();
                 match leaves_out.then(|| server.outage()).flatten() {
                     // It may have to go behind what is unanswered there.
-                    Some(outage) if call.purpose == Purpose::Release => State::Unattended(outage),
+                    Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
                     Some(outage) => {
                         // The new connection finds out when the server is back.
                         server.connections(call).try_another();
-                        State::Over(Err(server.host.named(outage)))
+                        TargetState::Done(Err(server.host.with_server(outage)))
                     }
-                    None => State::Waits,
+                    None => TargetState::Unsent,
                 }
             }
         };
         let call = Arc::clone(call);
-        let (route, with_source, duplicate) = (Route::default(), false, false);
-        Target { node, call, server, route, state, with_source, first_cut: None, duplicate, has_read: 0 }
+        let (route, needs_source, duplicate) = (Route::default(), false, false);
+        Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
     }
 
     /// It was not sent before, and goes to the server that is asked first.
     fn is_first(&self) -> bool {
-        self.first_cut.is_none() && self.route == Route::default()
+        self.first_break.is_none() && self.route == Route::default()
     }
 
     /// The connection over which it goes to that server.
     fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
         let is_there = self.server.as_ref().is_some_and(|own| own.number() == server.number());
         match &self.state {
-            State::Sent { pipe, .. } if is_there => Some(pipe),
+            TargetState::Sent { pipe, .. } if is_there => Some(pipe),
             _ => None,
         }
     }
@@ -146,7 +146,7 @@ impl Exchange<'_> {
 fn answers(targets: Vec<Target>, started: Tick) -> Answers {
     let duplicate = targets.iter().any(|target| target.duplicate);
     let result = |target: Target| match target.state {
-        State::Over(result) => result,
+        TargetState::Done(result) => result,
         _ => Err(timed_out(Executed::Maybe, "was not answered")),
     };
     Answers { results: targets.into_iter().map(result).collect(), started, duplicate }
@@ -177,11 +177,11 @@ impl Progress<'_> {
             if sent.is_empty() {
                 self.exchange.arrivals.wait(&waiting, seen, until, self.clock);
             } else if wait(&self.outcomes, &sent, until, self.clock) != Wait::Goes {
-                self.take_outcomes();
+                self.handle_outcomes();
                 continue;
             }
-            if self.clock.now() >= self.deadline && !self.still_moves() {
-                return self.leave();
+            if self.clock.now() >= self.deadline && !self.extend_while_moving() {
+                return self.give_up();
             }
         }
     }
@@ -195,17 +195,17 @@ impl Progress<'_> {
         let prompt = self.prompt();
         let deadline = if now < prompt { self.deadline.min(prompt) } else { self.deadline };
         let is_out = |target: &Target| {
-            let out = |server: &Arc<Server>| self.why_out(target, server).is_some();
-            matches!(target.state, State::Waits) && target.server.as_ref().is_some_and(out)
+            let out = |server: &Arc<Server>| self.outage_of(target, server).is_some();
+            matches!(target.state, TargetState::Unsent) && target.server.as_ref().is_some_and(out)
         };
         if self.targets.iter().any(is_out) {
-            return deadline.min(now.after(GLANCE));
+            return deadline.min(now.after(BRIEF_WAIT));
         }
         if sent { deadline.min(now.after(self.patience / 8)) } else { deadline }
     }
 
-    /// Why a connection to the server is not waited for any longer than [`GLANCE`].
-    fn why_out(&self, target: &Target, server: &Server) -> Option<Failure> {
+    /// Why a connection to the server is not waited for any longer than [`BRIEF_WAIT`].
+    fn outage_of(&self, target: &Target, server: &Server) -> Option<Failure> {
         self.exchange.arrivals.failure(server.connections(&target.call).place()).or_else(|| server.outage())
     }
 
@@ -216,7 +216,7 @@ impl Progress<'_> {
 
     fn sent(&self) -> impl Iterator<Item = (usize, Arc<Pipe>)> {
         self.targets.iter().enumerate().filter_map(|(i, target)| match &target.state {
-            State::Sent { pipe, .. } => Some((i, Arc::clone(pipe))),
+            TargetState::Sent { pipe, .. } => Some((i, Arc::clone(pipe))),
             _ => None,
         })
     }
@@ -224,16 +224,16 @@ impl Progress<'_> {
     /// Where connections are waited for.
     fn waiting(&self) -> Vec<usize> {
         let place = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).place());
-        self.targets.iter().filter(|target| matches!(target.state, State::Waits)).filter_map(place).collect()
+        self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(place).collect()
     }
 
     /// Writes where it does not wait for an answer.
     fn send_unattended(&mut self) {
         for i in 0..self.targets.len() {
             let Some(target) = self.targets.get(i) else { continue };
-            let (State::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
-            let mut failure = server.host.named(outage.clone());
-            if let Some(State::Sent { pipe, .. }) =
+            let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
+            let mut failure = server.host.with_server(outage.clone());
+            if let Some(TargetState::Sent { pipe, .. }) =
                 self.send(i, target, server, &Wish { is_release: true, ..Wish::default() })
             {
                 pipe.flush();
@@ -243,7 +243,7 @@ impl Progress<'_> {
                 failure.executed = Executed::Maybe;
                 failure.message.push_str("; the release was written all the same");
             }
-            self.put(i, State::Over(Err(failure)));
+            self.set_state(i, TargetState::Done(Err(failure)));
         }
     }
 
@@ -254,42 +254,42 @@ impl Progress<'_> {
 
     /// Writes wherever there is a connection.
     fn send_waiting(&mut self) {
-        self.put_waiting();
+        self.send_where_connected();
         if !self.is_single() {
             self.sent().for_each(|(_, pipe)| pipe.flush());
         }
     }
 
-    fn put_waiting(&mut self) {
+    fn send_where_connected(&mut self) {
         for i in 0..self.targets.len() {
             let Some(target) = self.targets.get(i) else { continue };
-            let (State::Waits, Some(server)) = (&target.state, &target.server) else { continue };
+            let (TargetState::Unsent, Some(server)) = (&target.state, &target.server) else { continue };
             let is_release = target.call.purpose == Purpose::Release;
             let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
             let beside = self.targets.iter().find_map(|other| other.pipe_to(server));
             let sent = self.send(i, target, server, &Wish { prompt, is_release, beside });
-            let is_over = || self.clock.now() >= self.started.after(GLANCE);
-            let failure = || self.why_out(target, server).filter(|_| is_over());
-            let state = sent.or_else(|| Some(State::Over(Err(after_connect(target, server, failure()?)))));
+            let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
+            let failure = || self.outage_of(target, server).filter(|_| is_over());
+            let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
             if let Some(state) = state {
-                self.put(i, state);
+                self.set_state(i, state);
             }
         }
     }
 
     /// Sends the call over a connection, if there is one.
-    fn send(&self, i: usize, target: &Target, server: &Server, wish: &Wish<'_>) -> Option<State> {
+    fn send(&self, i: usize, target: &Target, server: &Server, wish: &Wish<'_>) -> Option<TargetState> {
         let call = &target.call;
         let Found { claim, pipe, generation } = server.claim(call, wish)?;
         // A very slow server has enough to do without the same release again and again.
         if call.purpose == Purpose::Release && pipe.is_late(self.patience / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "does not answer the same release, which was sent before");
-            return Some(State::Over(Err(server.host.named(failure))));
+            return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
         let permissions = server.host.permissions();
         let note = if target.route.is_alone { Note::Nothing } else { server.note(call, permissions) };
         let form = match () {
-            () if target.with_source || server.needs_source(call) => Form::Source,
+            () if target.needs_source || server.needs_source(call) => Form::Source,
             () if call.is_native && note == Note::Nothing && target.is_first() => Form::Native,
             () => Form::Digest,
         };
@@ -300,12 +300,12 @@ impl Progress<'_> {
         } else {
             pipe.put(command);
         }
-        Some(State::Sent { pipe, generation, note, permissions })
+        Some(TargetState::Sent { pipe, generation, note, permissions })
     }
 
-    fn put(&mut self, i: usize, state: State) {
+    fn set_state(&mut self, i: usize, state: TargetState) {
         if let Some(target) = self.targets.get_mut(i) {
-            if let State::Sent { pipe, .. } = &state {
+            if let TargetState::Sent { pipe, .. } = &state {
                 target.has_read = pipe.has_read();
             }
             target.state = state;
@@ -313,12 +313,13 @@ impl Progress<'_> {
     }
 
     /// What has become of the calls that have an outcome.
-    fn take_outcomes(&mut self) {
+    fn handle_outcomes(&mut self) {
         for i in 0..self.targets.len() {
-            let sent = |target: &&mut Target| matches!(target.state, State::Sent { .. });
+            let sent = |target: &&mut Target| matches!(target.state, TargetState::Sent { .. });
             let Some(target) = self.targets.get_mut(i).filter(sent) else { continue };
             let Some(outcome) = self.outcomes.take(i) else { continue };
-            let State::Sent { generation, note, permissions, .. } = std::mem::replace(&mut target.state, State::Waits)
+            let TargetState::Sent { generation, note, permissions, .. } =
+                std::mem::replace(&mut target.state, TargetState::Unsent)
             else {
                 continue;
             };
@@ -328,31 +329,32 @@ impl Progress<'_> {
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.exchange.members.settings.min_replicas_ack;
-                    let result = replicas::judged(redis_reply::read(said), redis_reply::read(replicas), least, waited);
-                    Some(self.over(i, &server, (note, permissions), result))
+                    let result =
+                        replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
+                    Some(self.done(i, &server, (note, permissions), result))
                 }
-                Outcome::Cut { was_written, why } => self.after_cut(i, &server, (generation, was_written), &why),
+                Outcome::Cut { was_written, why } => self.after_disconnect(i, &server, (generation, was_written), &why),
             };
-            self.put(i, state.unwrap_or(State::Waits));
+            self.set_state(i, state.unwrap_or(TargetState::Unsent));
         }
     }
 
-    fn over(
+    fn done(
         &self,
         i: usize,
         server: &Server,
         (note, permissions): (Note, u64),
         result: Result<Value, Failure>,
-    ) -> State {
-        let Some(target) = self.targets.get(i) else { return State::Over(result) };
-        let result = server.judged(&target.call, note, permissions, result);
-        State::Over(result.map_err(|failure| server.host.named(failure)))
+    ) -> TargetState {
+        let Some(target) = self.targets.get(i) else { return TargetState::Done(result) };
+        let result = server.record_reply(&target.call, note, permissions, result);
+        TargetState::Done(result.map_err(|failure| server.host.with_server(failure)))
     }
 
     /// A script that is unknown is sent with its source, and a call that a server of a cluster sends elsewhere goes on there. `None`: as soon as there is a connection.
-    fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<State> {
+    fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<TargetState> {
         if redis_reply::is_noscript(&said) {
-            self.targets.get_mut(i)?.with_source = true;
+            self.targets.get_mut(i)?.needs_source = true;
             self.deadline = self.deadline.after(time_for(&self.targets.get(i)?.call));
             let is_release = self.targets.get(i)?.call.purpose == Purpose::Release;
             return self.send(i, self.targets.get(i)?, server, &Wish { is_release, ..Wish::default() });
@@ -372,39 +374,39 @@ impl Progress<'_> {
             (target.server, target.route) = (Some(next), route);
             return None;
         }
-        Some(self.over(i, server, sent, redis_reply::read(said)))
+        Some(self.done(i, server, sent, redis_reply::read(said)))
     }
 
     /// A connection broke: the call is sent once more, on another one.
-    fn after_cut(
+    fn after_disconnect(
         &mut self,
         i: usize,
         server: &Server,
         (generation, was_written): (u64, bool),
         why: &Broken,
-    ) -> Option<State> {
+    ) -> Option<TargetState> {
         server.connection_broke(generation);
         let target = self.targets.get_mut(i)?;
         target.duplicate |= was_written;
         let executed = executed(target.duplicate);
         if let Broken::Unfit(why) = why {
-            return Some(State::Over(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
+            return Some(TargetState::Done(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
         }
         let why = why.words();
-        let Some(first) = &target.first_cut else {
-            target.first_cut = Some(why);
+        let Some(first) = &target.first_break else {
+            target.first_break = Some(why);
             return None;
         };
         let failure = Failure::new(FailureKind::Unreachable, executed, both(first, &why));
-        server.was_silent(&target.call, &failure);
-        Some(State::Over(Err(server.host.named(failure))))
+        server.record_timeout(&target.call, &failure);
+        Some(TargetState::Done(Err(server.host.with_server(failure))))
     }
 
     /// The reply to a call that brings bodies is on its way, no slower than at an eighth of the lowest rate: it gets as much time again.
-    fn still_moves(&mut self) -> bool {
+    fn extend_while_moving(&mut self) -> bool {
         let least = usize::try_from(self.patience.as_micros() / 64).unwrap_or(usize::MAX).max(1);
         let moves = |target: &mut Target| {
-            let State::Sent { pipe, .. } = &target.state else { return false };
+            let TargetState::Sent { pipe, .. } = &target.state else { return false };
             let has_read = pipe.has_read();
             let moved = has_read.saturating_sub(std::mem::replace(&mut target.has_read, has_read));
             target.call.script.brings_bodies() && moved >= least
@@ -417,42 +419,42 @@ impl Progress<'_> {
     }
 
     /// The time is up.
-    fn leave(&mut self) {
+    fn give_up(&mut self) {
         let waited = self.clock.now().since(self.started);
         for i in 0..self.targets.len() {
             // What is answered just then can be on its way once more: with its source, or to another server.
-            while !self.has_left(i, waited) {}
+            while !self.give_up_target(i, waited) {}
         }
     }
 
-    fn has_left(&mut self, i: usize, waited: Duration) -> bool {
+    fn give_up_target(&mut self, i: usize, waited: Duration) -> bool {
         let Some(target) = self.targets.get(i) else { return true };
         let Some(server) = target.server.clone() else { return true };
         let failure = match &target.state {
-            State::Sent { pipe, .. } => {
+            TargetState::Sent { pipe, .. } => {
                 let (pipe, is_release) = (Arc::clone(pipe), target.call.purpose == Purpose::Release);
                 let abandoned = pipe.leave(&self.outcomes, i, is_release);
                 if abandoned == Abandoned::Answered {
-                    self.take_outcomes();
+                    self.handle_outcomes();
                     return false;
                 }
-                server.host.named(self.left(i, &server, abandoned, waited))
+                server.host.with_server(self.failure_of_abandoned(i, &server, abandoned, waited))
             }
-            State::Waits => {
-                let failure = after_connect(target, &server, timed_out(Executed::No, "no connection in time"));
+            TargetState::Unsent => {
+                let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
                 if waited >= self.patience / 2 {
-                    server.host.note(&failure, Phase::Connect);
+                    server.host.record_failure(&failure, Phase::Connect);
                 }
                 failure
             }
-            State::Unattended(_) | State::Over(_) => return true,
+            TargetState::Unattended(_) | TargetState::Done(_) => return true,
         };
-        self.put(i, State::Over(Err(failure)));
+        self.set_state(i, TargetState::Done(Err(failure)));
         true
     }
 
     /// The failure of a call that its thread leaves.
-    fn left(&self, i: usize, server: &Server, abandoned: Abandoned, waited: Duration) -> Failure {
+    fn failure_of_abandoned(&self, i: usize, server: &Server, abandoned: Abandoned, waited: Duration) -> Failure {
         let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = match abandoned {
@@ -461,7 +463,9 @@ impl Progress<'_> {
                 executed(target.duplicate),
                 "not sent: other calls to this server were not written or answered in that time",
             ),
-            Abandoned::Unacknowledged => replicas::silent(self.exchange.members.settings.min_replicas_ack, waited),
+            Abandoned::Unacknowledged => {
+                replicas::timed_out_result(self.exchange.members.settings.min_replicas_ack, waited)
+            }
             Abandoned::Answered | Abandoned::Sent => timed_out(Executed::Maybe, &message),
             Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; it will be written")),
         };
@@ -472,20 +476,20 @@ impl Progress<'_> {
             && !connections.has_answered_since(self.started)
             && !target.call.script.brings_bodies()
         {
-            server.was_silent(&target.call, &failure);
+            server.record_timeout(&target.call, &failure);
         }
         failure
     }
 }
 
 /// No connection can be had.
-fn after_connect(target: &Target, server: &Server, failure: Failure) -> Failure {
+fn without_connection(target: &Target, server: &Server, failure: Failure) -> Failure {
     let executed = if target.duplicate { Executed::Maybe } else { failure.executed };
-    let message = match &target.first_cut {
+    let message = match &target.first_break {
         Some(first) => both(first, &failure.message),
         None => failure.message,
     };
-    server.host.named(Failure { kind: failure.kind, executed, message })
+    server.host.with_server(Failure { kind: failure.kind, executed, message })
 }
 
 fn both(first: &str, second: &str) -> String {

@@ -17,10 +17,10 @@ use crate::clock::{Clock, Tick};
 const OLDEST: u32 = 6;
 
 /// What a handshake is about.
-pub(super) struct Talk<'a> {
+pub(super) struct Handshake<'a> {
     pub(super) login: &'a RedisConnectionInfo,
     /// The server is to be one of a cluster.
-    pub(super) of_cluster: bool,
+    pub(super) in_cluster: bool,
     pub(super) by: Tick,
     pub(super) clock: &'a dyn Clock,
 }
@@ -33,18 +33,18 @@ pub(super) struct Greeting {
 }
 
 /// Logs in and asks. An error for a server that cannot be used at all.
-pub(super) fn greet(link: &mut Link, about: &Talk<'_>) -> Result<Greeting, Failure> {
-    match talk(link, about, about.login.username()) {
+pub(super) fn greet(link: &mut Link, about: &Handshake<'_>) -> Result<Greeting, Failure> {
+    match attempt(link, about, about.login.username()) {
         // Before Redis 6 there were no users.
         Err(e) if about.login.username().is_some() && e.message.contains("wrong number of arguments") => {
-            talk(link, about, None)
+            attempt(link, about, None)
         }
         result => result,
     }
 }
 
-fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greeting, Failure> {
-    let Talk { login, of_cluster, by, clock } = *about;
+fn attempt(link: &mut Link, about: &Handshake<'_>, user: Option<&str>) -> Result<Greeting, Failure> {
+    let Handshake { login, in_cluster, by, clock } = *about;
     let mut pipe = redis::pipe();
     if let Some(password) = login.password() {
         pipe.cmd("AUTH").arg(user).arg(password);
@@ -52,14 +52,14 @@ fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greetin
     if login.db() != 0 {
         pipe.cmd("SELECT").arg(login.db());
     }
-    let demands = pipe.len();
+    let required = pipe.len();
     pipe.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-    if of_cluster {
+    if in_cluster {
         pipe.cmd("CLUSTER").arg("SLOTS");
     }
     link.send(&pipe.get_packed_pipeline()).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
-    for _ in 0..demands {
+    for _ in 0..required {
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(refused(answer));
     }
@@ -68,20 +68,20 @@ fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greetin
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
-    let slots = if of_cluster { SlotsReply::read(&receive(link, by, clock)?) } else { None };
+    let slots = if in_cluster { SlotsReply::read(&receive(link, by, clock)?) } else { None };
     // The mode and the version come first: for either a server may refuse the login or the database.
     let identity = identity(&facts, clock.now());
-    unfit(&facts, of_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, slots }), Err)
+    unfit(&facts, in_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, slots }), Err)
 }
 
 /// A server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
-fn unfit(facts: &HashMap<String, String>, of_cluster: bool) -> Option<Failure> {
+fn unfit(facts: &HashMap<String, String>, in_cluster: bool) -> Option<Failure> {
     let mode = facts.get("redis_mode").or_else(|| facts.get("server_mode"))?;
     let why = match mode.as_str() {
-        "cluster" if !of_cluster => {
+        "cluster" if !in_cluster => {
             "belongs to a Redis Cluster: give the client the cluster as `redis+cluster://host:port,host:port`"
         }
-        "standalone" if of_cluster => {
+        "standalone" if in_cluster => {
             "is not a member of a Redis Cluster: give the client this server as `redis://host:port`"
         }
         "sentinel" => {

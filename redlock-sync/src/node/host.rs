@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
-use super::handshake::{Greeting, Talk};
+use super::handshake::{Greeting, Handshake};
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Broken, Dial, Link};
 use super::pipes::arrivals::Arrivals;
@@ -23,28 +23,28 @@ use crate::protocol::script::{Call, Purpose};
 
 /// What is slots of the nodes.
 #[derive(Default)]
-pub(super) struct Hearers {
+pub(super) struct NodeEvents {
     /// A node that was left out answers again. Must not wait.
-    pub(super) returns: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(super) on_return: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// A node cannot be used, or can be used again.
     pub(super) observers: OnceLock<Observers>,
 }
 
 /// What all hosts of a client share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct HostContext {
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
-    pub(super) hearers: Arc<Hearers>,
+    pub(super) events: Arc<NodeEvents>,
     pub(super) arrivals: Arc<Arrivals>,
 }
 
-impl Shared {
+impl HostContext {
     /// A node that was left out answers again.
-    pub(super) fn tell_return(&self) {
-        if let Some(tell) = self.hearers.returns.get() {
+    pub(super) fn notify_return(&self) {
+        if let Some(tell) = self.events.on_return.get() {
             tell();
         }
     }
@@ -70,7 +70,7 @@ pub(super) struct Host {
     pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
-    hearers: Arc<Hearers>,
+    events: Arc<NodeEvents>,
     status: ServerStatus,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
     generation: AtomicU64,
@@ -80,17 +80,17 @@ pub(super) struct Host {
     logged_in: Mutex<Option<(u64, Tick)>>,
     cluster: Option<Weak<dyn SlotMapOwner>>,
     /// Has a connection made, which finds out when the server is back.
-    pub(super) seek: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(super) reconnect: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Host {
     pub(super) fn new(
         (member, number): (usize, usize),
         server: Arc<dyn Dial>,
-        shared: Shared,
+        context: HostContext,
         cluster: Option<Weak<dyn SlotMapOwner>>,
     ) -> Arc<Host> {
-        let Shared { settings, clock, identities, background, hearers, .. } = shared;
+        let HostContext { settings, clock, identities, background, events, .. } = context;
         Arc::new(Host {
             member,
             number,
@@ -100,13 +100,13 @@ impl Host {
             identities,
             background,
             breaker: Breaker::default(),
-            hearers,
+            events,
             status: ServerStatus::default(),
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
             logged_in: Mutex::default(),
             cluster,
-            seek: OnceLock::new(),
+            reconnect: OnceLock::new(),
         })
     }
 
@@ -125,13 +125,13 @@ impl Host {
     }
 
     /// What a failure means here: a server that was the master when the call was sent will be found again.
-    pub(super) fn meant(&self, failure: Failure) -> Failure {
+    pub(super) fn classify(&self, failure: Failure) -> Failure {
         let passes = failure.kind == FailureKind::Replica && self.may_move();
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
     /// A connection of that generation broke: all older ones are out of use too. Those made since the last such event stay.
-    pub(super) fn put_out_of_use(&self, generation: u64) {
+    pub(super) fn retire_generation(&self, generation: u64) {
         let Some(seen) = generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -141,11 +141,11 @@ impl Host {
         self.permissions.load(Ordering::Acquire)
     }
 
-    pub(super) fn refused_call(&self, failure: &Failure) {
+    pub(super) fn record_refusal(&self, failure: &Failure) {
         self.permissions.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
     }
 
-    pub(super) fn is_of_cluster(&self) -> bool {
+    pub(super) fn is_in_cluster(&self) -> bool {
         self.cluster.is_some()
     }
 
@@ -155,7 +155,7 @@ impl Host {
     }
 
     /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
-    pub(super) fn note(&self, failure: &Failure, phase: Phase) {
+    pub(super) fn record_failure(&self, failure: &Failure, phase: Phase) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
@@ -163,8 +163,8 @@ impl Host {
             self.server.suspect();
         }
         self.breaker.trip(failure);
-        if let Some(seek) = self.seek.get() {
-            seek();
+        if let Some(reconnect) = self.reconnect.get() {
+            reconnect();
         }
         // Another server may serve its slots by now.
         if let Some(cluster) = self.cluster() {
@@ -174,8 +174,8 @@ impl Host {
     }
 
     /// Notes that the server replied to a call, even if with an error.
-    pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
-        self.answers();
+    pub(super) fn record_reply(&self, call: &Call, result: &Result<Value, Failure>) {
+        self.record_answer();
         match result {
             Err(failure) if redis_reply::lacks_commands(failure) => {
                 self.log(self.status.unusable(Phase::Call, &failure.message), &failure.message);
@@ -186,8 +186,8 @@ impl Host {
     }
 
     /// A failure as it is slots: of a cluster with the server.
-    pub(super) fn named(&self, mut failure: Failure) -> Failure {
-        if self.is_of_cluster() {
+    pub(super) fn with_server(&self, mut failure: Failure) -> Failure {
+        if self.is_in_cluster() {
             failure = redis_reply::in_cluster(failure);
             failure.message.push_str(" (at ");
             failure.message.push_str(self.server.address());
@@ -210,7 +210,7 @@ impl Host {
             StatusChange::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
             StatusChange::Usable => log::info!("node {number} ({address}) can be used again"),
         }
-        if let Some(observers) = self.hearers.observers.get() {
+        if let Some(observers) = self.events.observers.get() {
             // The name that it keeps after a failover.
             let node = self.server.address();
             let after = self.status.lasts(change, self.clock.now());
@@ -226,29 +226,29 @@ impl Host {
         let opened = self.open_or_fail(answer_timeout);
         match &opened {
             Ok(_) => {
-                self.answers();
+                self.record_answer();
                 self.succeeded(Success::Connected);
             }
-            Err(failure) => self.refused(failure),
+            Err(failure) => self.connect_failed(failure),
         }
         opened
     }
 
     /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
-    fn refused(&self, failure: &Failure) {
-        self.note(failure, Phase::Connect);
+    fn connect_failed(&self, failure: &Failure) {
+        self.record_failure(failure, Phase::Connect);
         if failure.kind.is_misuse() {
             self.log(self.status.unusable(Phase::Connect, &failure.message), &failure.message);
         }
         if failure.is_answer() {
-            self.answers();
+            self.record_answer();
         }
     }
 
     /// The node is not left out any more.
-    pub(super) fn answers(&self) {
+    pub(super) fn record_answer(&self) {
         if self.breaker.recover()
-            && let Some(tell) = self.hearers.returns.get()
+            && let Some(tell) = self.events.on_return.get()
         {
             tell();
         }
@@ -267,11 +267,13 @@ impl Host {
         let by = now.after(answer_timeout);
         // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
         let generation = self.generation();
-        let mut wire = self.server.dial(now.after(timeout), &*self.clock)?;
+        let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
         let dialled = self.server.shown().into_owned();
-        let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(answer_timeout)));
+        let set = connection
+            .set_write_timeout(timeout)
+            .and_then(|()| connection.set_read_timeout(timeout.max(answer_timeout)));
         set.map_err(Broken::while_connecting)?;
-        let mut link = Link::new(wire, generation);
+        let mut link = Link::new(connection, generation);
         let greeting = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
             self.server.is_still(&dialled, timeout / 2)?;
@@ -297,7 +299,7 @@ impl Host {
 
     /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
     fn record_identity(&self, identity: Identity) -> Result<(), Failure> {
-        let mut identity = self.identities.counted_on(self.member, identity, self.clock.now());
+        let mut identity = self.identities.with_known_uptime(self.member, identity, self.clock.now());
         let master = identity.master.clone();
         let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Replica };
         if let Some(age) = self.server.master_for().filter(|_| self.settings.failover_guard) {
@@ -313,7 +315,7 @@ impl Host {
     fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<Greeting, Failure> {
         let mut login = self.login()?;
         let mut greeted = self.greet(link, &login, by);
-        if login.was_asked_for && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
+        if login.is_from_source && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
             login = self.login()?;
             greeted = self.greet(link, &login, by);
         }
@@ -336,8 +338,9 @@ impl Host {
     }
 
     fn greet(&self, link: &mut Link, login: &Login, by: Tick) -> Result<Greeting, Failure> {
-        let talk = Talk { login: &login.info, of_cluster: self.is_of_cluster(), by, clock: &*self.clock };
-        handshake::greet(link, &talk)
+        let handshake_with =
+            Handshake { login: &login.info, in_cluster: self.is_in_cluster(), by, clock: &*self.clock };
+        handshake::greet(link, &handshake_with)
     }
 
     /// Finds out now whether a server in memory is back.

@@ -57,7 +57,7 @@ impl ServerIdentities {
 
     /// What is known of the same run of a server counts on: its uptime is told in whole seconds, and by another connection it would seem to be younger than
     /// servers that were started with it.
-    pub(super) fn counted_on(&self, member: usize, mut identity: Identity, now: Tick) -> Identity {
+    pub(super) fn with_known_uptime(&self, member: usize, mut identity: Identity, now: Tick) -> Identity {
         let members = self.members.lock();
         let same = |former: &&Identity| !former.run_id.is_empty() && former.run_id == identity.run_id;
         if let Some(former) = members.get(member).and_then(Option::as_ref).filter(same) {
@@ -188,7 +188,7 @@ mod tests {
         let second = |n| Duration::from_secs(n);
         let told = |run_id, up, at| {
             let identity = Identity { uptime: Some((second(up), Tick::ZERO.after(second(at)))), ..master(run_id, "r") };
-            identities.report(0, identities.counted_on(0, identity, Tick::ZERO.after(second(at))));
+            identities.report(0, identities.with_known_uptime(0, identity, Tick::ZERO.after(second(at))));
             identities.uptime(0, Tick::ZERO.after(second(at)))
         };
         assert_eq!(told("x", 0, 10), Some(second(0)));

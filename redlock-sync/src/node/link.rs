@@ -110,7 +110,7 @@ impl Broken {
 /// A connection on which one thread asks and is answered: while it is made, and to listen.
 pub(super) struct Link {
     /// None once it was taken out.
-    wire: Option<Box<dyn Connection>>,
+    connection: Option<Box<dyn Connection>>,
     /// As [`Host::generation`](super::host::Host::generation) was before it was made.
     pub(super) generation: u64,
     /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out
@@ -119,8 +119,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(wire: Box<dyn Connection>, generation: u64) -> Link {
-        Link { wire: Some(wire), generation, validity: None }
+    pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Link {
+        Link { connection: Some(connection), generation, validity: None }
     }
 
     /// What it logged in with lasts for so long from then on. The next connection is ordered when a quarter of that is
@@ -131,24 +131,24 @@ impl Link {
 
     /// Takes the connection out; the link is of no more use.
     pub(super) fn take(&mut self) -> Option<Box<dyn Connection>> {
-        self.wire.take()
+        self.connection.take()
     }
 
     /// Writes all of `bytes`. After an error the server has at most a part, which it can never execute.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        self.wire()?.send(bytes)
+        self.connection()?.send(bytes)
     }
 
     /// Reads one reply, waiting for about `left`. To be called exactly once for each command sent.
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
-        let wire = self.wire()?;
-        wire.set_read_timeout(left.max(SHORTEST))?;
-        wire.receive()
+        let connection = self.connection()?;
+        connection.set_read_timeout(left.max(SHORTEST))?;
+        connection.receive()
     }
 
-    fn wire(&mut self) -> Result<&mut dyn Connection, Broken> {
-        match &mut self.wire {
-            Some(wire) => Ok(&mut **wire),
+    fn connection(&mut self) -> Result<&mut dyn Connection, Broken> {
+        match &mut self.connection {
+            Some(connection) => Ok(&mut **connection),
             None => Err(Broken::Cut("connection is gone".into())),
         }
     }

@@ -72,7 +72,7 @@ pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Value};
 pub(crate) use background::Background;
 #[cfg(feature = "tls")]
 pub use certificates::Tls;
-pub(crate) use credentials::Asked;
+pub(crate) use credentials::CredentialSource;
 pub use credentials::Credentials;
 pub(crate) use credentials::Login;
 #[cfg(any(test, feature = "testing"))]

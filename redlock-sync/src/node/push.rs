@@ -21,8 +21,8 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
         return Err(refused(redis_reply::failure(error)));
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
-    let wire = link.take().ok_or_else(|| lost(Broken::Cut("connection is gone".into())))?;
-    Ok(Box::new(Subscribed { wire, ends, server: Arc::clone(&host.server), moves }))
+    let connection = link.take().ok_or_else(|| lost(Broken::Cut("connection is gone".into())))?;
+    Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), moves }))
 }
 
 /// Not to a server that is left out: a probe will find it back.
@@ -42,8 +42,8 @@ fn refused(failure: Failure) -> Failure {
 }
 
 /// A connection with a subscription. Dropping it closes it, without a word to the server.
-struct Subscribed {
-    wire: Box<dyn Connection>,
+struct Subscription {
+    connection: Box<dyn Connection>,
     /// When what it logged in with runs out.
     ends: Option<(Tick, Arc<dyn Clock>)>,
     server: Arc<dyn Dial>,
@@ -51,12 +51,12 @@ struct Subscribed {
     moves: Option<u64>,
 }
 
-impl Push for Subscribed {
+impl Push for Subscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
             return Heard::Broken("what it logged in with has run out".into());
         }
-        let heard = self.wire.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.wire.hear());
+        let heard = self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.hear());
         // Asked after the read: a master that was deposed while it hung grants locks when it goes on.
         if self.server.moves() != self.moves {
             return Heard::Broken("another server may be the master now".into());
@@ -69,7 +69,7 @@ impl Push for Subscribed {
     }
 }
 
-impl fmt::Debug for Subscribed {
+impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Subscribed")
     }

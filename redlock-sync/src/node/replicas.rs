@@ -10,7 +10,7 @@ use super::{Executed, Failure, FailureKind, Value};
 use crate::protocol::reply::is_no;
 
 /// What a reply counts, by what the server said of its replicas behind it. If they are too few, the call was executed all the same.
-pub(super) fn judged(
+pub(super) fn checked_result(
     said: Result<Value, Failure>,
     replicas: Result<Value, Failure>,
     least: u32,
@@ -29,7 +29,7 @@ pub(super) fn judged(
 }
 
 /// The server did not say it in time.
-pub(super) fn silent(least: u32, waited: Duration) -> Failure {
+pub(super) fn timed_out_result(least: u32, waited: Duration) -> Failure {
     too_few(&format!("fewer than {least}"), waited)
 }
 
@@ -49,13 +49,13 @@ mod tests {
 
     #[test]
     fn too_few_is_a_refusal_of_what_may_have_been_done() {
-        let judged = |replicas| judged(Ok(Value::Int(1)), replicas, 2, Duration::from_millis(125));
-        assert_eq!((judged(Ok(Value::Int(2))), judged(Ok(Value::Int(3)))), (Ok(Value::Int(1)), Ok(Value::Int(1))));
-        let failure = judged(Ok(Value::Int(1))).unwrap_err();
+        let checked = |replicas| checked_result(Ok(Value::Int(1)), replicas, 2, Duration::from_millis(125));
+        assert_eq!((checked(Ok(Value::Int(2))), checked(Ok(Value::Int(3)))), (Ok(Value::Int(1)), Ok(Value::Int(1))));
+        let failure = checked(Ok(Value::Int(1))).unwrap_err();
         assert_eq!((failure.kind, failure.executed), (FailureKind::Refused, Executed::Maybe));
         assert!(failure.message.contains("by 1 of 2 replicas within 125 ms"), "{}", failure.message);
         let forbidden = redis::parse_redis_value(b"-NOPERM this user has no permissions to run the 'wait' command\r\n");
-        let failure = judged(redis_reply::value(forbidden.unwrap())).unwrap_err();
+        let failure = checked(redis_reply::value(forbidden.unwrap())).unwrap_err();
         assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::Maybe));
     }
 }

@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// A call that is longer carries a body, and goes over a connection for those.
-const BODY: usize = 64 << 10;
+const BODY_SIZE: usize = 64 << 10;
 
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
@@ -43,8 +43,8 @@ impl Server {
             known: Mutex::default(),
         });
         let this = Arc::downgrade(&server);
-        let seek = move || this.upgrade().iter().for_each(|server| server.calls.try_another());
-        drop(server.host.seek.set(Box::new(seek)));
+        let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.try_another());
+        drop(server.host.reconnect.set(Box::new(reconnect)));
         server
     }
 
@@ -64,7 +64,7 @@ impl Server {
 
     /// The connections for a call. A release of a call that carried a body goes behind it.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
-        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY;
+        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY_SIZE;
         let is_behind = |bodies: &&Connections| {
             let is_release = |token: &&LockId| call.purpose == Purpose::Release && !token.as_str().is_empty();
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
@@ -97,7 +97,7 @@ impl Server {
         brings_its_source(call) && !self.known.lock().contains(&&*call.script.sha)
     }
 
-    fn note_known(&self, call: &Call) {
+    fn mark_known(&self, call: &Call) {
         if self.needs_source(call) {
             self.known.lock().push(&call.script.sha);
         }
@@ -107,17 +107,17 @@ impl Server {
     pub(super) fn connection_broke(&self, generation: u64) {
         self.known.lock().clear();
         self.permitted.lock().clear();
-        self.host.put_out_of_use(generation);
+        self.host.retire_generation(generation);
     }
 
     /// No answer came in time.
-    pub(super) fn was_silent(&self, call: &Call, failure: &Failure) {
-        self.host.note(failure, Phase::Call);
+    pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
+        self.host.record_failure(failure, Phase::Call);
         self.connections(call).try_another();
     }
 
     /// What a reply says of the server.
-    pub(super) fn judged(
+    pub(super) fn record_reply(
         &self,
         call: &Call,
         note: Note,
@@ -126,7 +126,7 @@ impl Server {
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                self.note_known(call);
+                self.mark_known(call);
                 if note == Note::Check {
                     let mut permitted = self.permitted.lock();
                     permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
@@ -135,20 +135,20 @@ impl Server {
             }
             Err(failure) => {
                 self.permitted.lock().clear();
-                self.host.refused_call(failure);
+                self.host.record_refusal(failure);
                 if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
                     all.for_each(|pipe| pipe.end(Broken::Cut("has to log in anew".into())));
                 }
             }
         }
-        self.host.replied(call, &result);
-        result.map_err(|failure| self.host.meant(failure))
+        self.host.record_reply(call, &result);
+        result.map_err(|failure| self.host.classify(failure))
     }
 }
 
 fn brings_its_source(call: &Call) -> bool {
-    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY
+    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE
 }
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {

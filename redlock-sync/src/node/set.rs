@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::exchange::Exchange;
-use super::host::{Hearers, Host, Shared};
+use super::host::{Host, HostContext, NodeEvents};
 use super::identities::ServerIdentities;
 use super::link::Dial;
 use super::members::{Members, Node};
@@ -27,16 +27,17 @@ pub(crate) struct Nodes {
     arrivals: Arc<Arrivals>,
     identities: Arc<ServerIdentities>,
     background: Background,
-    hearers: Arc<Hearers>,
+    events: Arc<NodeEvents>,
 }
 
 impl Nodes {
     /// The servers at these URLs. Does no I/O and starts no thread: connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
-        let places: Vec<_> = urls.iter().map(|url| Place::of(url, settings, clock)).collect();
-        check(&places, settings)?;
-        let (connecting, background) = (Background::new(places.iter().map(Place::servers).sum()), Background::new(1));
-        Ok(Nodes::at(places, settings, clock, connecting, background))
+        let endpoints: Vec<_> = urls.iter().map(|url| Endpoint::of(url, settings, clock)).collect();
+        check_settings(&endpoints, settings)?;
+        let (connecting, background) =
+            (Background::new(endpoints.iter().map(Endpoint::servers).sum()), Background::new(1));
+        Ok(Nodes::at(endpoints, settings, clock, connecting, background))
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -54,39 +55,39 @@ impl Nodes {
         connecting: Background,
         background: Background,
     ) -> Nodes {
-        let places = servers.into_iter().map(Place::Server).collect();
-        Nodes::at(places, settings, clock, connecting, background)
+        let endpoints = servers.into_iter().map(Endpoint::Server).collect();
+        Nodes::at(endpoints, settings, clock, connecting, background)
     }
 
     fn at(
-        places: Vec<Place>,
+        endpoints: Vec<Endpoint>,
         settings: NodeSettings,
         clock: &Arc<dyn Clock>,
         connecting: Background,
         background: Background,
     ) -> Nodes {
         let identities =
-            Arc::new(ServerIdentities::new(places.iter().map(|place| place.address().to_owned()).collect()));
-        let hearers = Arc::new(Hearers::default());
-        let shared = Shared {
+            Arc::new(ServerIdentities::new(endpoints.iter().map(|endpoint| endpoint.address().to_owned()).collect()));
+        let events = Arc::new(NodeEvents::default());
+        let context = HostContext {
             settings,
             clock: Arc::clone(clock),
             identities: Arc::clone(&identities),
             background: connecting,
-            hearers: Arc::clone(&hearers),
+            events: Arc::clone(&events),
             arrivals: Arrivals::new(),
         };
-        let arrivals = Arc::clone(&shared.arrivals);
-        let numbers = Arc::new(AtomicUsize::new(places.len()));
-        let node = |(member, place)| match place {
-            Place::Server(server) => {
-                Node::Server(Server::new(Host::new((member, member), server, shared.clone(), None), &arrivals))
+        let arrivals = Arc::clone(&context.arrivals);
+        let numbers = Arc::new(AtomicUsize::new(endpoints.len()));
+        let node = |(member, endpoint)| match endpoint {
+            Endpoint::Server(server) => {
+                Node::Server(Server::new(Host::new((member, member), server, context.clone(), None), &arrivals))
             }
-            Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), Arc::clone(&numbers))),
+            Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context.clone(), Arc::clone(&numbers))),
         };
-        let nodes = places.into_iter().enumerate().map(node).collect();
+        let nodes = endpoints.into_iter().enumerate().map(node).collect();
         let members = Members { nodes, clock: Arc::clone(clock), settings };
-        Nodes { members, arrivals, identities, background, hearers }
+        Nodes { members, arrivals, identities, background, events }
     }
 
     /// Sends a call to every node that `ask` names, and waits for what they say; `need` nodes are a majority.
@@ -114,10 +115,10 @@ impl Nodes {
         Exchange { members: &self.members, arrivals: &self.arrivals, priority, by, need }.run(calls, ask)
     }
 
-    /// Sends a release to all nodes, and does not wait for what they say. `tell` is called with that, once: by a thread that reads, or by this one. It must
+    /// Sends a release to all nodes, and does not wait for what they say. `on_answers` is called with that, once: by a thread that reads, or by this one. It must
     /// neither wait nor send anything.
-    pub(crate) fn post(&self, call: &Arc<Call>, tell: Box<dyn FnOnce(Answers) + Send>) {
-        post::post(&self.members, call, tell);
+    pub(crate) fn post(&self, call: &Arc<Call>, on_answers: Box<dyn FnOnce(Answers) + Send>) {
+        post::post(&self.members, call, on_answers);
     }
 
     /// Writes and reads what no thread waits for, for a client that ends; at most until then.
@@ -128,14 +129,14 @@ impl Nodes {
 
     /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this
     /// has an effect.
-    pub(crate) fn on_return(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        drop(self.hearers.returns.set(tell));
+    pub(crate) fn on_return(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        drop(self.events.on_return.set(callback));
     }
 
     /// Tells them when a node cannot be used, and when it can be used again.
-    pub(crate) fn tell(&self, observers: &Observers) {
+    pub(crate) fn set_observers(&self, observers: &Observers) {
         if observers.are_there() {
-            drop(self.hearers.observers.set(observers.clone()));
+            drop(self.events.observers.set(observers.clone()));
         }
     }
 
@@ -186,50 +187,50 @@ impl Nodes {
 }
 
 /// Of a cluster: three masters and their replicas.
-const USUAL_SERVERS: usize = 6;
+const TYPICAL_CLUSTER_SERVERS: usize = 6;
 
 /// Where a node is.
-enum Place {
+enum Endpoint {
     Server(Arc<dyn Dial>),
     Cluster(Box<NodeUrl>),
 }
 
-impl Place {
-    fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Place {
+impl Endpoint {
+    fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Endpoint {
         match (url.hosts(), url.group()) {
-            ([], None) => Place::Server(Arc::new(RedisServer::new(url.clone()))),
+            ([], None) => Endpoint::Server(Arc::new(RedisServer::new(url.clone()))),
             ([], Some(group)) => {
                 let server = SentinelServer::new(url.clone(), group, settings.node_timeout, clock);
-                Place::Server(Arc::new(server))
+                Endpoint::Server(Arc::new(server))
             }
-            _ => Place::Cluster(Box::new(url.clone())),
+            _ => Endpoint::Cluster(Box::new(url.clone())),
         }
     }
 
     /// How many servers may hang while others of it go on. A cluster does not tell before it is asked.
     fn servers(&self) -> usize {
         match self {
-            Place::Server(_) => 1,
-            Place::Cluster(_) => USUAL_SERVERS,
+            Endpoint::Server(_) => 1,
+            Endpoint::Cluster(_) => TYPICAL_CLUSTER_SERVERS,
         }
     }
 
     fn address(&self) -> &str {
         match self {
-            Place::Server(server) => server.address(),
-            Place::Cluster(url) => url.address(),
+            Endpoint::Server(server) => server.address(),
+            Endpoint::Cluster(url) => url.address(),
         }
     }
 }
 
-fn check(servers: &[Place], settings: NodeSettings) -> Result<(), Error> {
+fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Error> {
     if servers.is_empty() {
         return Err(Error::config("no node was given: a client needs at least one URL"));
     }
     if settings.node_timeout < Duration::from_millis(1) {
         return Err(Error::config(format!("node_timeout = {:?} is shorter than 1 ms", settings.node_timeout)));
     }
-    if settings.failover_guard && matches!(servers, [Place::Cluster(_)]) {
+    if settings.failover_guard && matches!(servers, [Endpoint::Cluster(_)]) {
         return Err(Error::config(
             "failover_guard is for Sentinel groups: the servers of a Redis Cluster do not tell since when they are masters; use \
              min_replicas_ack, or several nodes",

@@ -13,7 +13,7 @@ use super::Tls;
 use super::cluster::cluster_url::servers;
 use super::redact::{check_parameters, redact};
 use super::sentinel::group_url::{GroupText, group_in};
-use super::{Asked, Failure, Login};
+use super::{CredentialSource, Failure, Login};
 use crate::error::Error;
 
 /// After this much silence the kernel asks whether the peer is still there.
@@ -26,7 +26,7 @@ const NEEDS_TLS: &str = "TLS needs the crate's feature `tls`: redlock-sync = { f
 pub(crate) struct NodeUrl {
     info: ConnectionInfo,
     address: String,
-    credentials: Option<Asked>,
+    credentials: Option<CredentialSource>,
     /// The server is the master of this group; `info` has the login there.
     group: Option<Arc<GroupConfig>>,
     #[cfg(feature = "tls")]
@@ -151,7 +151,7 @@ impl NodeUrl {
     }
 
     /// Asks for users and passwords there, at each connection.
-    pub(crate) fn with_credentials(self, credentials: Option<Asked>) -> NodeUrl {
+    pub(crate) fn with_credentials(self, credentials: Option<CredentialSource>) -> NodeUrl {
         NodeUrl { credentials, ..self }
     }
 

@@ -46,7 +46,7 @@ impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
-        nodes.tell(&limits.observers);
+        nodes.set_observers(&limits.observers);
         Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), quiet: QuietKeys::new() }
     }
 

@@ -30,7 +30,7 @@ use self::slot_map::SlotMap;
 use self::slots::slot_of;
 use self::slots_reply::SlotsReply;
 pub(super) use self::subscription::subscribe;
-use super::host::{Host, Shared, SlotMapOwner};
+use super::host::{Host, HostContext, SlotMapOwner};
 use super::server::Server;
 use super::socket::RedisServer;
 use super::url::host_port;
@@ -47,7 +47,7 @@ const MAX_REDIRECTS: u8 = 4;
 pub(crate) struct Cluster {
     member: usize,
     url: NodeUrl,
-    shared: Shared,
+    context: HostContext,
     /// Those that its servers get.
     numbers: Arc<AtomicUsize>,
     map: RwLock<SlotMap>,
@@ -59,12 +59,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(member: usize, url: NodeUrl, shared: Shared, numbers: Arc<AtomicUsize>) -> Arc<Cluster> {
+    pub(super) fn new(member: usize, url: NodeUrl, context: HostContext, numbers: Arc<AtomicUsize>) -> Arc<Cluster> {
         Arc::new_cyclic(|this: &Weak<Cluster>| {
             let mut cluster = Cluster {
                 member,
                 url,
-                shared,
+                context,
                 numbers,
                 map: RwLock::default(),
                 fetched_at: Mutex::new(None),
@@ -90,8 +90,8 @@ impl Cluster {
         let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let owner: Weak<dyn SlotMapOwner> = self.this.clone();
-        let host = Host::new((self.member, number), dial, self.shared.clone(), Some(owner));
-        Server::new(host, &self.shared.arrivals)
+        let host = Host::new((self.member, number), dial, self.context.clone(), Some(owner));
+        Server::new(host, &self.context.arrivals)
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
@@ -168,10 +168,10 @@ impl Cluster {
 
     /// Asks one server after the other, those that are well first, and at last those of the URL. A new connection brings the map.
     fn fetch_map(&self) {
-        *self.fetched_at.lock() = Some(self.shared.clock.now());
+        *self.fetched_at.lock() = Some(self.context.clock.now());
         self.is_planned.store(false, Ordering::Release);
         let has_answered = |server: &Arc<Server>| {
-            server.outage().is_none() && server.host.connect(self.shared.settings.node_timeout).is_ok()
+            server.outage().is_none() && server.host.connect(self.context.settings.node_timeout).is_ok()
         };
         let mut servers = self.servers();
         // One that is cut off from the others tells what was, and shall not be the first each time.
@@ -201,11 +201,11 @@ impl Cluster {
     }
 
     pub(super) fn uptime(&self) -> Option<Duration> {
-        self.shared.identities.uptime(self.member, self.shared.clock.now())
+        self.context.identities.uptime(self.member, self.context.clock.now())
     }
 
     pub(super) fn run_id(&self) -> Option<String> {
-        self.shared.identities.run_id(self.member)
+        self.context.identities.run_id(self.member)
     }
 }
 
@@ -215,11 +215,11 @@ impl SlotMapOwner for Cluster {
         if self.is_planned.swap(true, Ordering::AcqRel) {
             return;
         }
-        let now = self.shared.clock.now();
+        let now = self.context.clock.now();
         let pause =
             self.fetched_at.lock().map_or(Duration::ZERO, |fetched_at| fetched_at.after(MIN_FETCH_INTERVAL).since(now));
         let this = self.this.clone();
-        self.shared.background.after(pause, move || {
+        self.context.background.after(pause, move || {
             if let Some(cluster) = this.upgrade() {
                 cluster.fetch_map();
             }
@@ -255,7 +255,7 @@ impl SlotMapOwner for Cluster {
         let is_new = !former.is_known || !map.has_same_servers(&former);
         drop(map);
         if is_new {
-            self.shared.tell_return();
+            self.context.notify_return();
         }
         true
     }

@@ -73,7 +73,7 @@ impl OtherSubscriptions {
         for master in masters {
             let is_there = Arc::ptr_eq(&master, &self.reader)
                 || subscriptions.iter().any(|(server, _)| Arc::ptr_eq(server, &master));
-            let by = cluster.shared.clock.now().after(2 * cluster.shared.settings.node_timeout);
+            let by = cluster.context.clock.now().after(2 * cluster.context.settings.node_timeout);
             if !is_there && let Ok(conn) = push::subscribe(&master.host, &self.channel, by) {
                 subscriptions.push((master, conn));
             }
@@ -94,7 +94,7 @@ fn drain(conn: &mut dyn Push) -> bool {
 
 fn maintain_later(cluster: &Cluster, others: &Arc<OtherSubscriptions>) {
     let others = Arc::downgrade(others);
-    cluster.shared.background.after(MAINTENANCE_PERIOD, move || {
+    cluster.context.background.after(MAINTENANCE_PERIOD, move || {
         let Some(others) = others.upgrade() else { return };
         others.maintain();
         if let Some(cluster) = others.cluster.upgrade() {

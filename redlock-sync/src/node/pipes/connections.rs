@@ -86,7 +86,7 @@ pub(crate) struct Found {
 impl Hearer for Heard {
     fn heard(&self, written: Tick) {
         self.latest.fetch_max(written.as_nanos(), Ordering::AcqRel);
-        self.host.answers();
+        self.host.record_answer();
     }
 }
 

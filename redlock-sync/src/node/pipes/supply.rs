@@ -44,8 +44,8 @@ pub(crate) fn supply(host: &Arc<Host>, place: usize, arrivals: &Arc<Arrivals>, m
 
 fn connect(host: &Host) -> Result<Made, Failure> {
     let mut link = host.connect(host.settings.node_timeout)?;
-    let wire = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
-    let (sink, source, shut) = wire.split();
+    let connection = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
+    let (sink, source, shut) = connection.split();
     let ends = Ends { sink, source, shut, keeper: Box::new(()) };
     Ok(Made { ends, generation: link.generation, validity: link.validity })
 }

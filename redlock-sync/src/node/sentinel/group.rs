@@ -48,7 +48,7 @@ pub(super) struct Group {
 struct Sentinel {
     server: RedisServer,
     /// Locked while it is asked.
-    wire: Mutex<Option<Box<dyn Connection>>>,
+    connection: Mutex<Option<Box<dyn Connection>>>,
 }
 
 struct GroupState {
@@ -68,7 +68,7 @@ struct SentinelAnswer {
 
 impl Group {
     pub(super) fn new(config: &GroupConfig, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
-        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), wire: Mutex::new(None) };
+        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), connection: Mutex::new(None) };
         let sentinels: Vec<_> = config.sentinels.iter().map(sentinel).collect();
         let unasked = || SentinelAnswer { inquiry: 0, said: Err(silent()) };
         let answers = sentinels.iter().map(|_| unasked()).collect();
@@ -180,20 +180,24 @@ impl Group {
     /// Asks one, unless it still owes its answer to an earlier question.
     fn ask(&self, i: usize, number: u64) {
         let Some(sentinel) = self.sentinels.get(i) else { return };
-        let Some(mut wire) = sentinel.wire.try_lock() else { return };
-        let said = self.exchange(&sentinel.server, &mut wire);
-        drop(wire);
+        let Some(mut connection) = sentinel.connection.try_lock() else { return };
+        let said = self.exchange(&sentinel.server, &mut connection);
+        drop(connection);
         self.record_answer(i, SentinelAnswer { inquiry: number, said });
     }
 
     /// On the connection that was kept; on a new one if that broke meanwhile.
-    fn exchange(&self, server: &RedisServer, wire: &mut Option<Box<dyn Connection>>) -> Result<MasterReply, Failure> {
+    fn exchange(
+        &self,
+        server: &RedisServer,
+        connection: &mut Option<Box<dyn Connection>>,
+    ) -> Result<MasterReply, Failure> {
         let by = self.clock.now().after(self.timeout);
-        if let Some(mut kept) = wire.take() {
+        if let Some(mut kept) = connection.take() {
             match self.query(&mut *kept, None) {
                 Err(failure) if failure.kind == FailureKind::Unreachable => {}
                 said => {
-                    *wire = said.is_ok().then_some(kept);
+                    *connection = said.is_ok().then_some(kept);
                     return said;
                 }
             }
@@ -202,15 +206,15 @@ impl Group {
         let set = fresh.set_read_timeout(self.timeout).and_then(|()| fresh.set_write_timeout(self.timeout));
         set.map_err(Broken::while_connecting)?;
         let reply = self.query(&mut *fresh, Some(server))?;
-        *wire = Some(fresh);
+        *connection = Some(fresh);
         Ok(reply)
     }
 
-    fn query(&self, wire: &mut dyn Connection, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
+    fn query(&self, connection: &mut dyn Connection, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
         let login = login.map(Dial::login).transpose()?;
         let (question, logins) = master_reply::request(login.as_ref().map(|login| &login.info), &self.name);
-        wire.send(&question).map_err(Broken::while_connecting)?;
-        let mut receive = || wire.receive().map_err(Broken::while_connecting);
+        connection.send(&question).map_err(Broken::while_connecting)?;
+        let mut receive = || connection.receive().map_err(Broken::while_connecting);
         for _ in 0..logins {
             if let Some(refusal) = master_reply::login_refusal(receive()?) {
                 return Err(refusal);

@@ -12,7 +12,7 @@ use super::super::pipe::Pipe;
 use super::{SOON, Unheard};
 use crate::clock::{Clock, SystemClock};
 use crate::node::link::Connection;
-use crate::node::stream::{Stream, Timed};
+use crate::node::stream::{Stream, TimedSocket};
 
 #[derive(Default)]
 struct State {
@@ -49,7 +49,7 @@ impl Peer {
         theirs.set_nodelay(true).unwrap();
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
-        let (sink, source, shut) = Box::new(Stream::new(Timed::new(socket))).split();
+        let (sink, source, shut) = Box::new(Stream::new(TimedSocket::new(socket))).split();
         Pipe::new(Ends { sink, source, shut, keeper: Box::new(()) }, Arc::new(Unheard), clock, patience, Vec::new())
     }
 
