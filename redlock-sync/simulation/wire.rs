@@ -97,7 +97,7 @@ struct SimulatedConnection {
 }
 
 fn cut() -> Broken {
-    Broken::Cut("connection reset by peer".into())
+    Broken::Closed("connection reset by peer".into())
 }
 
 impl SimulatedConnection {

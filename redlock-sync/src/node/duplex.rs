@@ -22,7 +22,7 @@ impl Source for TimedSocket {
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
         self.begin_reading(until);
         match Read::read(self, room).map_err(|error| broken(&error.into())) {
-            Ok(0) => Err(Broken::Cut("connection closed by the server".into())),
+            Ok(0) => Err(Broken::Closed("connection closed by the server".into())),
             Err(Broken::TimedOut) => Ok(0),
             read => read,
         }
@@ -120,7 +120,7 @@ mod tls {
             let mut session = self.session.lock();
             loop {
                 match session.reader().read(room) {
-                    Ok(0) => return Err(Broken::Cut("connection closed by the server".into())),
+                    Ok(0) => return Err(Broken::Closed("connection closed by the server".into())),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     read => return read.map_err(io_failure),
                 }

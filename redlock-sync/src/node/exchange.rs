@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::cluster::redirect::Route;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
-use super::pipes::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
-use super::pipes::connections::{Found, Wish};
+use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use super::pipes::connections::{ClaimedPipe, PipeRequest};
 use super::pipes::ends::Broken;
 use super::pipes::framer::Reply;
 use super::pipes::pipe::Pipe;
@@ -80,7 +80,7 @@ impl Target {
                     Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
                     Some(outage) => {
                         // The new connection finds out when the server is back.
-                        server.connections(call).try_another();
+                        server.connections(call).connect_another();
                         TargetState::Done(Err(server.host.with_server(outage)))
                     }
                     None => TargetState::Unsent,
@@ -164,7 +164,7 @@ impl Progress<'_> {
         loop {
             self.send_waiting();
             // Before the second look: what comes after it ends the wait.
-            let seen = if self.waiting().is_empty() { 0 } else { self.exchange.arrivals.news() };
+            let seen = if self.waiting().is_empty() { 0 } else { self.exchange.arrivals.version() };
             if seen > 0 {
                 self.send_waiting();
             }
@@ -176,7 +176,7 @@ impl Progress<'_> {
             let until = self.until(!waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
                 self.exchange.arrivals.wait(&waiting, seen, until, self.clock);
-            } else if wait(&self.outcomes, &sent, until, self.clock) != Wait::Goes {
+            } else if wait(&self.outcomes, &sent, until, self.clock) != WaitStatus::Pending {
                 self.handle_outcomes();
                 continue;
             }
@@ -206,7 +206,7 @@ impl Progress<'_> {
 
     /// Why a connection to the server is not waited for any longer than [`BRIEF_WAIT`].
     fn outage_of(&self, target: &Target, server: &Server) -> Option<Failure> {
-        self.exchange.arrivals.failure(server.connections(&target.call).place()).or_else(|| server.outage())
+        self.exchange.arrivals.failure(server.connections(&target.call).arrival_index()).or_else(|| server.outage())
     }
 
     /// Until then a connection that answers slowly is not taken: another one may come.
@@ -223,8 +223,8 @@ impl Progress<'_> {
 
     /// Where connections are waited for.
     fn waiting(&self) -> Vec<usize> {
-        let place = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).place());
-        self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(place).collect()
+        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrival_index());
+        self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
     }
 
     /// Writes where it does not wait for an answer.
@@ -234,10 +234,10 @@ impl Progress<'_> {
             let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
             let mut failure = server.host.with_server(outage.clone());
             if let Some(TargetState::Sent { pipe, .. }) =
-                self.send(i, target, server, &Wish { is_release: true, ..Wish::default() })
+                self.send(i, target, server, &PipeRequest { is_release: true, ..PipeRequest::default() })
             {
                 pipe.flush();
-                pipe.leave(&self.outcomes, i, true);
+                pipe.give_up(&self.outcomes, i, true);
                 // Its connection can have broken just then, which shall not end the wait for the others.
                 drop(self.outcomes.take(i));
                 failure.executed = Executed::Maybe;
@@ -266,8 +266,8 @@ impl Progress<'_> {
             let (TargetState::Unsent, Some(server)) = (&target.state, &target.server) else { continue };
             let is_release = target.call.purpose == Purpose::Release;
             let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
-            let beside = self.targets.iter().find_map(|other| other.pipe_to(server));
-            let sent = self.send(i, target, server, &Wish { prompt, is_release, beside });
+            let preferred = self.targets.iter().find_map(|other| other.pipe_to(server));
+            let sent = self.send(i, target, server, &PipeRequest { prompt, is_release, preferred });
             let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
             let failure = || self.outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
@@ -278,9 +278,9 @@ impl Progress<'_> {
     }
 
     /// Sends the call over a connection, if there is one.
-    fn send(&self, i: usize, target: &Target, server: &Server, wish: &Wish<'_>) -> Option<TargetState> {
+    fn send(&self, i: usize, target: &Target, server: &Server, request: &PipeRequest<'_>) -> Option<TargetState> {
         let call = &target.call;
-        let Found { claim, pipe, generation } = server.claim(call, wish)?;
+        let ClaimedPipe { claim, pipe, generation } = server.claim(call, request)?;
         // A very slow server has enough to do without the same release again and again.
         if call.purpose == Purpose::Release && pipe.is_late(self.patience / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "does not answer the same release, which was sent before");
@@ -293,12 +293,12 @@ impl Progress<'_> {
             () if call.is_native && note == Note::Nothing && target.is_first() => Form::Native,
             () => Form::Digest,
         };
-        let load = Load::Script { call: Arc::clone(call), note, form, asks: target.route.asks };
-        let command = self.outcomes.command(i, load, self.exchange.priority == Priority::High, Some(claim));
+        let payload = Payload::Script { call: Arc::clone(call), note, form, asks: target.route.asks };
+        let command = self.outcomes.command(i, payload, self.exchange.priority == Priority::High, Some(claim));
         if self.is_single() {
             pipe.send(command);
         } else {
-            pipe.put(command);
+            pipe.enqueue(command);
         }
         Some(TargetState::Sent { pipe, generation, note, permissions })
     }
@@ -333,7 +333,9 @@ impl Progress<'_> {
                         replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
                     Some(self.done(i, &server, (note, permissions), result))
                 }
-                Outcome::Cut { was_written, why } => self.after_disconnect(i, &server, (generation, was_written), &why),
+                Outcome::Disconnected { was_written, why } => {
+                    self.after_disconnect(i, &server, (generation, was_written), &why)
+                }
             };
             self.set_state(i, state.unwrap_or(TargetState::Unsent));
         }
@@ -357,7 +359,7 @@ impl Progress<'_> {
             self.targets.get_mut(i)?.needs_source = true;
             self.deadline = self.deadline.after(time_for(&self.targets.get(i)?.call));
             let is_release = self.targets.get(i)?.call.purpose == Purpose::Release;
-            return self.send(i, self.targets.get(i)?, server, &Wish { is_release, ..Wish::default() });
+            return self.send(i, self.targets.get(i)?, server, &PipeRequest { is_release, ..PipeRequest::default() });
         }
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
@@ -389,7 +391,7 @@ impl Progress<'_> {
         let target = self.targets.get_mut(i)?;
         target.duplicate |= was_written;
         let executed = executed(target.duplicate);
-        if let Broken::Unfit(why) = why {
+        if let Broken::Unusable(why) = why {
             return Some(TargetState::Done(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
         }
         let why = why.words();
@@ -433,7 +435,7 @@ impl Progress<'_> {
         let failure = match &target.state {
             TargetState::Sent { pipe, .. } => {
                 let (pipe, is_release) = (Arc::clone(pipe), target.call.purpose == Purpose::Release);
-                let abandoned = pipe.leave(&self.outcomes, i, is_release);
+                let abandoned = pipe.give_up(&self.outcomes, i, is_release);
                 if abandoned == Abandoned::Answered {
                     self.handle_outcomes();
                     return false;

@@ -93,15 +93,15 @@ impl Broken {
             Broken::TimedOut | Broken::Slow => {
                 Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}"))
             }
-            Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
-            Broken::Unfit(why) => Failure::unsent(FailureKind::Misuse, why),
+            Broken::Closed(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
+            Broken::Unusable(why) => Failure::unsent(FailureKind::Misuse, why),
         }
     }
 
     /// The failure of an attempt to connect that ended in this way.
     pub(super) fn while_connecting(self) -> Failure {
         match self {
-            Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, why),
+            Broken::Closed(why) => Failure::unsent(FailureKind::Unreachable, why),
             other => other.while_doing("connecting"),
         }
     }
@@ -149,7 +149,7 @@ impl Link {
     fn connection(&mut self) -> Result<&mut dyn Connection, Broken> {
         match &mut self.connection {
             Some(connection) => Ok(&mut **connection),
-            None => Err(Broken::Cut("connection is gone".into())),
+            None => Err(Broken::Closed("connection is gone".into())),
         }
     }
 }

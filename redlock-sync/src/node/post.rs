@@ -8,8 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::members::Members;
-use super::pipes::command::{Callback, Form, Load, Outcome, Outcomes};
-use super::pipes::connections::{Found, Wish};
+use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
+use super::pipes::connections::{ClaimedPipe, PipeRequest};
 use super::server::Server;
 use super::{Answers, Executed, Failure, FailureKind, Value, redis_reply};
 use crate::protocol::script::{Call, Note};
@@ -44,15 +44,16 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     let (mut pending, mut sends, mut results) = (Vec::new(), Vec::new(), Vec::new());
     for (i, node) in members.nodes.iter().enumerate() {
         let server = node.server_for(call);
-        let found =
-            server.as_ref().and_then(|server| server.claim(call, &Wish { is_release: true, ..Wish::default() }));
+        let found = server
+            .as_ref()
+            .and_then(|server| server.claim(call, &PipeRequest { is_release: true, ..PipeRequest::default() }));
         results.push(Err(initial_failure(server.as_deref(), found.is_some())));
-        pending.push(server.zip(found).map(|(server, Found { claim, pipe, generation })| {
+        pending.push(server.zip(found).map(|(server, ClaimedPipe { claim, pipe, generation })| {
             let permissions = server.host.permissions();
             let note = server.note(call, permissions);
             let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
-            let load = Load::Script { call: Arc::clone(call), note, form, asks: false };
-            sends.push((i, pipe, claim, load));
+            let payload = Payload::Script { call: Arc::clone(call), note, form, asks: false };
+            sends.push((i, pipe, claim, payload));
             PendingReply { server, note, permissions, generation }
         }));
     }
@@ -65,8 +66,8 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     // All of it is there before the first call is sent: its reply may come at once.
     let callback = Arc::clone(&replies) as Arc<dyn Callback>;
     let outcomes = Outcomes::new(members.nodes.len(), Some(callback));
-    for (i, pipe, claim, load) in sends {
-        pipe.send(outcomes.command(i, load, true, Some(claim)).unattended());
+    for (i, pipe, claim, payload) in sends {
+        pipe.send(outcomes.command(i, payload, true, Some(claim)).unattended());
     }
 }
 
@@ -89,7 +90,7 @@ impl PostedRelease {
             Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. } => {
                 server.record_reply(&self.call, *note, *permissions, redis_reply::read(said))
             }
-            Outcome::Cut { was_written, why } => {
+            Outcome::Disconnected { was_written, why } => {
                 server.connection_broke(*generation);
                 let executed = if was_written { Executed::Maybe } else { Executed::No };
                 Err(Failure::new(FailureKind::Unreachable, executed, why.words()))

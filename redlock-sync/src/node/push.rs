@@ -21,7 +21,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
         return Err(refused(redis_reply::failure(error)));
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
-    let connection = link.take().ok_or_else(|| lost(Broken::Cut("connection is gone".into())))?;
+    let connection = link.take().ok_or_else(|| lost(Broken::Closed("connection is gone".into())))?;
     Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), moves }))
 }
 
@@ -64,7 +64,7 @@ impl Push for Subscription {
         match heard {
             Ok(message) => Heard::Message(message),
             Err(Broken::TimedOut | Broken::Slow) => Heard::Nothing,
-            Err(Broken::Cut(why) | Broken::Unfit(why)) => Heard::Broken(why),
+            Err(Broken::Closed(why) | Broken::Unusable(why)) => Heard::Broken(why),
         }
     }
 }

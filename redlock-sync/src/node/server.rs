@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{Connections, Found, Wish};
+use super::pipes::connections::{ClaimedPipe, Connections, PipeRequest};
 use super::pipes::ends::Broken;
 use super::pipes::supply::supply;
 use super::status::Phase;
@@ -43,7 +43,7 @@ impl Server {
             known: Mutex::default(),
         });
         let this = Arc::downgrade(&server);
-        let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.try_another());
+        let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.connect_another());
         drop(server.host.reconnect.set(Box::new(reconnect)));
         server
     }
@@ -76,8 +76,8 @@ impl Server {
     }
 
     /// A connection for a call, if there is one now.
-    pub(super) fn claim(&self, call: &Call, wish: &Wish<'_>) -> Option<Found> {
-        self.connections(call).claim(call.first_key().unwrap_or_default(), wish)
+    pub(super) fn claim(&self, call: &Call, request: &PipeRequest<'_>) -> Option<ClaimedPipe> {
+        self.connections(call).claim(call.first_key().unwrap_or_default(), request)
     }
 
     /// All connections for calls.
@@ -113,7 +113,7 @@ impl Server {
     /// No answer came in time.
     pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
         self.host.record_failure(failure, Phase::Call);
-        self.connections(call).try_another();
+        self.connections(call).connect_another();
     }
 
     /// What a reply says of the server.
@@ -138,7 +138,7 @@ impl Server {
                 self.host.record_refusal(failure);
                 if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
-                    all.for_each(|pipe| pipe.end(Broken::Cut("has to log in anew".into())));
+                    all.for_each(|pipe| pipe.close(Broken::Closed("has to log in anew".into())));
                 }
             }
         }
@@ -152,8 +152,8 @@ fn brings_its_source(call: &Call) -> bool {
 }
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
-    let place = arrivals.place();
-    Connections::new(host, (place, arrivals), supply(host, place, arrivals, most), most)
+    let arrival_index = arrivals.register();
+    Connections::new(host, (arrival_index, arrivals), supply(host, arrival_index, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {

@@ -46,8 +46,8 @@ impl<C: Transport> Stream<C> {
                 Ok(value)
             }
             Err(error) if error.is_io_error() => Err(self.step_failure(&error)),
-            Err(_) if self.is_redis => Err(Broken::Cut("sent what is no reply of Redis".into())),
-            Err(_) => Err(Broken::Unfit(
+            Err(_) if self.is_redis => Err(Broken::Closed("sent what is no reply of Redis".into())),
+            Err(_) => Err(Broken::Unusable(
                 "what listens there does not speak the protocol of Redis: give the port of the Redis server, and `rediss://` if that speaks TLS".into(),
             )),
         }
@@ -263,8 +263,8 @@ impl Write for TimedSocket {
 pub(super) fn broken(error: &RedisError) -> Broken {
     match tls_refusal(error) {
         _ if error.is_timeout() => Broken::TimedOut,
-        Some(why) => Broken::Unfit(why),
-        None => Broken::Cut(io_text(&error.to_string())),
+        Some(why) => Broken::Unusable(why),
+        None => Broken::Closed(io_text(&error.to_string())),
     }
 }
 

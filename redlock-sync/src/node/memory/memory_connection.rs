@@ -28,7 +28,7 @@ impl MemoryConnection {
     }
 
     fn check(&self, state: &ServerState) -> Result<(), Broken> {
-        if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Cut("connection reset by peer".into())) }
+        if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Closed("connection reset by peer".into())) }
     }
 }
 
@@ -37,7 +37,7 @@ impl Connection for MemoryConnection {
         let mut rest = commands;
         while !rest.is_empty() {
             self.check(&self.server.state.lock())?;
-            let (words, behind) = command(rest).ok_or_else(|| Broken::Cut("protocol error".into()))?;
+            let (words, behind) = command(rest).ok_or_else(|| Broken::Closed("protocol error".into()))?;
             self.replies.push_back(on_the_wire(self.server.execute(self.id, &words)));
             rest = behind;
         }

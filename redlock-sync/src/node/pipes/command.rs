@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
         replicas: Reply,
     },
     /// The connection is of no more use.
-    Cut {
+    Disconnected {
         /// The server may have the call.
         was_written: bool,
         why: Arc<Broken>,
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 
 /// How far a call has come at one server.
 #[derive(Debug)]
-enum Status {
+enum CallState {
     /// The server is not asked, or the outcome was taken.
     Empty,
     /// In an outbox.
@@ -45,16 +45,16 @@ enum Status {
     Unacknowledged,
     Done(Outcome),
     /// Its thread has gone. The thread that reads passes the reply to the callback.
-    Left,
+    Abandoned,
 }
 
-impl Status {
+impl CallState {
     fn is_awaited(&self) -> bool {
-        matches!(self, Status::Unsent | Status::Sent | Status::Unacknowledged)
+        matches!(self, CallState::Unsent | CallState::Sent | CallState::Unacknowledged)
     }
 }
 
-/// How a thread left a call whose time was up.
+/// How a thread pending a call whose time was up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abandoned {
     /// It was answered before.
@@ -77,107 +77,107 @@ pub(crate) trait Callback: Send + Sync {
 
 /// What the calls of one thread became: each has a place in it.
 pub(crate) struct Outcomes {
-    statuses: Mutex<Vec<Status>>,
+    states: Mutex<Vec<CallState>>,
     /// Notified when an outcome is noted that ends the wait.
-    moved: Arc<Condvar>,
+    changed: Arc<Condvar>,
     callback: Option<Arc<dyn Callback>>,
 }
 
-/// What is left to wait for.
+/// What is pending to wait for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum WaitStatus {
     /// Each server that was asked has an outcome.
-    Over,
+    Done,
     /// A connection broke: the thread may send the call again.
-    Cut,
-    Goes,
+    Disconnected,
+    Pending,
 }
 
 impl Outcomes {
     /// For so many calls.
     pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
-        let statuses = (0..calls).map(|_| Status::Empty).collect();
-        Arc::new(Outcomes { statuses: Mutex::new(statuses), moved: Arc::new(Condvar::new()), callback })
+        let states = (0..calls).map(|_| CallState::Empty).collect();
+        Arc::new(Outcomes { states: Mutex::new(states), changed: Arc::new(Condvar::new()), callback })
     }
 
     /// The call on its way to one of the servers. An index has one command at a time.
     pub(crate) fn command(
         self: &Arc<Self>,
         index: usize,
-        load: Load,
+        payload: Payload,
         is_urgent: bool,
         claim: Option<Claim>,
     ) -> Command {
-        self.set(index, Status::Unsent);
-        Command { outcomes: Arc::clone(self), index, load, is_urgent, claim }
+        self.set(index, CallState::Unsent);
+        Command { outcomes: Arc::clone(self), index, payload, is_urgent, claim }
     }
 
-    fn set(&self, index: usize, new: Status) {
-        if let Some(status) = self.statuses.lock().get_mut(index) {
-            *status = new;
+    fn set(&self, index: usize, new: CallState) {
+        if let Some(state) = self.states.lock().get_mut(index) {
+            *state = new;
         }
     }
 
-    /// It has neither an outcome nor was it left.
+    /// It has neither an outcome nor was it pending.
     pub(crate) fn is_awaited(&self, index: usize) -> bool {
-        self.statuses.lock().get(index).is_some_and(Status::is_awaited)
+        self.states.lock().get(index).is_some_and(CallState::is_awaited)
     }
 
-    fn is_left(&self, index: usize) -> bool {
-        matches!(self.statuses.lock().get(index), Some(Status::Left))
+    fn is_abandoned(&self, index: usize) -> bool {
+        matches!(self.states.lock().get(index), Some(CallState::Abandoned))
     }
 
     /// The outcome, once.
     pub(crate) fn take(&self, index: usize) -> Option<Outcome> {
-        let mut statuses = self.statuses.lock();
-        let status = statuses.get_mut(index).filter(|status| matches!(status, Status::Done(_)))?;
-        match std::mem::replace(status, Status::Empty) {
-            Status::Done(outcome) => Some(outcome),
+        let mut states = self.states.lock();
+        let state = states.get_mut(index).filter(|state| matches!(state, CallState::Done(_)))?;
+        match std::mem::replace(state, CallState::Empty) {
+            CallState::Done(outcome) => Some(outcome),
             _ => None,
         }
     }
 
-    /// What is left to wait for.
-    pub(crate) fn wait(&self) -> Wait {
-        wait(&self.statuses.lock())
+    /// What is pending to wait for.
+    pub(crate) fn wait_status(&self) -> WaitStatus {
+        wait_status(&self.states.lock())
     }
 
     /// Sleeps until there is an outcome that ends the wait, at most until then.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
-        let mut statuses = self.statuses.lock();
-        if wait(&statuses) == Wait::Goes && clock.now() < until {
-            clock.wait_until(&self.moved, &mut statuses, until);
+        let mut states = self.states.lock();
+        if wait_status(&states) == WaitStatus::Pending && clock.now() < until {
+            clock.wait_until(&self.changed, &mut states, until);
         }
     }
 
     /// The thread goes. What is in an outbox is not written any more, but for a release.
-    pub(crate) fn leave(&self, index: usize, is_release: bool) -> Abandoned {
-        let mut statuses = self.statuses.lock();
-        let Some(status) = statuses.get_mut(index) else { return Abandoned::Answered };
-        let abandoned = match status {
-            Status::Empty | Status::Done(_) | Status::Left => return Abandoned::Answered,
-            Status::Unsent if is_release => Abandoned::WillBeSent,
-            Status::Unsent => Abandoned::Unsent,
-            Status::Sent => Abandoned::Sent,
-            Status::Unacknowledged => Abandoned::Unacknowledged,
+    pub(crate) fn give_up(&self, index: usize, is_release: bool) -> Abandoned {
+        let mut states = self.states.lock();
+        let Some(state) = states.get_mut(index) else { return Abandoned::Answered };
+        let abandoned = match state {
+            CallState::Empty | CallState::Done(_) | CallState::Abandoned => return Abandoned::Answered,
+            CallState::Unsent if is_release => Abandoned::WillBeSent,
+            CallState::Unsent => Abandoned::Unsent,
+            CallState::Sent => Abandoned::Sent,
+            CallState::Unacknowledged => Abandoned::Unacknowledged,
         };
-        *status = Status::Left;
+        *state = CallState::Abandoned;
         abandoned
     }
 }
 
-fn wait(statuses: &[Status]) -> Wait {
-    if statuses.iter().any(|status| matches!(status, Status::Done(Outcome::Cut { .. }))) {
-        return Wait::Cut;
+fn wait_status(states: &[CallState]) -> WaitStatus {
+    if states.iter().any(|state| matches!(state, CallState::Done(Outcome::Disconnected { .. }))) {
+        return WaitStatus::Disconnected;
     }
-    if statuses.iter().any(Status::is_awaited) { Wait::Goes } else { Wait::Over }
+    if states.iter().any(CallState::is_awaited) { WaitStatus::Pending } else { WaitStatus::Done }
 }
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// What is written for a call.
 #[derive(Clone)]
-pub(crate) enum Load {
+pub(crate) enum Payload {
     Script {
         call: Arc<Call>,
         note: Note,
@@ -214,11 +214,11 @@ pub(super) enum Sending {
 #[must_use = "the thread sleeps until then"]
 pub(super) struct Wakeup {
     outcomes: Arc<Outcomes>,
-    left: Option<Left>,
+    pending: Option<PendingCallback>,
 }
 
 /// For the callback.
-struct Left {
+struct PendingCallback {
     index: usize,
     outcome: Option<Outcome>,
     /// Calls about the key stay on this connection until the callback has returned.
@@ -229,7 +229,7 @@ struct Left {
 pub(crate) struct Command {
     outcomes: Arc<Outcomes>,
     index: usize,
-    load: Load,
+    payload: Payload,
     /// Releases and renewals go before attempts.
     pub(super) is_urgent: bool,
     /// Until it is answered, calls about the same key go over the same connection.
@@ -239,23 +239,23 @@ pub(crate) struct Command {
 impl Command {
     /// No thread waits for it.
     pub(crate) fn unattended(self) -> Command {
-        self.outcomes.set(self.index, Status::Left);
+        self.outcomes.set(self.index, CallState::Abandoned);
         self
     }
 
     /// To be called before its first byte goes out.
     pub(super) fn begin(&mut self) -> Sending {
-        let mut statuses = self.outcomes.statuses.lock();
-        if let Some(status @ Status::Unsent) = statuses.get_mut(self.index) {
-            *status = Status::Sent;
+        let mut states = self.outcomes.states.lock();
+        if let Some(state @ CallState::Unsent) = states.get_mut(self.index) {
+            *state = CallState::Sent;
             return Sending::Awaited;
         }
-        drop(statuses);
+        drop(states);
         if !self.is_release() && self.outcomes.callback.is_none() {
             return Sending::Refused;
         }
         // No thread will be there to answer a NOSCRIPT.
-        if let Load::Script { form, .. } = &mut self.load
+        if let Payload::Script { form, .. } = &mut self.payload
             && self.outcomes.callback.is_none()
         {
             *form = Form::Source;
@@ -268,23 +268,23 @@ impl Command {
         if self.asks() {
             packet.extend_from_slice(ASKING);
         }
-        match &self.load {
-            Load::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
-            Load::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
-            Load::Script { call, form: Form::Native, .. } => call.write_native_to(packet),
-            Load::Plain(command) => packet.extend_from_slice(command),
+        match &self.payload {
+            Payload::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
+            Payload::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
+            Payload::Script { call, form: Form::Native, .. } => call.write_native_to(packet),
+            Payload::Plain(command) => packet.extend_from_slice(command),
         }
     }
 
     /// One reply comes before its own.
     pub(super) fn asks(&self) -> bool {
-        matches!(self.load, Load::Script { asks: true, .. })
+        matches!(self.payload, Payload::Script { asks: true, .. })
     }
 
     fn call(&self) -> Option<&Arc<Call>> {
-        match &self.load {
-            Load::Script { call, .. } => Some(call),
-            Load::Plain(_) => None,
+        match &self.payload {
+            Payload::Script { call, .. } => Some(call),
+            Payload::Plain(_) => None,
         }
     }
 
@@ -303,9 +303,9 @@ impl Command {
     }
 
     /// It was answered, and what the server says of its replicas follows.
-    pub(super) fn note_unacknowledged(&self) {
-        if let Some(status @ Status::Sent) = self.outcomes.statuses.lock().get_mut(self.index) {
-            *status = Status::Unacknowledged;
+    pub(super) fn mark_unacknowledged(&self) {
+        if let Some(state @ CallState::Sent) = self.outcomes.states.lock().get_mut(self.index) {
+            *state = CallState::Unacknowledged;
         }
     }
 
@@ -332,8 +332,8 @@ impl Command {
     }
 
     /// No thread waits for it, and a callback is to be told its outcome.
-    pub(super) fn is_left(&self) -> bool {
-        self.outcomes.callback.is_some() && self.outcomes.is_left(self.index)
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.outcomes.callback.is_some() && self.outcomes.is_abandoned(self.index)
     }
 
     pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {
@@ -341,50 +341,50 @@ impl Command {
     }
 
     /// Notes the outcome. [`Wakeup::notify`] wakes its thread.
-    pub(super) fn end(self, outcome: Outcome) -> Option<Wakeup> {
-        let mut statuses = self.outcomes.statuses.lock();
-        let status = statuses.get_mut(self.index)?;
-        let left = match status {
-            Status::Unsent | Status::Sent | Status::Unacknowledged => {
-                *status = Status::Done(outcome);
-                if wait(&statuses) == Wait::Goes {
+    pub(super) fn complete(self, outcome: Outcome) -> Option<Wakeup> {
+        let mut states = self.outcomes.states.lock();
+        let state = states.get_mut(self.index)?;
+        let pending = match state {
+            CallState::Unsent | CallState::Sent | CallState::Unacknowledged => {
+                *state = CallState::Done(outcome);
+                if wait_status(&states) == WaitStatus::Pending {
                     return None;
                 }
                 None
             }
-            Status::Left if self.outcomes.callback.is_some() => {
-                *status = Status::Empty;
-                Some(Left { index: self.index, outcome: Some(outcome), _claim: self.claim })
+            CallState::Abandoned if self.outcomes.callback.is_some() => {
+                *state = CallState::Empty;
+                Some(PendingCallback { index: self.index, outcome: Some(outcome), _claim: self.claim })
             }
             _ => return None,
         };
-        drop(statuses);
-        Some(Wakeup { outcomes: self.outcomes, left })
+        drop(states);
+        Some(Wakeup { outcomes: self.outcomes, pending })
     }
 
     /// Tells its callback, if it has one that was not called yet, that no outcome came in time. The callback is not called again.
-    pub(super) fn end_late(&self) -> Option<Wakeup> {
-        let mut statuses = self.outcomes.statuses.lock();
-        let status = statuses.get_mut(self.index).filter(|status| matches!(status, Status::Left))?;
+    pub(super) fn complete_late(&self) -> Option<Wakeup> {
+        let mut states = self.outcomes.states.lock();
+        let state = states.get_mut(self.index).filter(|state| matches!(state, CallState::Abandoned))?;
         self.outcomes.callback.as_ref()?;
-        *status = Status::Empty;
-        drop(statuses);
-        let left = Some(Left { index: self.index, outcome: None, _claim: None });
-        Some(Wakeup { outcomes: Arc::clone(&self.outcomes), left })
+        *state = CallState::Empty;
+        drop(states);
+        let pending = Some(PendingCallback { index: self.index, outcome: None, _claim: None });
+        Some(Wakeup { outcomes: Arc::clone(&self.outcomes), pending })
     }
 }
 
 impl Wakeup {
     /// A thread goes on. A callback is called only once nothing is locked.
     pub(super) fn is_of_thread(&self) -> bool {
-        self.left.is_none()
+        self.pending.is_none()
     }
 
     pub(super) fn notify(self) {
-        if let (Some(left), Some(callback)) = (self.left, &self.outcomes.callback) {
-            callback.call(left.index, left.outcome);
+        if let (Some(pending), Some(callback)) = (self.pending, &self.outcomes.callback) {
+            callback.call(pending.index, pending.outcome);
         } else {
-            self.outcomes.moved.notify_one();
+            self.outcomes.changed.notify_one();
         }
     }
 }

@@ -13,17 +13,17 @@ pub(crate) enum Broken {
     /// time, which says nothing of the server.
     Slow,
     /// Reset, closed, or no longer understood; with a message.
-    Cut(String),
+    Closed(String),
     /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with
     /// a message.
-    Unfit(String),
+    Unusable(String),
 }
 
 impl Broken {
     /// What is told of it.
     pub(crate) fn words(&self) -> String {
         match self {
-            Broken::Cut(why) | Broken::Unfit(why) => why.clone(),
+            Broken::Closed(why) | Broken::Unusable(why) => why.clone(),
             Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
         }
     }
@@ -52,11 +52,11 @@ pub(crate) struct Ends {
     pub(crate) source: Box<dyn Source>,
     pub(crate) shut: Box<dyn Shut>,
     /// Where it comes from, until it is of no more use: a pool makes another one then.
-    pub(crate) keeper: Box<dyn Any + Send>,
+    pub(crate) pool_slot: Box<dyn Any + Send>,
 }
 
 /// A connection that was made, with what is known of it.
-pub(crate) struct Made {
+pub(crate) struct NewConnection {
     pub(crate) ends: Ends,
     /// How often connections to the server had broken before it was made, as its host counts.
     pub(crate) generation: u64,

@@ -9,8 +9,8 @@ use crate::clock::Tick;
 use crate::protocol::script::Call;
 
 /// One packet has at most so many bytes, but for its last call, and so many calls.
-const MOST_BYTES: usize = 128 << 10;
-const MOST_CALLS: usize = 512;
+const MAX_PACKET_BYTES: usize = 128 << 10;
+const MAX_PACKET_CALLS: usize = 512;
 
 /// What the pump does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Pump {
     /// Until there is work for it.
     Asleep,
     /// For a moment: then it reads replies for which no thread waits.
-    Naps,
+    Napping,
 }
 
 /// Calls that are not written.
@@ -38,7 +38,7 @@ pub(super) struct Outbox {
     /// A thread that wanted to write this found another one at it, which has to look here once more.
     pub(super) was_missed: bool,
     /// The connection is of no more use.
-    pub(super) is_over: bool,
+    pub(super) is_closed: bool,
 }
 
 impl Outbox {
@@ -69,7 +69,7 @@ impl Outbox {
         self.all().any(|command| command.is_like(call))
     }
 
-    pub(super) fn put(&mut self, command: Command) {
+    pub(super) fn enqueue(&mut self, command: Command) {
         if command.is_urgent { self.urgent.push_back(command) } else { self.ordinary.push_back(command) }
     }
 
@@ -85,45 +85,45 @@ impl Outbox {
         before - self.len()
     }
 
-    /// Moves the next packet to those that are owed. Returns how many calls are not written, since their threads have gone.
-    pub(super) fn pack(&mut self, owed: &mut Owed, packet: &mut Vec<u8>, now: Tick) -> usize {
+    /// Moves the next packet to those that are in_flight. Returns how many calls are not written, since their threads have gone.
+    pub(super) fn pack(&mut self, in_flight: &mut InFlight, packet: &mut Vec<u8>, now: Tick) -> usize {
         let (mut calls, mut refused) = (0, 0);
-        while packet.len() < MOST_BYTES
-            && calls < MOST_CALLS
+        while packet.len() < MAX_PACKET_BYTES
+            && calls < MAX_PACKET_CALLS
             && let Some(command) = self.next()
         {
-            match owed.append(command, packet, now) {
+            match in_flight.append(command, packet, now) {
                 Sending::Refused => refused += 1,
                 Sending::Awaited | Sending::Unattended => calls += 1,
             }
         }
-        owed.complete(packet, now);
+        in_flight.complete(packet, now);
         refused
     }
 
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Command> + use<> {
-        self.is_over = true;
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
+        self.is_closed = true;
         let urgent = std::mem::take(&mut self.urgent);
         urgent.into_iter().chain(std::mem::take(&mut self.ordinary))
     }
 }
 
-/// Calls whose replies are due, in their order.
+/// Calls whose replies are call, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
-    due: VecDeque<Due>,
+pub(super) struct InFlight {
+    calls: VecDeque<InFlightCall>,
     /// What stood before the first of them was answered.
-    was_let_in: bool,
+    asking_was_answered: bool,
     /// Asks the server for its replicas; empty if they are not asked.
     wait: Vec<u8>,
     /// A call of the packet that is being made is for replicas.
     asks_replicas: bool,
     /// Calls that are answered, and wait for what the server says of its replicas.
-    held: Vec<(Command, Reply)>,
+    unacknowledged: Vec<(Command, Reply)>,
 }
 
 #[derive(Debug)]
-struct Due {
+struct InFlightCall {
     /// Nothing for the question about replicas.
     command: Option<Command>,
     written: Tick,
@@ -135,7 +135,7 @@ pub(super) enum Answered {
     /// It was the last one of a call.
     Call(Command, Reply),
     /// For these, it tells of the replicas.
-    Held(Vec<(Command, Outcome)>),
+    Acknowledged(Vec<(Command, Outcome)>),
     /// More follows for its call.
     Nothing,
 }
@@ -143,17 +143,17 @@ pub(super) enum Answered {
 /// What the next replies are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
-    /// No call is owed a reply.
+    /// No call is in_flight a reply.
     None,
     /// Calls for which no thread waits.
     Unattended,
     Awaited,
 }
 
-impl Owed {
+impl InFlight {
     /// With the command that asks for replicas, if they are asked.
-    pub(super) fn new(wait: Vec<u8>) -> Owed {
-        Owed { wait, ..Owed::default() }
+    pub(super) fn new(wait: Vec<u8>) -> InFlight {
+        InFlight { wait, ..InFlight::default() }
     }
 
     /// Appends a call to the packet. The packet has to be completed and written next.
@@ -162,7 +162,7 @@ impl Owed {
         if sending != Sending::Refused {
             command.write_to(packet);
             self.asks_replicas |= !self.wait.is_empty() && command.is_for_replicas();
-            self.due.push_back(Due { command: Some(command), written });
+            self.calls.push_back(InFlightCall { command: Some(command), written });
         }
         sending
     }
@@ -171,27 +171,27 @@ impl Owed {
     pub(super) fn complete(&mut self, packet: &mut Vec<u8>, written: Tick) {
         if std::mem::take(&mut self.asks_replicas) {
             packet.extend_from_slice(&self.wait);
-            self.due.push_back(Due { command: None, written });
+            self.calls.push_back(InFlightCall { command: None, written });
         }
     }
 
-    /// What the next reply is for, with the moment at which its call was written. `None` if no reply is due.
+    /// What the next reply is for, with the moment at which its call was written. `None` if no reply is call.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<(Answered, Tick)> {
-        let Due { command, written } = self.due.pop_front()?;
+        let InFlightCall { command, written } = self.calls.pop_front()?;
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
-            let held = std::mem::take(&mut self.held).into_iter().map(of).collect();
-            return Some((Answered::Held(held), written));
+            let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(of).collect();
+            return Some((Answered::Acknowledged(unacknowledged), written));
         };
-        if command.asks() && !self.was_let_in {
-            self.was_let_in = true;
-            self.due.push_front(Due { command: Some(command), written });
+        if command.asks() && !self.asking_was_answered {
+            self.asking_was_answered = true;
+            self.calls.push_front(InFlightCall { command: Some(command), written });
             return Some((Answered::Nothing, written));
         }
-        self.was_let_in = false;
+        self.asking_was_answered = false;
         if !self.wait.is_empty() && command.is_for_replicas() && !reply.is_error() {
-            command.note_unacknowledged();
-            self.held.push((command, reply));
+            command.mark_unacknowledged();
+            self.unacknowledged.push((command, reply));
             return Some((Answered::Nothing, written));
         }
         Some((Answered::Call(command, reply), written))
@@ -199,53 +199,53 @@ impl Owed {
 
     /// Those whose outcome is not known.
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
-        let held = self.held.iter().map(|(command, _)| command);
-        self.due.iter().filter_map(|due| due.command.as_ref()).chain(held)
+        let unacknowledged = self.unacknowledged.iter().map(|(command, _)| command);
+        self.calls.iter().filter_map(|call| call.command.as_ref()).chain(unacknowledged)
     }
 
-    /// Those that were written until then, and whose outcome is due to a callback, are late from now on. They are read as before.
-    pub(super) fn end_late(&self, until: Tick) -> Vec<Wakeup> {
-        let late = self.due.iter().take_while(|due| due.written <= until);
-        late.filter_map(|due| due.command.as_ref()?.end_late()).collect()
+    /// Those that were written until then, and whose outcome is call to a callback, are late from now on. They are read as before.
+    pub(super) fn complete_late(&self, until: Tick) -> Vec<Wakeup> {
+        let late = self.calls.iter().take_while(|call| call.written <= until);
+        late.filter_map(|call| call.command.as_ref()?.complete_late()).collect()
     }
 
     /// The awaited ones mostly are the first.
     pub(super) fn interest(&self) -> Interest {
         match self.all().any(Command::is_awaited) {
             true => Interest::Awaited,
-            false if self.due.is_empty() => Interest::None,
+            false if self.calls.is_empty() => Interest::None,
             false => Interest::Unattended,
         }
     }
 
     /// A call that may set this token is not answered.
     pub(super) fn may_set(&self, token: &str) -> bool {
-        self.due.iter().filter_map(|due| due.command.as_ref()).any(|command| command.acquires() == Some(token))
+        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.acquires() == Some(token))
     }
 
     /// A call with the same words is not answered.
     pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.due.iter().filter_map(|due| due.command.as_ref()).any(|command| command.is_like(call))
+        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.is_like(call))
     }
 
     /// When the oldest call was written.
     pub(super) fn oldest(&self) -> Option<Tick> {
-        self.due.front().map(|due| due.written)
+        self.calls.front().map(|call| call.written)
     }
 
     /// Behind each call that may set a token stands one that takes it away. Of calls about keys of that group, if one is
     /// given.
-    pub(super) fn is_undone(&self, group: Option<usize>) -> bool {
+    pub(super) fn is_released(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
         let about = |command: &&Command| group.is_none() || command.group() == group;
-        self.due.iter().rev().filter_map(|due| due.command.as_ref()).filter(about).all(|command| {
+        self.calls.iter().rev().filter_map(|call| call.command.as_ref()).filter(about).all(|command| {
             released.extend(command.releases());
             command.acquires().is_none_or(|token| released.contains(token))
         })
     }
 
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Command> + use<> {
-        let held = std::mem::take(&mut self.held).into_iter().map(|(command, _)| command);
-        held.chain(std::mem::take(&mut self.due).into_iter().filter_map(|due| due.command))
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
+        let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(|(command, _)| command);
+        unacknowledged.chain(std::mem::take(&mut self.calls).into_iter().filter_map(|call| call.command))
     }
 }

@@ -1,7 +1,7 @@
 //! The thread that writes and reads for others: for threads that sleep, and for calls for which no thread waits.
 //!
 //! A thread alone on a connection needs none: it writes and reads itself. So the pump is started when it is needed, and ends when it was idle for a while.
-//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`](super::waiting).
+//! Where the system starts no thread, callers look after their calls themselves, every [`WITHOUT_PUMP`](super::waiting).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ const NAP: Duration = Duration::from_millis(20);
 
 impl Pipe {
     /// Makes sure that there is a pump which is awake. False if no thread can be started.
-    pub(super) fn rouse(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
+    pub(super) fn wake_pump(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
         match outbox.pump {
             Pump::Awake => {}
-            Pump::Asleep | Pump::Naps => {
+            Pump::Asleep | Pump::Napping => {
                 outbox.pump = Pump::Awake;
                 self.wake.notify_one();
             }
@@ -46,7 +46,7 @@ impl Pipe {
             }
         };
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            self.end(Broken::Cut("the thread that reads for others panicked".into()));
+            self.close(Broken::Closed("the thread that reads for others panicked".into()));
         }
     }
 
@@ -61,52 +61,52 @@ impl Pipe {
             let is_due =
                 outbox.is_relied_on && interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
             // What was missed is written by another thread, which wakes the pump.
-            let is_left = !outbox.is_empty() && !outbox.was_missed;
-            if !outbox.is_over && (is_due || is_left) {
+            let is_abandoned = !outbox.is_empty() && !outbox.was_missed;
+            if !outbox.is_closed && (is_due || is_abandoned) {
                 outbox.pump = Pump::Awake;
                 return true;
             }
             let now = self.clock.now();
-            if outbox.is_over || interest == Interest::None && now >= end {
+            if outbox.is_closed || interest == Interest::None && now >= end {
                 outbox.pump = Pump::Absent;
                 return false;
             }
             let naps = interest != Interest::None;
             let until = if naps { now.after(NAP) } else { end };
-            outbox.pump = if naps { Pump::Naps } else { Pump::Asleep };
+            outbox.pump = if naps { Pump::Napping } else { Pump::Asleep };
             self.clock.idle_until(&self.wake, &mut outbox, until);
-            has_napped = outbox.pump == Pump::Naps && self.clock.now() >= until;
+            has_napped = outbox.pump == Pump::Napping && self.clock.now() >= until;
         }
     }
 
-    /// Writes what is there, and reads once. Between two reads another thread may take the turn.
+    /// Writes what is there, and reads once. Between two reads another thread may take the reader.
     fn work(self: &Arc<Self>) {
         let mut wakeups = Vec::new();
-        let mut turn = self.turn();
+        let mut reader = self.lock_reader();
         self.flush();
-        // What was due may have been read by the last thread that had the turn, or its thread has gone before it was written.
+        // What was due may have been read by the last thread that had the reader, or its thread has gone before it was written.
         if self.interest() != Interest::None {
             let until = self.clock.now().after(self.patience);
-            self.read(&mut turn, until, &mut wakeups);
+            self.read(&mut reader, until, &mut wakeups);
         }
         // While it wakes them, their next calls gather.
         wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
-        self.give_back(turn);
+        self.unlock_reader(reader);
         wakeups.into_iter().for_each(Wakeup::notify);
         if self.is_late(self.patience) {
-            let late = self.owed.lock().end_late(self.clock.now().before(self.patience));
+            let late = self.in_flight.lock().complete_late(self.clock.now().before(self.patience));
             late.into_iter().for_each(Wakeup::notify);
         }
     }
 
     /// A reply will come for which no thread waits: the pump shall look after it. In memory it has come.
-    pub(super) fn tidy(self: &Arc<Self>) {
+    pub(super) fn read_later(self: &Arc<Self>) {
         if self.patience == Duration::MAX {
             return self.finish(self.clock.now());
         }
         let mut outbox = self.outbox.lock();
-        if outbox.pump != Pump::Naps && !outbox.is_over {
-            self.rouse(&mut outbox);
+        if outbox.pump != Pump::Napping && !outbox.is_closed {
+            self.wake_pump(&mut outbox);
         }
     }
 
@@ -115,17 +115,17 @@ impl Pipe {
         while self.has_unattended() {
             let mut wakeups = Vec::new();
             // The pump may have it, which began to read before, and does so for a node timeout at most.
-            let mut turn = self.turn();
+            let mut reader = self.lock_reader();
             if self.has_unattended() {
-                self.read(&mut turn, until, &mut wakeups);
+                self.read(&mut reader, until, &mut wakeups);
             }
-            self.give_back(turn);
+            self.unlock_reader(reader);
             wakeups.into_iter().for_each(Wakeup::notify);
             if self.clock.now() >= until {
                 let late = {
                     let outbox = self.outbox.lock();
-                    let mut late = self.owed.lock().end_late(Tick::NEVER);
-                    late.extend(outbox.all().filter_map(Command::end_late));
+                    let mut late = self.in_flight.lock().complete_late(Tick::NEVER);
+                    late.extend(outbox.all().filter_map(Command::complete_late));
                     late
                 };
                 return late.into_iter().for_each(Wakeup::notify);
@@ -135,6 +135,7 @@ impl Pipe {
 
     fn has_unattended(&self) -> bool {
         let outbox = self.outbox.lock();
-        !outbox.is_over && (outbox.all().any(Command::is_left) || self.owed.lock().all().any(Command::is_left))
+        !outbox.is_closed
+            && (outbox.all().any(Command::is_abandoned) || self.in_flight.lock().all().any(Command::is_abandoned))
     }
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Outcomes, Wait};
+use super::command::{Outcomes, WaitStatus};
 use super::pipe::{MANY, Pipe};
 use crate::clock::{Clock, Tick};
 
 /// How often a thread looks after its call where no pump does.
-const ALONE: Duration = Duration::from_millis(1);
+const WITHOUT_PUMP: Duration = Duration::from_millis(1);
 
 /// Waits until each server that was asked has an outcome, or a connection broke; at most until then. What has come by then is read.
 ///
 /// Among many the pump reads for all, unless it does not in an eighth of a node timeout: it may get no processor time. Of several servers one that is slow
 /// does not keep this thread for longer than that: its call to another one may be in an outbox, and the pumps see to all of them.
-pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
+pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> WaitStatus {
     let patience = asked.iter().map(|(_, pipe)| pipe.patience).max().unwrap_or_default();
     let soon = || by.min(clock.now().after(patience / 8));
     let mut is_slow = false;
@@ -25,13 +25,13 @@ pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: T
                 pipe.read_for(outcomes, *index, if asked.len() > 1 { soon() } else { by });
             }
         }
-        let wait = outcomes.wait();
-        if wait != Wait::Goes || clock.now() >= by {
+        let wait = outcomes.wait_status();
+        if wait != WaitStatus::Pending || clock.now() >= by {
             return wait;
         }
         let relies = |(index, pipe): &(usize, Arc<Pipe>)| !outcomes.is_awaited(*index) || pipe.rely_on_pump();
         let has_pumps = asked.iter().filter(|asked| !relies(asked)).count() == 0;
-        outcomes.sleep(if has_pumps { soon() } else { by.min(clock.now().after(ALONE)) }, clock);
+        outcomes.sleep(if has_pumps { soon() } else { by.min(clock.now().after(WITHOUT_PUMP)) }, clock);
         is_slow = true;
     }
 }

@@ -14,9 +14,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
+use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
 use super::framer::Reply;
-use super::pipe::{Hearer, Pipe};
+use super::pipe::{Pipe, ReplyObserver};
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
@@ -35,8 +35,8 @@ fn soon() -> Tick {
 
 struct Unheard;
 
-impl Hearer for Unheard {
-    fn heard(&self, _: Tick) {}
+impl ReplyObserver for Unheard {
+    fn on_reply(&self, _: Tick) {}
 }
 
 /// How a call ended.
@@ -47,31 +47,31 @@ enum End {
     Left(Abandoned),
 }
 
-fn number(n: u64) -> Load {
+fn number(n: u64) -> Payload {
     let n = n.to_string();
-    Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
 }
 
-fn script(purpose: Purpose, token: &str) -> Load {
+fn script(purpose: Purpose, token: &str) -> Payload {
     let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
     let id = LockId::from_server(token);
     let call = Call::new(script, purpose, Some(&id), SOON, &["k"], &[Arg::Text(token)]);
-    Load::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
+    Payload::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
 }
 
-fn call(pipe: &Arc<Pipe>, load: Load, is_release: bool, by: Tick) -> End {
+fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     let outcomes = Outcomes::new(1, None);
-    pipe.send(outcomes.command(0, load, is_release, None));
+    pipe.send(outcomes.command(0, payload, is_release, None));
     let wait = waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
-    if wait == Wait::Goes {
-        let abandoned = pipe.leave(&outcomes, 0, is_release);
+    if wait == WaitStatus::Pending {
+        let abandoned = pipe.give_up(&outcomes, 0, is_release);
         if abandoned != Abandoned::Answered {
             return End::Left(abandoned);
         }
     }
     match outcomes.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
-        Outcome::Cut { was_written, .. } => End::Cut { was_written },
+        Outcome::Disconnected { was_written, .. } => End::Cut { was_written },
     }
 }
 

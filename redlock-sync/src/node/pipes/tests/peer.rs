@@ -50,7 +50,7 @@ impl Peer {
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
         let (sink, source, shut) = Box::new(Stream::new(TimedSocket::new(socket))).split();
-        Pipe::new(Ends { sink, source, shut, keeper: Box::new(()) }, Arc::new(Unheard), clock, patience, Vec::new())
+        Pipe::new(Ends { sink, source, shut, pool_slot: Box::new(()) }, Arc::new(Unheard), clock, patience, Vec::new())
     }
 
     pub(super) fn pipe(&self) -> Arc<Pipe> {

@@ -73,7 +73,7 @@ fn a_connection_that_is_killed_between_write_and_read() {
             scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Cut { .. })));
         }
     });
-    assert!(pipe.is_over());
+    assert!(pipe.is_closed());
     assert_eq!(ask(&pipe, 2, soon()), End::Cut { was_written: false });
     assert_eq!((peer.log(), pipe.len()), (vec!["1".to_owned()], 0));
 }
@@ -95,7 +95,7 @@ fn a_connection_that_is_ended_while_threads_wait() {
         }
         eventually("all calls are on their way", SOON, || pipe.len() == 6);
         assert_eq!(ended.load(Ordering::SeqCst), 0);
-        pipe.end(super::super::ends::Broken::Cut("ended".into()));
+        pipe.close(super::super::ends::Broken::Closed("ended".into()));
     });
 }
 

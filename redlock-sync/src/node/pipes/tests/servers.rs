@@ -5,7 +5,7 @@ use std::thread;
 
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
-use super::super::connections::{Connections, Found, Wish};
+use super::super::connections::{ClaimedPipe, Connections, PipeRequest};
 use super::super::ends::Broken;
 use super::*;
 use crate::key::Key;
@@ -200,9 +200,10 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
             scope.spawn(move || {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
-                    let Found { claim, pipe, .. } = client.server().claim(&call, &Wish::default()).unwrap();
-                    let load = Load::Script { call, note: Note::Nothing, form: Form::Source, asks: false };
-                    pipe.send(Outcomes::new(1, None).command(0, load, true, Some(claim)).unattended());
+                    let ClaimedPipe { claim, pipe, .. } =
+                        client.server().claim(&call, &PipeRequest::default()).unwrap();
+                    let payload = Payload::Script { call, note: Note::Nothing, form: Form::Source, asks: false };
+                    pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(claim)).unattended());
                 }
             });
         }
@@ -223,7 +224,7 @@ fn connections_that_broke_and_are_still_held() {
         let answers = client.ask(&acquire(&format!("k{n}"), "t"));
         assert_eq!(yes(&answers), 1, "{} connections broke: {answers:?}", held.len());
         for pipe in client.server().all_connections().flat_map(Connections::all) {
-            pipe.end(Broken::Cut("broken".into()));
+            pipe.close(Broken::Closed("broken".into()));
             held.push(pipe);
         }
     }

@@ -10,7 +10,7 @@ use std::thread;
 use redlock_tests::Server;
 
 use super::super::command::Callback;
-use super::super::connections::{Found, Wish};
+use super::super::connections::{ClaimedPipe, PipeRequest};
 use super::servers::{Client, acquire, release};
 use super::*;
 
@@ -85,7 +85,7 @@ struct Looks;
 impl Callback for Looks {
     fn call(&self, _: usize, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { panic!("it is not answered in time") };
-        let is_end = matches!(outcome, Outcome::Cut { .. });
+        let is_end = matches!(outcome, Outcome::Disconnected { .. });
         assert!(is_end || matches!(outcome, Outcome::Replied(Reply::Int(_) | Reply::Raw(_))), "{outcome:?}");
     }
 }
@@ -97,14 +97,14 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let callback: Arc<dyn Callback> = Arc::new(Looks);
     move || {
         let free = release(&key, &token);
-        let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
+        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
         let outcomes = Outcomes::new(1, None);
-        pipe.send(outcomes.command(0, Load::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
-        assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), Wait::Over);
+        pipe.send(outcomes.command(0, Payload::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
+        assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), WaitStatus::Done);
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(Reply::Okay))));
-        let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
-        let load = Load::Script { call: free, note: Note::Nothing, form: Form::Digest, asks: false };
-        pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, load, true, Some(claim)).unattended());
+        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
+        let payload = Payload::Script { call: free, note: Note::Nothing, form: Form::Digest, asks: false };
+        pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, payload, true, Some(claim)).unattended());
     }
 }
 
