@@ -1,4 +1,4 @@
-//! Users and passwords that are asked for at each new connection.
+//! Users and passwords that the application supplies for each new connection.
 
 use std::fmt;
 use std::path::Path;
@@ -72,11 +72,11 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// How to log in.
+/// The login of one connection.
 pub(crate) struct Login {
     pub(super) info: RedisConnectionInfo,
     pub(super) valid_for: Option<Duration>,
-    /// It was asked for just now: asked again, it can be another one.
+    /// True if the application supplied it just now. If it is refused, asking again may yield another one.
     pub(super) is_from_source: bool,
 }
 
@@ -88,7 +88,7 @@ impl From<RedisConnectionInfo> for Login {
 
 type AskFn = dyn Fn(&str) -> Result<Credentials, String> + Send + Sync;
 
-/// Where credentials come from.
+/// A function of the application that supplies credentials.
 #[derive(Clone)]
 pub(crate) struct CredentialSource(Arc<AskFn>);
 
@@ -99,7 +99,7 @@ impl CredentialSource {
         CredentialSource(Arc::new(move |node| ask(node).map_err(|error| error.to_string())))
     }
 
-    /// The password is the file's first line.
+    /// Reads the password from the first line of the file.
     pub(crate) fn file(path: &Path) -> CredentialSource {
         let path = path.to_owned();
         CredentialSource::of(move |_node: &str| match std::fs::read_to_string(&path) {
@@ -108,7 +108,7 @@ impl CredentialSource {
         })
     }
 
-    /// The login in the URL with these in their place.
+    /// The login of the URL, with the user and password replaced by the supplied ones.
     pub(super) fn login(&self, node: &str, url: &RedisConnectionInfo) -> Result<Login, Failure> {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("no credentials: {why}"));
         let asked = caught(|| (self.0)(node)).map_err(|_| failed("the function that was asked panicked"))?;

@@ -1,8 +1,8 @@
-//! The two ends of a socket, used at the same time: one thread writes and another one reads.
+//! The two halves of a socket, used at the same time: one thread writes while another one reads.
 //!
-//! Behind TLS both ends need the session. Its mutex is held while bytes are made or taken apart, and never while the socket waits: a thread that waits
-//! for room to write does not keep another one from reading. Only the end that writes puts bytes on the socket; what the session has to answer by itself,
-//! such as an update of its keys, goes out with the next call.
+//! Behind TLS, both halves need the session. Its mutex is held only while bytes are encrypted or decrypted, never while
+//! the socket waits. So a thread that waits for room to write does not block the reader. Only the writing half puts
+//! bytes on the socket. Bytes that the session produces by itself, such as a key update, are sent with the next call.
 
 use std::io::{Read, Write};
 
@@ -52,14 +52,14 @@ mod tls {
     struct TlsSink {
         session: Arc<Mutex<ClientConnection>>,
         socket: TimedSocket,
-        /// What goes over the socket.
+        /// Encrypted bytes to be written to the socket.
         encrypted: Vec<u8>,
     }
 
     struct TlsSource {
         session: Arc<Mutex<ClientConnection>>,
         socket: TimedSocket,
-        /// What came over the socket, of which the session has consumed so much.
+        /// Encrypted bytes that were read from the socket.
         encrypted: Vec<u8>,
         consumed: usize,
     }
@@ -79,7 +79,7 @@ mod tls {
                 self.encrypted.clear();
                 let taken = {
                     let mut session = self.session.lock();
-                    // Not more than its buffer takes; the rest follows.
+                    // The session takes as much as fits its buffer. The loop writes the rest.
                     let taken = session.writer().write(bytes).map_err(io_failure)?;
                     while session.wants_write() {
                         session.write_tls(&mut self.encrypted).map_err(io_failure)?;
@@ -111,11 +111,11 @@ mod tls {
         }
     }
 
-    /// Read from the socket at once.
+    /// The number of bytes requested by one read of the socket.
     const READ_SIZE: usize = 16 << 10;
 
     impl TlsSource {
-        /// What can be read of what came over the socket. Zero if more has to come.
+        /// Decrypts what was read from the socket. Returns zero if more bytes are needed.
         fn decrypt(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
             let mut session = self.session.lock();
             loop {

@@ -1,5 +1,5 @@
-//! One exchange: the calls of one thread, each to every server that is asked. They are written to all servers, then the replies are read. Only this thread
-//! looks at what they say.
+//! One exchange: the calls of one thread, each to every selected server. First all calls are written, then the replies
+//! are read. Only the calling thread handles them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
 
-/// How long a connection is waited for to a server that is left out but needed for a majority: waiting longer for one
-/// that is silent would cost each exchange all of its time.
+/// How long to wait for a connection to a server that is left out but needed for a majority. If the server is silent, a
+/// longer wait would use up the time of each exchange.
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
-/// The nodes, the deadline and the order in which an exchange sends its calls.
+/// The nodes, the deadline and the priority of an exchange.
 pub(super) struct Exchange<'a> {
     pub(super) members: &'a Members,
     pub(super) arrivals: &'a Arrivals,
@@ -33,11 +33,11 @@ pub(super) struct Exchange<'a> {
     pub(super) need: usize,
 }
 
-/// How far a call has come at one server.
+/// The progress of a call at one server.
 enum TargetState {
     /// Waits for a connection.
     Unsent,
-    /// A release for a server that is left out: it is written where that takes no time, and not waited for.
+    /// A release for a server that is left out. It is written if that takes no time, and its reply is not awaited.
     Unattended(Failure),
     Sent {
         pipe: Arc<Pipe>,
@@ -58,11 +58,11 @@ struct Target {
     state: TargetState,
     /// The server does not know the script.
     needs_source: bool,
-    /// Why its first connection broke.
+    /// Why the first connection broke.
     first_break: Option<String>,
-    /// The server may have a copy of it.
+    /// The server may have a copy of the call.
     duplicate: bool,
-    /// How much its connection had read when its time was up last.
+    /// How many bytes the connection had read at the last deadline.
     has_read: usize,
 }
 
@@ -73,10 +73,11 @@ impl Target {
         let state = match &server {
             None => not_asked(),
             Some(server) => {
-                // A server of a cluster has no others that could do without it, and is not waited for either: another one may serve its slots by now.
+                // No other server can stand in for a member of a cluster. It is left out all the same, since another
+                // server may have taken over its slots.
                 let leaves_out = spares || server.host.is_in_cluster();
                 match leaves_out.then(|| server.outage()).flatten() {
-                    // It may have to go behind what is unanswered there.
+                    // The release must go behind an unanswered acquire, if there is one on that connection.
                     Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
                     Some(outage) => {
                         // The new connection finds out when the server is back.
@@ -92,12 +93,12 @@ impl Target {
         Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
     }
 
-    /// It was not sent before, and goes to the server that is asked first.
+    /// True if the call was neither sent before nor redirected.
     fn is_first(&self) -> bool {
         self.first_break.is_none() && self.route == Route::default()
     }
 
-    /// The connection over which it goes to that server.
+    /// The connection over which the call went to that server.
     fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
         let is_there = self.server.as_ref().is_some_and(|own| own.number() == server.number());
         match &self.state {
@@ -118,12 +119,12 @@ struct Progress<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends each call to the nodes that `ask` names.
+    /// Sends each call to the nodes that `ask` selects, and waits for the results.
     pub(super) fn run(&self, calls: &[Arc<Call>], ask: NodeFilter<'_>) -> Vec<Answers> {
         let clock = &*self.members.clock;
         let (started, patience) = (clock.now(), self.members.settings.node_timeout);
         let nodes = self.members.nodes.len();
-        // With one node nothing can be left out, and this is asked of all.
+        // A single node cannot be left out, so `nodes > 1` is checked first.
         let well = || self.members.nodes.iter().filter(|node| node.outage().is_none()).count();
         let spares = nodes > 1 && well() >= self.need;
         let targets: Vec<Target> = calls
@@ -132,7 +133,7 @@ impl Exchange<'_> {
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), spares))
             .collect();
         let longest = calls.iter().map(|call| time_for(call)).max().unwrap_or_default();
-        // What takes no time cannot come too late, however far a test advances the clock.
+        // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.members.nodes.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { self.by.min(started.after(patience)).after(longest) };
         let outcomes = Outcomes::new(targets.len(), None);
@@ -152,8 +153,8 @@ fn answers(targets: Vec<Target>, started: Tick) -> Answers {
     Answers { results: targets.into_iter().map(result).collect(), started, duplicate }
 }
 
-/// The time of a call beyond that of others, for the body that it sends, and as much for one that is before it on the connection: as long as that takes at
-/// the lowest rate at which a server counts as well.
+/// The extra time for a call whose arguments contain a body, and as much for one body ahead of it on the connection.
+/// Computed with the lowest rate at which a server counts as healthy.
 fn time_for(call: &Call) -> Duration {
     if call.script.takes_bodies() { super::link::at_the_floor(call.len()) * 2 } else { Duration::ZERO }
 }
@@ -163,7 +164,7 @@ impl Progress<'_> {
         self.send_unattended();
         loop {
             self.send_waiting();
-            // Before the second look: what comes after it ends the wait.
+            // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
             let seen = if self.waiting().is_empty() { 0 } else { self.exchange.arrivals.version() };
             if seen > 0 {
                 self.send_waiting();
@@ -186,7 +187,7 @@ impl Progress<'_> {
         }
     }
 
-    /// While some wait for connections, those are looked for from time to time.
+    /// How long to wait. While calls wait for connections, they are tried again from time to time.
     fn until(&self, waits: bool, sent: bool) -> Tick {
         if !waits {
             return self.deadline;
@@ -204,12 +205,12 @@ impl Progress<'_> {
         if sent { deadline.min(now.after(self.patience / 8)) } else { deadline }
     }
 
-    /// Why a connection to the server is not waited for any longer than [`BRIEF_WAIT`].
+    /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
     fn outage_of(&self, target: &Target, server: &Server) -> Option<Failure> {
         self.exchange.arrivals.failure(server.connections(&target.call).arrival_index()).or_else(|| server.outage())
     }
 
-    /// Until then a connection that answers slowly is not taken: another one may come.
+    /// Until then, a slow connection is not used, because a better one may arrive.
     fn prompt(&self) -> Tick {
         self.started.after(self.patience / 4)
     }
@@ -221,13 +222,13 @@ impl Progress<'_> {
         })
     }
 
-    /// Where connections are waited for.
+    /// The indices of the servers to which connections are awaited.
     fn waiting(&self) -> Vec<usize> {
         let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrival_index());
         self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
     }
 
-    /// Writes where it does not wait for an answer.
+    /// Writes the releases whose replies are not awaited.
     fn send_unattended(&mut self) {
         for i in 0..self.targets.len() {
             let Some(target) = self.targets.get(i) else { continue };
@@ -238,7 +239,7 @@ impl Progress<'_> {
             {
                 pipe.flush();
                 pipe.give_up(&self.outcomes, i, true);
-                // Its connection can have broken just then, which shall not end the wait for the others.
+                // The connection may just have broken. That outcome must not end the wait for the other calls.
                 drop(self.outcomes.take(i));
                 failure.executed = Executed::Maybe;
                 failure.message.push_str("; the release was written all the same");
@@ -247,12 +248,12 @@ impl Progress<'_> {
         }
     }
 
-    /// There is one call, which needs not wait for others to be written with.
+    /// True for one call. Several calls are gathered, and written in one packet.
     fn is_single(&self) -> bool {
         self.targets.len() <= self.exchange.members.nodes.len()
     }
 
-    /// Writes wherever there is a connection.
+    /// Sends all waiting calls for which there is a connection.
     fn send_waiting(&mut self) {
         self.send_where_connected();
         if !self.is_single() {
@@ -277,11 +278,11 @@ impl Progress<'_> {
         }
     }
 
-    /// Sends the call over a connection, if there is one.
+    /// Sends the call if there is a connection for it.
     fn send(&self, i: usize, target: &Target, server: &Server, request: &PipeRequest<'_>) -> Option<TargetState> {
         let call = &target.call;
         let ClaimedPipe { claim, pipe, generation } = server.claim(call, request)?;
-        // A very slow server has enough to do without the same release again and again.
+        // A very slow server gets no second copy of a release that is still unanswered.
         if call.purpose == Purpose::Release && pipe.is_late(self.patience / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "does not answer the same release, which was sent before");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
@@ -312,7 +313,7 @@ impl Progress<'_> {
         }
     }
 
-    /// What has become of the calls that have an outcome.
+    /// Handles the calls that have an outcome.
     fn handle_outcomes(&mut self) {
         for i in 0..self.targets.len() {
             let sent = |target: &&mut Target| matches!(target.state, TargetState::Sent { .. });
@@ -353,7 +354,8 @@ impl Progress<'_> {
         TargetState::Done(result.map_err(|failure| server.host.with_server(failure)))
     }
 
-    /// A script that is unknown is sent with its source, and a call that a server of a cluster sends elsewhere goes on there. `None`: as soon as there is a connection.
+    /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the
+    /// call, it goes to the other server. Returns `None` if the call must wait for a connection.
     fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<TargetState> {
         if redis_reply::is_noscript(&said) {
             self.targets.get_mut(i)?.needs_source = true;
@@ -379,7 +381,7 @@ impl Progress<'_> {
         Some(self.done(i, server, sent, redis_reply::read(said)))
     }
 
-    /// A connection broke: the call is sent once more, on another one.
+    /// A connection broke. The call is sent once more, over another connection.
     fn after_disconnect(
         &mut self,
         i: usize,
@@ -404,7 +406,7 @@ impl Progress<'_> {
         Some(TargetState::Done(Err(server.host.with_server(failure))))
     }
 
-    /// The reply to a call that brings bodies is on its way, no slower than at an eighth of the lowest rate: it gets as much time again.
+    /// Extends the deadline if a reply with bodies is arriving, at no less than an eighth of the lowest rate.
     fn extend_while_moving(&mut self) -> bool {
         let least = usize::try_from(self.patience.as_micros() / 64).unwrap_or(usize::MAX).max(1);
         let moves = |target: &mut Target| {
@@ -420,11 +422,11 @@ impl Progress<'_> {
         moves
     }
 
-    /// The time is up.
+    /// The deadline has passed.
     fn give_up(&mut self) {
         let waited = self.clock.now().since(self.started);
         for i in 0..self.targets.len() {
-            // What is answered just then can be on its way once more: with its source, or to another server.
+            // A reply that arrives just now may cause another transmission: with the source, or to another server.
             while !self.give_up_target(i, waited) {}
         }
     }
@@ -455,7 +457,7 @@ impl Progress<'_> {
         true
     }
 
-    /// The failure of a call that its thread leaves.
+    /// The failure of a call that is given up.
     fn failure_of_abandoned(&self, i: usize, server: &Server, abandoned: Abandoned, waited: Duration) -> Failure {
         let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
         let message = format!("timed out after {} ms", waited.as_millis());
@@ -471,7 +473,7 @@ impl Progress<'_> {
             Abandoned::Answered | Abandoned::Sent => timed_out(Executed::Maybe, &message),
             Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; it will be written")),
         };
-        // A call with little time says nothing of the server, and one behind others that are answered neither.
+        // A short wait says nothing about the server. Neither does a wait behind other calls that are being answered.
         let connections = server.connections(&target.call);
         if failure.kind == FailureKind::TimedOut
             && waited >= self.patience * 3 / 4
@@ -484,7 +486,7 @@ impl Progress<'_> {
     }
 }
 
-/// No connection can be had.
+/// The failure of a call for which there was no connection.
 fn without_connection(target: &Target, server: &Server, failure: Failure) -> Failure {
     let executed = if target.duplicate { Executed::Maybe } else { failure.executed };
     let message = match &target.first_break {

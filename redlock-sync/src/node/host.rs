@@ -1,4 +1,4 @@
-//! What everything about one server shares: how to connect, and how it is doing.
+//! What all connections to one server share: how to connect, and the state of the server.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,12 +21,12 @@ use crate::names::printable;
 use crate::observer::{Event, Observers};
 use crate::protocol::script::{Call, Purpose};
 
-/// What is slots of the nodes.
+/// Callbacks for events of the nodes.
 #[derive(Default)]
 pub(super) struct NodeEvents {
-    /// A node that was left out answers again. Must not wait.
+    /// Called when a node that was left out answers again. Must not wait.
     pub(super) on_return: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// A node cannot be used, or can be used again.
+    /// Informed when a node fails or becomes unusable, and when that ends.
     pub(super) observers: OnceLock<Observers>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct HostContext {
 }
 
 impl HostContext {
-    /// A node that was left out answers again.
+    /// Tells that a node that was left out answers again.
     pub(super) fn notify_return(&self) {
         if let Some(tell) = self.events.on_return.get() {
             tell();
@@ -50,19 +50,19 @@ impl HostContext {
     }
 }
 
-/// The cluster of a server, which keeps the map of the slots.
+/// The cluster of a server. It owns the slot map.
 pub(super) trait SlotMapOwner: Send + Sync {
-    /// Has the servers asked for the map.
+    /// Has the slot map fetched again, in the background.
     fn refresh_soon(&self);
-    /// The server at that address has slots the map on a new connection. False if that is the map of another cluster.
+    /// Updates the map from the reply of the server at `from`. Returns false if the reply describes another cluster.
     fn update(&self, slots: &SlotsReply, from: &str) -> bool;
 }
 
-/// One server as a member of a client, or of a cluster that is one.
+/// One server: a node of its own, or a member of a cluster.
 pub(super) struct Host {
-    /// The place of its node among those of its client.
+    /// The index of its node among the nodes of the client.
     pub(super) member: usize,
-    /// Its place among the servers of its client.
+    /// The number of this server among all servers of the client.
     pub(super) number: usize,
     pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
@@ -72,14 +72,15 @@ pub(super) struct Host {
     pub(super) breaker: Breaker,
     events: Arc<NodeEvents>,
     status: ServerStatus,
-    /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
+    /// Incremented when a connection breaks. All connections made before count as stale, since a restart breaks all of
+    /// them and each would fail one call.
     generation: AtomicU64,
-    /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
+    /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
     permissions: AtomicU64,
-    /// Of the newest connection its generation, and when what it logged in with runs out.
+    /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,
     cluster: Option<Weak<dyn SlotMapOwner>>,
-    /// Has a connection made, which finds out when the server is back.
+    /// Has a new connection made, which finds out when the server is back.
     pub(super) reconnect: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -114,29 +115,30 @@ impl Host {
         by.since(self.clock.now())
     }
 
-    /// What a connection made now has. One of an earlier generation is stale.
+    /// The generation of a connection that is made now. Connections of earlier generations are stale.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire) + self.server.moves().unwrap_or(0)
     }
 
-    /// The server can become another one, by a failover.
+    /// True if a failover can move the master to another server.
     fn may_move(&self) -> bool {
         self.server.moves().is_some()
     }
 
-    /// What a failure means here: a server that was the master when the call was sent will be found again.
+    /// Adapts the kind of a failure: in a Sentinel group, "is a replica" passes, because the new master will be found.
     pub(super) fn classify(&self, failure: Failure) -> Failure {
         let passes = failure.kind == FailureKind::Replica && self.may_move();
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
-    /// A connection of that generation broke: all older ones are out of use too. Those made since the last such event stay.
+    /// Marks connections up to this generation as stale, after one of them broke. If the generation was raised since,
+    /// nothing changes, so newer connections stay in use.
     pub(super) fn retire_generation(&self, generation: u64) {
         let Some(seen) = generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// How often a refusal has made earlier checks void.
+    /// How often a refusal has made earlier checks of permissions void.
     pub(super) fn permissions(&self) -> u64 {
         self.permissions.load(Ordering::Acquire)
     }
@@ -149,12 +151,12 @@ impl Host {
         self.cluster.is_some()
     }
 
-    /// The cluster to which it belongs.
+    /// The cluster to which the server belongs.
     fn cluster(&self) -> Option<Arc<dyn SlotMapOwner>> {
         self.cluster.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
+    /// Records a failure of a call or of a connect. A failure that shows a dead server opens the breaker.
     pub(super) fn record_failure(&self, failure: &Failure, phase: Phase) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
@@ -166,14 +168,14 @@ impl Host {
         if let Some(reconnect) = self.reconnect.get() {
             reconnect();
         }
-        // Another server may serve its slots by now.
+        // Another server may have taken over the slots.
         if let Some(cluster) = self.cluster() {
             cluster.refresh_soon();
         }
         self.log(self.status.down(phase), &failure.message);
     }
 
-    /// Notes that the server replied to a call, even if with an error.
+    /// Records that the server replied to a call, possibly with an error.
     pub(super) fn record_reply(&self, call: &Call, result: &Result<Value, Failure>) {
         self.record_answer();
         match result {
@@ -185,7 +187,7 @@ impl Host {
         }
     }
 
-    /// A failure as it is slots: of a cluster with the server.
+    /// Adds the server's address to a failure, if the node is a cluster.
     pub(super) fn with_server(&self, mut failure: Failure) -> Failure {
         if self.is_in_cluster() {
             failure = redis_reply::in_cluster(failure);
@@ -200,7 +202,7 @@ impl Host {
         self.log(self.status.succeeded(success), "");
     }
 
-    /// One line for a change. Failures have no part of a password in their messages.
+    /// Logs a change of status in one line. Messages of failures contain no part of a password.
     fn log(&self, change: Option<StatusChange>, cause: &str) {
         let Some(change) = change else { return };
         let (number, address) = (self.member + 1, printable(&self.server.shown()));
@@ -211,7 +213,7 @@ impl Host {
             StatusChange::Usable => log::info!("node {number} ({address}) can be used again"),
         }
         if let Some(observers) = self.events.observers.get() {
-            // The name that it keeps after a failover.
+            // The address of the node, which does not change with a failover.
             let node = self.server.address();
             let after = self.status.lasts(change, self.clock.now());
             observers.tell(&match change {
@@ -221,7 +223,7 @@ impl Host {
         }
     }
 
-    /// Connects: a node timeout to reach the server, and `answer_timeout` for its answers.
+    /// Connects. The server must be reached within a node timeout, and its answers may take `answer_timeout`.
     pub(super) fn connect(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         let opened = self.open_or_fail(answer_timeout);
         match &opened {
@@ -234,7 +236,8 @@ impl Host {
         opened
     }
 
-    /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
+    /// Records that connecting failed. A server that answered with a refusal is not left out, so the next call reports
+    /// the refusal.
     fn connect_failed(&self, failure: &Failure) {
         self.record_failure(failure, Phase::Connect);
         if failure.kind.is_misuse() {
@@ -245,7 +248,7 @@ impl Host {
         }
     }
 
-    /// The node is not left out any more.
+    /// Records that the server answered: it is not left out any more.
     pub(super) fn record_answer(&self) {
         if self.breaker.recover()
             && let Some(tell) = self.events.on_return.get()
@@ -254,7 +257,8 @@ impl Host {
         }
     }
 
-    /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto provider.
+    /// Converts a panic to a failure. Otherwise the attempt would count as under way for ever. rustls panics if it has
+    /// no crypto provider.
     fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         catch_unwind(AssertUnwindSafe(|| self.open(answer_timeout))).unwrap_or_else(|_| {
             Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
@@ -265,7 +269,8 @@ impl Host {
         let timeout = self.settings.node_timeout;
         let now = self.clock.now();
         let by = now.after(answer_timeout);
-        // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
+        // The generation is read before the dial. If a connection breaks meanwhile, this link counts as stale too,
+        // which costs at most one reconnect.
         let generation = self.generation();
         let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
         let dialled = self.server.shown().into_owned();
@@ -282,7 +287,8 @@ impl Host {
         Ok(link)
     }
 
-    /// A replica of a cluster can be asked as well: it says where the master is.
+    /// Checks and records what the server said in the handshake. In a cluster, a replica is accepted too: it redirects
+    /// calls to the master.
     fn accept_greeting(&self, greeting: Greeting) -> Result<(), Failure> {
         let Greeting { identity, slots } = greeting;
         if let Some(cluster) = self.cluster() {
@@ -297,7 +303,8 @@ impl Host {
         self.record_identity(identity)
     }
 
-    /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
+    /// Records which server answered. A replica is refused. In a Sentinel group that failure may pass: a failover may
+    /// be under way.
     fn record_identity(&self, identity: Identity) -> Result<(), Failure> {
         let mut identity = self.identities.with_known_uptime(self.member, identity, self.clock.now());
         let master = identity.master.clone();
@@ -311,7 +318,8 @@ impl Host {
         master.map_or(Ok(()), |master| Err(Failure::unsent(kind, format!("is a replica of {master}"))))
     }
 
-    /// A password that is refused is asked for once more: it can have been changed in between.
+    /// Logs in. If the password is refused, the application is asked once more, because the password may have changed
+    /// meanwhile.
     fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<Greeting, Failure> {
         let mut login = self.login()?;
         let mut greeted = self.greet(link, &login, by);
@@ -328,7 +336,8 @@ impl Host {
         greeted
     }
 
-    /// Credentials that cannot be had say nothing about the server: while connections are good it is not left out for that.
+    /// Asks for the login. A failure to get credentials says nothing about the server, so the server is not left out
+    /// while other connections are good.
     fn login(&self) -> Result<Login, Failure> {
         let is_good = |(generation, end): (u64, Tick)| generation == self.generation() && self.clock.now() < end;
         self.server.login().map_err(|failure| {
@@ -343,7 +352,7 @@ impl Host {
         handshake::greet(link, &handshake_with)
     }
 
-    /// Finds out now whether a server in memory is back.
+    /// Checks now whether a server in memory is back.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
         drop(self.connect(self.settings.node_timeout));

@@ -1,7 +1,7 @@
-//! A release for which no thread waits: that of a guard which is dropped.
+//! Sends a release for which no thread waits, such as that of a dropped guard.
 //!
-//! The release is written to each server as any other call. The next thread that reads there reads the reply, or the pump does ([`pump`](super::pipes)).
-//! Nothing is sent again from here: the caller is ready what failed.
+//! The release is written to each server like any other call. The next thread that reads on that connection reads the
+//! reply, or the pump does ([`pump`](super::pipes)). Nothing is sent again from here: the callback learns what failed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::protocol::script::{Call, Note};
 
 type OnAnswers = Box<dyn FnOnce(Answers) + Send>;
 
-/// What the nodes say to the release.
+/// Collects the replies of the nodes to one release.
 struct PostedRelease {
     call: Arc<Call>,
     state: Mutex<PostState>,
@@ -30,11 +30,11 @@ struct PendingReply {
 }
 
 struct PostState {
-    /// For each node the server that is pending, with what its reply is judged by, until the reply is known. So a call that is never answered does not keep
-    /// its server alive.
+    /// For each node, the server and what is needed to judge its reply, until the reply is known. So a call that is
+    /// never answered does not keep its server alive.
     pending: Vec<Option<PendingReply>>,
     answers: Answers,
-    /// So many are not known.
+    /// The number of results that are not known yet.
     outstanding: usize,
     on_answers: Option<OnAnswers>,
 }
@@ -63,7 +63,7 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     if sends.is_empty() {
         return replies.finish();
     }
-    // All of it is there before the first call is sent: its reply may come at once.
+    // All results have a place before the first call is sent, because its reply may come at once.
     let callback = Arc::clone(&replies) as Arc<dyn Callback>;
     let outcomes = Outcomes::new(members.nodes.len(), Some(callback));
     for (i, pipe, claim, payload) in sends {
@@ -71,7 +71,7 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     }
 }
 
-/// What is said for a node until it is known better.
+/// The result of a node until its reply is known.
 fn initial_failure(server: Option<&Server>, is_sent: bool) -> Failure {
     match server {
         None => Failure::unsent(FailureKind::LeftOut, "not asked"),

@@ -1,4 +1,4 @@
-//! The push connection: it is subscribed to one channel, and a thread that has it waits for messages.
+//! A connection that is subscribed to one channel. The thread that owns it waits for messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::link::{Broken, Connection, Dial, Link, SHORTEST};
 use super::{Executed, Failure, FailureKind, Heard, Push, redis_reply};
 use crate::clock::{Clock, Tick};
 
-/// Connects, logs in as any connection does, and subscribes.
+/// Connects, logs in, and subscribes.
 pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let moves = host.server.moves();
@@ -25,7 +25,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
     Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), moves }))
 }
 
-/// Not to a server that is left out: a probe will find it back.
+/// Connects, unless the server is left out. A probe finds out when it is back.
 fn connect(host: &Host) -> Result<Link, Failure> {
     match host.breaker.outage() {
         Some(outage) => Err(outage),
@@ -33,7 +33,7 @@ fn connect(host: &Host) -> Result<Link, Failure> {
     }
 }
 
-/// A server that does not let us subscribe has refused, whatever its words, unless that passes.
+/// A refusal to subscribe counts as `Refused` whatever the error, unless the error may pass.
 fn refused(failure: Failure) -> Failure {
     match failure.kind {
         FailureKind::Transient => failure,
@@ -41,13 +41,13 @@ fn refused(failure: Failure) -> Failure {
     }
 }
 
-/// A connection with a subscription. Dropping it closes it, without a word to the server.
+/// A subscribed connection. Dropping it closes the connection without a command to the server.
 struct Subscription {
     connection: Box<dyn Connection>,
-    /// When what it logged in with runs out.
+    /// When the login of the connection expires.
     ends: Option<(Tick, Arc<dyn Clock>)>,
     server: Arc<dyn Dial>,
-    /// How often it was another server when this connection was made.
+    /// The value of [`Dial::moves`] before the connection was made.
     moves: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Push for Subscription {
             return Heard::Broken("what it logged in with has run out".into());
         }
         let heard = self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.hear());
-        // Asked after the read: a master that was deposed while it hung grants locks when it goes on.
+        // Checked after the read: a former master that hung goes on granting locks when it wakes up.
         if self.server.moves() != self.moves {
             return Heard::Broken("another server may be the master now".into());
         }

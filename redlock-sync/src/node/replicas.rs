@@ -1,15 +1,16 @@
-//! Acknowledgements of replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)): a `WAIT` behind the
-//! calls of a packet.
+//! Acknowledgements by replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)). A `WAIT` command
+//! follows the calls of a packet.
 //!
-//! A yes counts only if its script wrote something in this packet, since the write of an earlier copy may have come by
-//! another connection, for which this `WAIT` does not speak: those scripts write even where nothing changes.
+//! A yes counts only if its script wrote something in the same packet. An earlier copy of the call may have been
+//! written over another connection, for which this `WAIT` says nothing. So those scripts write even if nothing changes.
 
 use std::time::Duration;
 
 use super::{Executed, Failure, FailureKind, Value};
 use crate::protocol::reply::is_no;
 
-/// What a reply counts, by what the server said of its replicas behind it. If they are too few, the call was executed all the same.
+/// The result of a call, given its reply and the reply to the `WAIT` behind it. If too few replicas acknowledged it,
+/// the failure says that the call was executed.
 pub(super) fn checked_result(
     said: Result<Value, Failure>,
     replicas: Result<Value, Failure>,
@@ -28,7 +29,7 @@ pub(super) fn checked_result(
     }
 }
 
-/// The server did not say it in time.
+/// The failure if the server did not reply to the `WAIT` in time.
 pub(super) fn timed_out_result(least: u32, waited: Duration) -> Failure {
     too_few(&format!("fewer than {least}"), waited)
 }

@@ -1,5 +1,5 @@
-//! Names to addresses. The system's resolver has no time limit, so it runs on a helper thread, one per node at most, and a thread that needs the result
-//! waits for it until its own time is up.
+//! Resolves host names. The system's resolver has no time limit, so it runs on a thread of its own, at most one for
+//! each host. A caller waits for the result until its own deadline.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What looks a name up; a test has its own.
+/// The function that looks up a name. Tests use their own.
 type LookupFn = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks up one host.
+/// Resolves one host.
 #[derive(Debug)]
 pub(super) struct Resolver {
     host: String,
@@ -21,7 +21,7 @@ pub(super) struct Resolver {
     shared: Arc<SharedLookup>,
 }
 
-/// The one lookup that is under way, and what the last one found.
+/// The lookup that is running, and the result of the last one.
 #[derive(Debug, Default)]
 struct SharedLookup {
     state: Mutex<LookupState>,
@@ -31,7 +31,7 @@ struct SharedLookup {
 #[derive(Debug, Default)]
 struct LookupState {
     is_running: bool,
-    /// Counts finished lookups, so that a waiter takes no result from before it asked.
+    /// The number of finished lookups. A caller compares it, so that it takes no result from before its own request.
     finished: u64,
     last: Option<Result<Vec<SocketAddr>, String>>,
 }
@@ -45,7 +45,7 @@ impl Resolver {
         Resolver { host: host.to_owned(), port, lookup, shared: Arc::default() }
     }
 
-    /// The host's addresses, at least one. The error is a message.
+    /// Returns at least one address. The error is a message.
     pub(super) fn resolve(&self, within: Duration) -> Result<Vec<SocketAddr>, String> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);

@@ -1,4 +1,4 @@
-//! One server: the connections to it, and what is known of it.
+//! One server with its connections.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,24 +14,25 @@ use crate::protocol::script::{Call, Needs, Note, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
 
-/// A call that is longer carries a body, and goes over a connection for those.
+/// A longer call carries a body, and goes over the connection for bodies.
 const BODY_SIZE: usize = 64 << 10;
 
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
     arrivals: Arc<Arrivals>,
     calls: Connections,
-    /// For calls that carry bodies of tasks: other calls shall not wait behind those.
+    /// The connection for calls with bodies of tasks, so that other calls do not wait behind a body.
     bodies: OnceLock<Connections>,
-    /// For which kinds the user's permissions were found to be enough, and when, as the host counts.
+    /// The kinds of locks for which the user's permissions were checked, each with [`Host::permissions`] at that
+    /// time.
     permitted: Mutex<Vec<(Needs, u64)>>,
-    /// The scripts that it has executed, by their digests; of those calls that carry their source until then.
+    /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,
 }
 
 impl Server {
     pub(super) fn new(host: Arc<Host>, arrivals: &Arc<Arrivals>) -> Arc<Server> {
-        // What a server says of its replicas is about the connection that asks: a call that is sent again has to go over the same one.
+        // `WAIT` concerns only writes of its own connection. So a call that is sent again must use the same connection.
         let asks_replicas = host.settings.min_replicas_ack > 0;
         let most = if asks_replicas { 1 } else { usize::try_from(host.settings.connections).unwrap_or(usize::MAX) };
         let server = Arc::new(Server {
@@ -56,13 +57,13 @@ impl Server {
         self.host.server.address()
     }
 
-    /// The failure for which it is left out at the moment, if it is.
+    /// The failure because of which the server is left out now, if it is.
     pub(super) fn outage(&self) -> Option<Failure> {
         let hung = || Failure::unsent(FailureKind::LeftOut, "left out: does not answer what was written before");
         self.host.breaker.outage().or_else(|| self.calls.is_hung().then(hung))
     }
 
-    /// The connections for a call. A release of a call that carried a body goes behind it.
+    /// The connections for a call. A release uses those for bodies if the acquire of its token is unanswered there.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
         let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY_SIZE;
         let is_behind = |bodies: &&Connections| {
@@ -75,24 +76,25 @@ impl Server {
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
     }
 
-    /// A connection for a call, if there is one now.
+    /// Picks a connection for a call. `None` if there is none now.
     pub(super) fn claim(&self, call: &Call, request: &PipeRequest<'_>) -> Option<ClaimedPipe> {
         self.connections(call).claim(call.first_key().unwrap_or_default(), request)
     }
 
-    /// All connections for calls.
+    /// The connections of both kinds.
     pub(super) fn all_connections(&self) -> impl Iterator<Item = &Connections> {
         std::iter::once(&self.calls).chain(self.bodies.get())
     }
 
-    /// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until
-    /// the check of one of their kind was passed, so that nothing is set before.
+    /// What the script is told in this transmission. Scripts that set keys also check the user's permissions, until one
+    /// check of the same kind has passed. So nothing is set before the check.
     pub(super) fn note(&self, call: &Call, permissions: u64) -> Note {
         let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
         if call.script.needs.is_none_or(is_known) { Note::Nothing } else { Note::Check }
     }
 
-    /// The call has to carry its source: no thread may be there to send a release again, and a body is not sent twice.
+    /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
+    /// not sent twice.
     pub(super) fn needs_source(&self, call: &Call) -> bool {
         brings_its_source(call) && !self.known.lock().contains(&&*call.script.sha)
     }
@@ -103,20 +105,20 @@ impl Server {
         }
     }
 
-    /// A connection of that generation broke. A restart breaks all of them, and forgets all scripts.
+    /// Records that a connection of this generation broke. If the server was restarted, it has forgotten all scripts.
     pub(super) fn connection_broke(&self, generation: u64) {
         self.known.lock().clear();
         self.permitted.lock().clear();
         self.host.retire_generation(generation);
     }
 
-    /// No answer came in time.
+    /// Records that no reply came in time.
     pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
         self.host.record_failure(failure, Phase::Call);
         self.connections(call).connect_another();
     }
 
-    /// What a reply says of the server.
+    /// Records what a reply says about the server, and returns the result of the call.
     pub(super) fn record_reply(
         &self,
         call: &Call,

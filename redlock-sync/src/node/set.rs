@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::observer::Observers;
 use crate::protocol::script::Call;
 
-/// The nodes in the order in which they were given.
+/// The nodes, in the order of the configuration.
 pub(crate) struct Nodes {
     members: Members,
     arrivals: Arc<Arrivals>,
@@ -31,7 +31,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// The servers at these URLs. Does no I/O and starts no thread: connections are made when they are needed.
+    /// The nodes at these URLs. Does no I/O and starts no thread. Connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
         let endpoints: Vec<_> = urls.iter().map(|url| Endpoint::of(url, settings, clock)).collect();
         check_settings(&endpoints, settings)?;
@@ -42,7 +42,7 @@ impl Nodes {
 
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
-        // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
+        // Two thread pools: a server that hangs can block the threads that connect, and must not delay releases.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
         Nodes::with(servers, settings, clock, connecting, background)
     }
@@ -90,7 +90,7 @@ impl Nodes {
         Nodes { members, arrivals, identities, background, events }
     }
 
-    /// Sends a call to every node that `ask` names, and waits for what they say; `need` nodes are a majority.
+    /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
     pub(crate) fn call(
         &self,
         call: &Arc<Call>,
@@ -103,7 +103,7 @@ impl Nodes {
         self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
     }
 
-    /// As [`call`](Nodes::call), with several calls at the same time. The answers have the order of the calls.
+    /// Like [`call`](Nodes::call), for several calls at the same time. The answers are in the order of the calls.
     pub(crate) fn calls(
         &self,
         calls: &[Arc<Call>],
@@ -115,25 +115,25 @@ impl Nodes {
         Exchange { members: &self.members, arrivals: &self.arrivals, priority, by, need }.run(calls, ask)
     }
 
-    /// Sends a release to all nodes, and does not wait for what they say. `on_answers` is called with that, once: by a thread that reads, or by this one. It must
-    /// neither wait nor send anything.
+    /// Sends a release to all nodes and does not wait for the answers. `on_answers` is called once with them, by a
+    /// thread that reads or by this thread. It must neither wait nor send anything.
     pub(crate) fn post(&self, call: &Arc<Call>, on_answers: Box<dyn FnOnce(Answers) + Send>) {
         post::post(&self.members, call, on_answers);
     }
 
-    /// Writes and reads what no thread waits for, for a client that ends; at most until then.
+    /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
     pub(crate) fn finish(&self, until: Tick) {
         let servers: Vec<_> = self.members.nodes.iter().flat_map(Node::servers).collect();
         servers.iter().flat_map(|server| server.all_connections()).for_each(|connections| connections.finish(until));
     }
 
-    /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this
-    /// has an effect.
+    /// Sets a callback for when a node that was left out answers again. It must not wait. Only the first callback that
+    /// is set is used.
     pub(crate) fn on_return(&self, callback: Box<dyn Fn() + Send + Sync>) {
         drop(self.events.on_return.set(callback));
     }
 
-    /// Tells them when a node cannot be used, and when it can be used again.
+    /// Sets the observers. They are told when a node cannot be used, and when it can be used again.
     pub(crate) fn set_observers(&self, observers: &Observers) {
         if observers.are_there() {
             drop(self.events.observers.set(observers.clone()));
@@ -148,7 +148,7 @@ impl Nodes {
         self.members.nodes.iter()
     }
 
-    /// If that node is left out: whether it is back.
+    /// If the node is left out, checks whether it is back.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn probe_now(&self, member: usize) {
         let node = self.members.nodes.get(member).filter(|node| node.outage().is_some());
@@ -162,12 +162,13 @@ impl Nodes {
         self.members.nodes.get(i)
     }
 
-    /// A node is a cluster: it keeps the keys in slots, so that one call cannot name any two locks.
+    /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
         self.members.nodes.iter().any(Node::is_cluster)
     }
 
-    /// For calls that look at all keys of a node: a slot of each of its servers, and nothing for a node that is no cluster.
+    /// The parts of a node, for calls that look at all its keys. For a cluster, one slot of each server. For a single
+    /// server, one `None`.
     pub(crate) fn parts(&self, member: usize) -> Vec<Option<usize>> {
         match self.members.nodes.get(member) {
             Some(Node::Cluster(cluster)) => cluster.slots().into_iter().map(Some).collect(),
@@ -175,21 +176,21 @@ impl Nodes {
         }
     }
 
-    /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
+    /// Why two nodes are not independent of each other, if that was detected. Costs one load if they are.
     pub(crate) fn conflict(&self) -> Option<String> {
         self.identities.conflict()
     }
 
-    /// Threads to which work off the critical path can be left.
+    /// The threads for work that no caller waits for.
     pub(crate) fn background(&self) -> &Background {
         &self.background
     }
 }
 
-/// Of a cluster: three masters and their replicas.
+/// Three masters with one replica each.
 const TYPICAL_CLUSTER_SERVERS: usize = 6;
 
-/// Where a node is.
+/// What a node's URL leads to.
 enum Endpoint {
     Server(Arc<dyn Dial>),
     Cluster(Box<NodeUrl>),
@@ -207,7 +208,8 @@ impl Endpoint {
         }
     }
 
-    /// How many servers may hang while others of it go on. A cluster does not tell before it is asked.
+    /// How many servers of the node may hang while its others work. The size of a cluster is not known before it is
+    /// asked.
     fn servers(&self) -> usize {
         match self {
             Endpoint::Server(_) => 1,

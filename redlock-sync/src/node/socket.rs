@@ -1,4 +1,4 @@
-//! A Redis server at a URL, and how it is dialled.
+//! A Redis server at a URL, and how to dial it.
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ impl RedisServer {
         RedisServer { url, resolver }
     }
 
-    /// Tries one address after another; all of them share the time.
+    /// Tries one address after the other. All of them share the time until `by`.
     fn reach(&self, by: Tick, clock: &dyn Clock) -> Result<TimedSocket, Failure> {
         let left = || by.since(clock.now());
         if let ConnectionAddr::Unix(path) = self.url.info().addr() {
@@ -89,8 +89,8 @@ impl fmt::Display for RedisServer {
     }
 }
 
-/// The wait for a place in the queue of the socket has no bound in the system, and is hardly ever there. A signal can
-/// end it.
+/// Connects to a Unix socket. If the socket's backlog is full, the system waits without a bound, which hardly ever
+/// happens. A signal may interrupt it.
 #[cfg(unix)]
 fn connect_unix(path: &Path) -> io::Result<TimedSocket> {
     use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! What the log says of one node: a line when its status changes, and none for each call.
+//! The status of a server as it was logged last. The log has one line for each change of status, and none for each
+//! call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,10 +11,10 @@ use crate::clock::Tick;
 /// The status that was logged last.
 #[derive(Debug, Default)]
 pub(super) struct ServerStatus {
-    /// Set while it is not `Up`, so that a call that is answered costs one load.
+    /// True while the status is not `Up`, so that an answered call costs one load.
     is_bad: AtomicBool,
     current: Mutex<Status>,
-    /// When it was first told that it is bad.
+    /// When the first bad status of this period was reported.
     since: Mutex<Option<Tick>>,
 }
 
@@ -22,15 +23,15 @@ enum Status {
     #[default]
     Up,
     Down(Phase),
-    /// It answers, and its set-up is wrong; with the first word of the cause.
+    /// The server answers, but its configuration is wrong. The string is the first word of the cause.
     Unusable(Phase, String),
 }
 
-/// At what a node failed, and so what has to succeed before it counts as well again.
+/// The phase in which a server failed. It decides what must succeed before the server counts as up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Connect,
-    /// A server that accepts connections and does not execute calls is not well with each connection.
+    /// The server accepts connections but executes no calls. So a new connection does not prove that it is up.
     Call,
 }
 
@@ -38,12 +39,12 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Success {
     Connected,
-    /// A call other than an acquire, which may need fewer permissions.
+    /// A call other than an acquire. It may need fewer permissions.
     Answered,
     Acquired,
 }
 
-/// What to log.
+/// The change to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StatusChange {
     Down,
@@ -56,14 +57,14 @@ impl ServerStatus {
     pub(super) fn down(&self, phase: Phase) -> Option<StatusChange> {
         let mut current = self.current.lock();
         let is_new = !matches!(*current, Status::Down(_));
-        // A failure to connect is the plainer one: the next connection ends it.
+        // A failure to connect replaces a failed call: then the next connection suffices as proof.
         if is_new || phase == Phase::Connect {
             self.set(&mut current, Status::Down(phase));
         }
         is_new.then_some(StatusChange::Down)
     }
 
-    /// The same cause with other details, such as another slot of a cluster, is no change.
+    /// The same cause with other details, such as another slot of a cluster, is not a change.
     pub(super) fn unusable(&self, phase: Phase, cause: &str) -> Option<StatusChange> {
         let word = cause.split(' ').next().unwrap_or_default().to_owned();
         let new = Status::Unusable(phase, word);
@@ -93,7 +94,7 @@ impl ServerStatus {
         Some(change)
     }
 
-    /// For how long it has been told to be bad; from now on it is not, if this is the change.
+    /// How long the status has been bad. If the change is an improvement, the period ends.
     pub(super) fn lasts(&self, change: StatusChange, now: Tick) -> Duration {
         let mut since = self.since.lock();
         let first = *since.get_or_insert(now);

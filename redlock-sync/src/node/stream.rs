@@ -1,5 +1,5 @@
-//! A socket on which one step, such as to read a reply, has a bound in all. A socket's own time-outs bound each single
-//! read and write of it.
+//! A connection to Redis over a socket. A deadline bounds each step as a whole, such as reading one reply. The timeouts
+//! of a socket itself only bound each single read and write.
 
 use std::io::{self, Read, Write};
 use std::mem;
@@ -12,21 +12,21 @@ use redis::{Msg, Parser, RedisError};
 use super::link::{Broken, Connection, Halves, SHORTEST, at_the_floor, nearly};
 use crate::clock::{Clock, SystemClock, Tick};
 
-/// The bytes of a connection, perhaps behind TLS.
+/// The byte stream of a connection, possibly behind TLS.
 pub(super) trait Transport: Read + Write + Send {
     fn socket(&mut self) -> &mut TimedSocket;
 
     fn split(self) -> Halves;
 }
 
-/// A connection to Redis over such a transport.
+/// A connection to Redis over a byte stream.
 pub(super) struct Stream<C> {
     transport: C,
-    /// Keeps the part of a reply that has come when a step ends early.
+    /// Keeps the part of a reply that arrived before a step timed out.
     parser: Parser,
-    /// Replies that are still due: the one that is waited for, and before it those for which a step was too short.
+    /// The number of replies that are due: the awaited one, and before it those whose step timed out.
     due: usize,
-    /// A reply has come that Redis can have written.
+    /// True once a valid Redis reply was read.
     is_redis: bool,
     read_timeout: Duration,
     write_timeout: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Stream<C> {
 
 impl<C: Transport> Stream<C> {
     pub(super) fn new(transport: C) -> Stream<C> {
-        // What opens a connection sets the time-outs.
+        // The timeouts are set after the connection is made.
         let (read_timeout, write_timeout) = (SHORTEST, SHORTEST);
         Stream { transport, parser: Parser::new(), due: 0, is_redis: false, read_timeout, write_timeout }
     }
@@ -55,7 +55,7 @@ impl<C: Transport> Stream<C> {
 }
 
 impl<C: Transport> Stream<C> {
-    /// How the step ended.
+    /// Why a step failed.
     fn step_failure(&mut self, error: &RedisError) -> Broken {
         match broken(error) {
             Broken::TimedOut if self.transport.socket().was_moving() => Broken::Slow,
@@ -107,26 +107,26 @@ impl<C: Transport + 'static> Connection for Stream<C> {
     }
 }
 
-/// A socket that knows until when the step under way may wait. A signal that interrupts a wait does not end the step.
+/// A socket that keeps the deadline of the current step. A signal that interrupts a wait does not end the step.
 pub(super) struct TimedSocket {
-    /// The other direction may be another one's: see [`TimedSocket::other_direction`].
+    /// Shared with the half for the other direction: see [`TimedSocket::other_direction`].
     socket: Arc<TcpStream>,
-    /// How long the step may take.
+    /// The time limit of the step.
     limit: Duration,
-    /// It has not waited yet.
+    /// True until the first wait of the step.
     is_first_wait: bool,
     by: Tick,
-    /// What the step has moved.
+    /// The number of bytes that the step has moved.
     moved: usize,
-    /// The time is up. What has come already can still be read, once.
+    /// The deadline has passed. One more read is allowed, for bytes that have already arrived.
     has_expired: bool,
-    /// The socket's own time-outs; zero before they are set.
+    /// The current timeouts of the socket. Zero before they are set.
     read_timeout: Duration,
     write_timeout: Duration,
 }
 
 impl TimedSocket {
-    /// A Unix socket can be given as well: what is done here is the same for both.
+    /// Also takes a Unix socket, which is used in the same way.
     pub(super) fn new(socket: TcpStream) -> TimedSocket {
         let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
         let (limit, by) = (Duration::ZERO, Tick::ZERO);
@@ -143,25 +143,26 @@ impl TimedSocket {
         }
     }
 
-    /// A step begins that may take so long.
+    /// Begins a step with this time limit.
     fn begin(&mut self, within: Duration) {
         self.by = SystemClock.now().after(within);
         (self.limit, self.is_first_wait, self.has_expired, self.moved) = (within, true, false, 0);
     }
 
-    /// The same socket, for the other direction.
+    /// A second handle to the socket, for the other direction.
     pub(super) fn other_direction(&self) -> TimedSocket {
         let (limit, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::clone(&self.socket);
         TimedSocket { socket, limit, by, is_first_wait: true, moved: 0, has_expired: false, ..*self }
     }
 
-    /// A step begins that only reads, and that may wait until then; the first wait by a seventh longer, which saves the socket most changes.
+    /// Begins a step that only reads, until the deadline. The first wait may exceed it by a seventh, so that the
+    /// socket's timeout rarely needs to be changed.
     pub(super) fn begin_reading(&mut self, until: Tick) {
         self.begin_until(until, self.read_timeout);
     }
 
-    /// As that, of a step that only writes.
+    /// Like [`TimedSocket::begin_reading`], for a step that only writes.
     pub(super) fn begin_writing(&mut self, until: Tick) {
         self.begin_until(until, self.write_timeout);
     }
@@ -172,9 +173,9 @@ impl TimedSocket {
         self.by = until;
     }
 
-    /// Ends the connection for both directions: what waits comes back.
+    /// Closes both directions. Waiting reads and writes return.
     pub(super) fn shut(&self) {
-        // One that is closed already is what is wanted.
+        // An error means that the socket is closed already.
         _ = self.socket.shutdown(Shutdown::Both);
     }
 
@@ -182,13 +183,12 @@ impl TimedSocket {
         self.moved += bytes;
     }
 
-    /// The step has moved at least an eighth of what it would have at the floor.
+    /// True if the step has moved at least an eighth of what the lowest healthy rate allows.
     fn was_moving(&self) -> bool {
         at_the_floor(self.moved) >= self.limit / 8
     }
 
-    /// How long the next wait may take. The first one may take the limit time, which the socket is set to in most
-    /// cases.
+    /// The timeout of the next wait. The first wait may take the whole limit, to which the socket is set in most cases.
     fn left(&mut self) -> io::Result<Duration> {
         if mem::replace(&mut self.is_first_wait, false) {
             return Ok(self.limit.max(SHORTEST));
@@ -259,7 +259,7 @@ impl Write for TimedSocket {
     }
 }
 
-/// What an error of the transport means.
+/// Converts an error of the stream.
 pub(super) fn broken(error: &RedisError) -> Broken {
     match tls_refusal(error) {
         _ if error.is_timeout() => Broken::TimedOut,
@@ -276,7 +276,7 @@ fn tls_refusal(_: &RedisError) -> Option<String> {
     None
 }
 
-/// An I/O error's text in the style of our messages: "connection refused".
+/// The text of an I/O error in the style of the library's messages, such as "connection refused".
 fn io_text(text: &str) -> String {
     let text = text.split(" (os error").next().unwrap_or(text);
     let mut chars = text.chars();

@@ -387,9 +387,9 @@ impl Pipe {
         let mut outbox = self.outbox.lock();
         outbox.is_relied_on = true;
         let is_there = outbox.is_closed || self.wake_pump(&mut outbox);
-        let is_abandoned = !outbox.is_empty();
+        let has_unwritten = !outbox.is_empty();
         drop(outbox);
-        if is_abandoned && (!is_there || self.reader_waits()) {
+        if has_unwritten && (!is_there || self.reader_waits()) {
             self.flush();
         }
         is_there

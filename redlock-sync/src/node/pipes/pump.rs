@@ -61,8 +61,8 @@ impl Pipe {
             let is_due =
                 outbox.is_relied_on && interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
             // What was missed is written by another thread, which wakes the pump.
-            let is_abandoned = !outbox.is_empty() && !outbox.was_missed;
-            if !outbox.is_closed && (is_due || is_abandoned) {
+            let has_unwritten = !outbox.is_empty() && !outbox.was_missed;
+            if !outbox.is_closed && (is_due || has_unwritten) {
                 outbox.pump = Pump::Awake;
                 return true;
             }
