@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cluster::redirect::Route;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
 use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
@@ -15,6 +14,7 @@ use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
 use super::server::Server;
 use super::status::Phase;
+use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
 use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
@@ -31,81 +31,6 @@ pub(super) struct Exchange<'a> {
     pub(super) by: Tick,
     /// How many nodes are a majority.
     pub(super) need: usize,
-}
-
-/// The progress of a call at one server.
-enum TargetState {
-    /// Waits for a connection.
-    Unsent,
-    /// A release for a server that is left out. It is written if that takes no time, and its reply is not awaited.
-    Unattended(Failure),
-    Sent {
-        pipe: Arc<Pipe>,
-        generation: u64,
-        note: Note,
-        permissions: u64,
-    },
-    Done(Result<Value, Failure>),
-}
-
-/// One call to one node.
-struct Target {
-    node: usize,
-    call: Arc<Call>,
-    /// The server that is asked for the node.
-    server: Option<Arc<Server>>,
-    route: Route,
-    state: TargetState,
-    /// The server does not know the script.
-    needs_source: bool,
-    /// Why the first connection broke.
-    first_break: Option<String>,
-    /// The server may have a copy of the call.
-    duplicate: bool,
-    /// How many bytes the connection had read at the last deadline.
-    has_read: usize,
-}
-
-impl Target {
-    fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, spares: bool) -> Target {
-        let not_asked = || TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
-        let server = if is_asked { member.server_for(call) } else { None };
-        let state = match &server {
-            None => not_asked(),
-            Some(server) => {
-                // No other server can stand in for a member of a cluster. It is left out all the same, since another
-                // server may have taken over its slots.
-                let leaves_out = spares || server.host.is_in_cluster();
-                match leaves_out.then(|| server.outage()).flatten() {
-                    // The release must go behind an unanswered acquire, if there is one on that connection.
-                    Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
-                    Some(outage) => {
-                        // The new connection finds out when the server is back.
-                        server.connections(call).connect_another();
-                        TargetState::Done(Err(server.host.with_server(outage)))
-                    }
-                    None => TargetState::Unsent,
-                }
-            }
-        };
-        let call = Arc::clone(call);
-        let (route, needs_source, duplicate) = (Route::default(), false, false);
-        Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
-    }
-
-    /// True if the call was neither sent before nor redirected.
-    fn is_first(&self) -> bool {
-        self.first_break.is_none() && self.route == Route::default()
-    }
-
-    /// The connection over which the call went to that server.
-    fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
-        let is_there = self.server.as_ref().is_some_and(|own| own.number() == server.number());
-        match &self.state {
-            TargetState::Sent { pipe, .. } if is_there => Some(pipe),
-            _ => None,
-        }
-    }
 }
 
 struct Progress<'a> {
@@ -484,26 +409,4 @@ impl Progress<'_> {
         }
         failure
     }
-}
-
-/// The failure of a call for which there was no connection.
-fn without_connection(target: &Target, server: &Server, failure: Failure) -> Failure {
-    let executed = if target.duplicate { Executed::Maybe } else { failure.executed };
-    let message = match &target.first_break {
-        Some(first) => both(first, &failure.message),
-        None => failure.message,
-    };
-    server.host.with_server(Failure { kind: failure.kind, executed, message })
-}
-
-fn both(first: &str, second: &str) -> String {
-    if first == second { first.to_owned() } else { format!("{first}, then {second}") }
-}
-
-fn executed(was_written: bool) -> Executed {
-    if was_written { Executed::Maybe } else { Executed::No }
-}
-
-fn timed_out(executed: Executed, message: &str) -> Failure {
-    Failure::new(FailureKind::TimedOut, executed, message)
 }

@@ -26,8 +26,9 @@
 //! 9. `push.rs`: a connection that is subscribed to a channel.
 //! 10. `pipes/`: the shared connections for calls. `server.rs`: one server with its connections.
 //! 11. `cluster/`: a node that is a Redis Cluster. `members.rs`: a [`Node`], which is a single server or a cluster.
-//! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `post.rs`: sends a release without
-//!     waiting. `replicas.rs`: checks how many replicas have a write. `set.rs`: all nodes of a client.
+//! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `target.rs`: one call to one node.
+//!     `post.rs`: sends a release without waiting. `replicas.rs`: checks how many replicas have a write. `set.rs`: all
+//!     nodes of a client.
 
 mod background;
 mod breaker;
@@ -57,6 +58,7 @@ mod set;
 mod socket;
 mod status;
 mod stream;
+mod target;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
