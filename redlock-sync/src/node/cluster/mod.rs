@@ -1,15 +1,15 @@
-//! Redis Cluster: one node of a client, kept on several servers of which each has a part of the slots.
+//! Redis Cluster: one node of a client on several servers, each of which serves a part of the hash slots.
 //!
-//! The servers are as any others, each with its own connections and breaker; what is here says which of them a call goes to.
-//! The `redis` crate's own client for clusters is not used: it sends and receives in one step, so no round could go to several clusters at once, and a
-//! server that is stopped would hold up the calls for all others.
+//! Each server has its own connections and circuit breaker, like any other. This module decides to which server a call
+//! goes. The cluster client of the `redis` crate is not used, because it sends and receives in one step. A round could
+//! not ask several clusters at once, and a stopped server would delay the calls to all others.
 //!
-//! 1. `slots.rs`: into which slot a key falls.
-//! 2. `redirect.rs`: replies that send a call elsewhere.
-//! 3. `told.rs`: how servers tell which of them serves which slot. `map.rs`: what is known of it.
-//! 4. Here: the map is fetched_at, corrected, and learnt anew.
-//! 5. `push.rs`: the push connection.
-//! 6. `url.rs`: the URL with its list of hosts.
+//! 1. `slots.rs`: the hash slot of a key.
+//! 2. `redirect.rs`: replies that redirect a call.
+//! 3. `slots_reply.rs`: the reply to `CLUSTER SLOTS`. `slot_map.rs`: the map that is made of it.
+//! 4. `mod.rs`: fetches and corrects the map, and routes calls by it.
+//! 5. `subscription.rs`: a subscription to a channel of the cluster.
+//! 6. `cluster_url.rs`: the URL with its list of hosts.
 
 pub(super) mod cluster_url;
 pub(super) mod redirect;
@@ -38,22 +38,22 @@ use super::{Failure, NodeUrl};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
-/// So often the servers are fetched_at for the map at most.
+/// The shortest time between two fetches of the map.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_millis(500);
-/// A call is sent elsewhere so often at most.
+/// How often one call is redirected at most.
 const MAX_REDIRECTS: u8 = 4;
 
-/// A cluster as a member of a client.
+/// A cluster as a node of a client.
 pub(crate) struct Cluster {
     member: usize,
     url: NodeUrl,
     context: HostContext,
-    /// Those that its servers get.
+    /// The next number for a server. All nodes of the client share it.
     numbers: Arc<AtomicUsize>,
     map: RwLock<SlotMap>,
-    /// When the servers were fetched_at for the map last.
+    /// When the map was last fetched.
     fetched_at: Mutex<Option<Tick>>,
-    /// They are to be fetched_at again.
+    /// True if a fetch is scheduled.
     is_planned: AtomicBool,
     this: Weak<Cluster>,
 }
@@ -85,7 +85,7 @@ impl Cluster {
         self.url.hosts().iter().map(|(host, port)| self.server(host, *port)).collect()
     }
 
-    /// Makes what everything about one of its servers shares. No I/O.
+    /// Makes a server of the cluster. Does no I/O.
     fn server(&self, host: &str, port: u16) -> Arc<Server> {
         let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
@@ -98,17 +98,17 @@ impl Cluster {
         self.map.read().servers.clone()
     }
 
-    /// One that is well, if any is.
+    /// A server that is not left out, if there is one.
     pub(super) fn any(&self) -> Option<Arc<Server>> {
         self.map.read().any().cloned()
     }
 
-    /// Where this call goes.
+    /// The server to which this call goes.
     pub(super) fn server_for(&self, call: &Call) -> Option<Arc<Server>> {
         self.map.read().server(call.slot.or_else(|| call.first_key().map(slot_of))).cloned()
     }
 
-    /// A slot of each master.
+    /// One slot of each master.
     pub(super) fn slots(&self) -> Vec<usize> {
         if !self.map.read().is_known {
             self.fetch_map();
@@ -118,7 +118,7 @@ impl Cluster {
 
     // --- redirects ----------------------------------------------------------------------------------------------------
 
-    /// Where a call goes on after that reply, and how; nothing if the reply is its answer.
+    /// The next server and route of a call after an error reply. `None` if the reply is the result of the call.
     pub(super) fn redirect(
         &self,
         reply: &redis::Value,
@@ -128,7 +128,7 @@ impl Cluster {
     ) -> Option<(Arc<Server>, Route)> {
         let on = |asks| Route { asks, redirects: route.redirects + 1, ..route };
         match Redirect::read(reply)? {
-            // What only takes a wait out of the queue needs the queue.
+            // A call that only takes a waiter out of the queue needs the key of the queue.
             Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !route.is_alone => {
                 Some((Arc::clone(from), Route { is_alone: true, ..route }))
             }
@@ -148,7 +148,7 @@ impl Cluster {
         }
     }
 
-    /// The server at that address, which may be new.
+    /// The server at this address. It may be new.
     fn at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
         let host = host.unwrap_or_else(|| host_of(from.address()));
         let address = host_port(&host, port);
@@ -166,7 +166,8 @@ impl Cluster {
 
     // --- the map ------------------------------------------------------------------------------------------------------
 
-    /// Asks one server after the other, those that are well first, and at last those of the URL. A new connection brings the map.
+    /// Asks one server after the other until one answers: first those of the map, then the others. Connecting brings
+    /// the map.
     fn fetch_map(&self) {
         *self.fetched_at.lock() = Some(self.context.clock.now());
         self.is_planned.store(false, Ordering::Release);
@@ -174,14 +175,14 @@ impl Cluster {
             server.outage().is_none() && server.host.connect(self.context.settings.node_timeout).is_ok()
         };
         let mut servers = self.servers();
-        // One that is cut off from the others tells what was, and shall not be the first each time.
+        // A server that is cut off from the others reports an old map. It must not be the first each time.
         fastrand::shuffle(&mut servers);
         if !servers.iter().any(has_answered) {
             let _answered = self.others().iter().any(has_answered);
         }
     }
 
-    /// Those of the URL that are not in the map, and others that it has met.
+    /// Servers that are not in the map: those of the URL, and others that redirects named.
     fn others(&self) -> Vec<Arc<Server>> {
         let mut map = self.map.write();
         for (host, port) in self.url.hosts() {
@@ -195,7 +196,7 @@ impl Cluster {
 
     // --- as a node ----------------------------------------------------------------------------------------------------
 
-    /// Why no server of it can be fetched_at, if that is so.
+    /// Why no server of the cluster can be asked, if that is the case.
     pub(super) fn outage(&self) -> Option<Failure> {
         self.any()?.outage()
     }
@@ -210,7 +211,7 @@ impl Cluster {
 }
 
 impl SlotMapOwner for Cluster {
-    /// In the background; if that was done just now, a little later.
+    /// Fetches the map in the background: now, or a little later if it was just fetched.
     fn refresh_soon(&self) {
         if self.is_planned.swap(true, Ordering::AcqRel) {
             return;
@@ -229,7 +230,8 @@ impl SlotMapOwner for Cluster {
     fn update(&self, reply: &SlotsReply, from: &str) -> bool {
         let mut map = self.map.write();
         if reply.is_of_another_cluster(&map.ids) {
-            // Its address was given to another cluster; or the whole cluster was replaced, and no server of the former one is left.
+            // Either the server's address was given to another cluster, or the whole cluster was replaced. In the
+            // second case no former server answers any more.
             let is_well = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
             if map.servers.iter().any(is_well) {
                 return false;
@@ -261,7 +263,7 @@ impl SlotMapOwner for Cluster {
     }
 }
 
-/// The host of an address.
+/// The host in an address.
 fn host_of(address: &str) -> String {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']']).to_owned()

@@ -1,28 +1,28 @@
-//! How a server of a cluster tells which of them serves which slot.
+//! The reply to `CLUSTER SLOTS`: which server serves which slots.
 
 use super::redirect::named;
 use super::slots::SLOTS;
 
-/// What a server says to `CLUSTER SLOTS`.
+/// A parsed reply.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::node) struct SlotsReply {
     pub(super) ranges: Vec<Range>,
-    /// The ids of all its servers, replicas too, in their order.
+    /// The sorted ids of all servers, including replicas.
     pub(super) ids: Vec<String>,
 }
 
-/// Slots that one master serves.
+/// A range of slots that one master serves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: usize,
     pub(super) last: usize,
-    /// None for that of the server that was asked.
+    /// `None` stands for the host of the server that replied.
     pub(super) host: Option<String>,
     pub(super) port: u16,
 }
 
 impl SlotsReply {
-    /// Nothing for a reply in another form, and for a cluster without slots.
+    /// `None` if the reply has another form, or the cluster has no slots.
     pub(in crate::node) fn read(reply: &redis::Value) -> Option<SlotsReply> {
         let redis::Value::Array(entries) = reply else { return None };
         let ranges: Vec<Range> = entries.iter().filter_map(range).collect();
@@ -31,18 +31,18 @@ impl SlotsReply {
         (!ranges.is_empty()).then_some(SlotsReply { ranges, ids })
     }
 
-    /// The smallest id: it stays the same when a replica becomes a master.
+    /// The smallest id. It stays the same when a replica becomes a master.
     pub(in crate::node) fn id(&self) -> Option<&String> {
         self.ids.first()
     }
 
-    /// No server is in both, as far as they tell.
+    /// True if the two lists share no id, so they describe different clusters. False if one of them is empty.
     pub(super) fn is_of_another_cluster(&self, ids: &[String]) -> bool {
         !ids.is_empty() && !self.ids.is_empty() && !self.ids.iter().any(|id| ids.contains(id))
     }
 }
 
-/// First slot, last slot, the master, and its replicas.
+/// Parses an entry: first slot, last slot, the master, and its replicas.
 fn range(entry: &redis::Value) -> Option<Range> {
     let redis::Value::Array(parts) = entry else { return None };
     let number = |at: usize| if let redis::Value::Int(n) = parts.get(at)? { usize::try_from(*n).ok() } else { None };
@@ -52,7 +52,7 @@ fn range(entry: &redis::Value) -> Option<Range> {
     Some(Range { first: number(0)?, last: number(1)?.min(SLOTS - 1), host, port })
 }
 
-/// Of each: host, port, id, and more.
+/// The servers of an entry. Each has a host, a port, an id, and more.
 fn nodes(entry: &redis::Value) -> impl Iterator<Item = &[redis::Value]> {
     let parts = if let redis::Value::Array(parts) = entry { parts.get(2..).unwrap_or_default() } else { &[] };
     parts.iter().filter_map(|node| if let redis::Value::Array(facts) = node { Some(facts.as_slice()) } else { None })

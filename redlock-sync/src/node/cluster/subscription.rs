@@ -1,11 +1,16 @@
-//! The push connection to a cluster.
+//! A subscription to a channel of a cluster.
 //!
-//! What is published at one server arrives at the subscribers of all, but `PUBLISH` counts those at its own server only, and a wait that is not counted is
-//! taken for dead. So the channel is subscribed at every master, and read at one: each message comes once, and its thread waits on one connection, as with a
-//! single server. What comes on the others is thrown away from time to time. Where a master misses the subscription, since it is new or a connection
-//! broke, the message arrives and the lock was freed again: so a grant counts only once an attempt has found it (`acquire.rs`). ClusterSubscription at the master of
-//! the key's slot alone would need a connection for each master with a thread for each, and has to move with the slot; sharded channels need a subscription
-//! for each wait, and Redis 7.
+//! A message published at one server reaches the subscribers of all servers. But `PUBLISH` counts only subscribers at
+//! its own server, and a waiter that is not counted is taken for dead. So the client subscribes at every master, and
+//! reads at one of them. Each message is read once, and one thread waits on one connection, as with a single server.
+//! Messages on the other connections are discarded from time to time.
+//!
+//! A master can lack the subscription if it is new or a connection broke. Then the message arrives although the server
+//! counted no subscriber and freed the lock again. So a grant counts only after an attempt has confirmed it
+//! (`acquire.rs`).
+//!
+//! Two alternatives were rejected. A subscription only at the master of the key's slot needs a connection and a thread
+//! for each master, and must follow the slot. Sharded channels need a subscription for each wait, and Redis 7.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -18,10 +23,10 @@ use crate::clock::Tick;
 use crate::node::server::Server;
 use crate::node::{Failure, FailureKind, Heard, Push, push};
 
-/// So often the masters are looked at, and what came at them is thrown away.
+/// How often the subscriptions are checked and their messages discarded.
 const MAINTENANCE_PERIOD: Duration = Duration::from_millis(250);
 
-/// Subscribes at every master that is well, and reads at one of them.
+/// Subscribes at every master that answers, and reads at one of them.
 pub(in crate::node) fn subscribe(cluster: &Arc<Cluster>, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
     let none = || Failure::unsent(FailureKind::Unreachable, "no server of the cluster is known");
     let reader = cluster.any().ok_or_else(none)?;
@@ -38,7 +43,7 @@ pub(in crate::node) fn subscribe(cluster: &Arc<Cluster>, channel: &str, by: Tick
     Ok(Box::new(ClusterSubscription { conn, _others: others }))
 }
 
-/// The connection that is read; the others end with it.
+/// The connection that is read. The other subscriptions end with it.
 struct ClusterSubscription {
     conn: Box<dyn Push>,
     _others: Arc<OtherSubscriptions>,
@@ -58,11 +63,11 @@ struct OtherSubscriptions {
     subscriptions: Mutex<Vec<MasterSubscription>>,
 }
 
-/// A master, and the connection on which it counts the client.
+/// A master, and the connection by which it counts the client.
 type MasterSubscription = (Arc<Server>, Box<dyn Push>);
 
 impl OtherSubscriptions {
-    /// Throws away what came, and subscribes at masters that are new or back.
+    /// Discards messages, and subscribes at masters that are new or answer again.
     fn maintain(&self) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let masters = cluster.servers();
@@ -81,7 +86,7 @@ impl OtherSubscriptions {
     }
 }
 
-/// False if the connection is of no more use.
+/// Discards all messages. Returns false if the connection is broken.
 fn drain(conn: &mut dyn Push) -> bool {
     loop {
         match conn.receive(Duration::ZERO) {

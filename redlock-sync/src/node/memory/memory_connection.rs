@@ -1,4 +1,4 @@
-//! A connection to a server in memory. A command is carried out while it is sent, so its reply is there when it is asked for.
+//! A connection to a server in memory. A command is executed while it is sent, so its reply is ready at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::sync::Mutex;
 
 pub(super) struct MemoryConnection {
     server: Arc<MemoryServer>,
-    /// Tells the connections of a server apart.
+    /// Identifies the connection at its server.
     id: u64,
-    /// The server's when the connection was made.
+    /// The server's epoch when the connection was made.
     epoch: u64,
     replies: VecDeque<redis::Value>,
     read_timeout: Duration,
@@ -83,7 +83,7 @@ impl Connection for MemoryConnection {
     }
 }
 
-/// An end of a connection: commands are carried out while they are written, and what they brought is read as bytes.
+/// One half of a connection. Commands are executed while they are written, and their replies are read as bytes.
 struct MemoryEnd(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
 
 impl Sink for MemoryEnd {
@@ -143,7 +143,7 @@ impl Drop for MemoryConnection {
     }
 }
 
-/// The first command of a packet, word by word, and what follows it.
+/// The words of the first command of a packet, and the rest of the packet.
 pub(crate) fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     let (words, mut rest) = length(bytes, b'*')?;
     let mut command = Vec::with_capacity(words.min(bytes.len()));
@@ -156,7 +156,7 @@ pub(crate) fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     Some((command, rest))
 }
 
-/// A number behind this mark, and what follows its line.
+/// Parses a line with this mark and a number. Returns the number and the rest.
 fn length(bytes: &[u8], mark: u8) -> Option<(usize, &[u8])> {
     let line = bytes.iter().position(|&byte| byte == b'\r')?;
     let (head, rest) = bytes.split_at_checked(line)?;

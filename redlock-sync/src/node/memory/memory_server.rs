@@ -1,4 +1,4 @@
-//! One server in memory, and what a test does to it.
+//! A server in memory, and what tests can do to it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -13,13 +13,14 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
 
-/// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
+/// The server's wall clock at its start, in microseconds. It does not depend on the machine, so that tests are
+/// reproducible.
 const EPOCH: u64 = 1_700_000_000_000_000;
-/// The holder of a lock that is denied, and for how many ms: waits try again after that.
+/// The holder of a lock in a denied attempt. Its lock lasts for `DENIED_FOR` milliseconds, so waiters soon try again.
 const DENIED: &str = "00000000000000000000000000000000:denied";
 const DENIED_FOR: u64 = 20;
 
-/// A server. Its data stays while it is away.
+/// A server. It keeps its data while it is unreachable.
 pub(crate) struct MemoryServer {
     pub(super) address: String,
     pub(super) login: RedisConnectionInfo,
@@ -27,7 +28,7 @@ pub(crate) struct MemoryServer {
     pub(super) clock: Arc<dyn Clock>,
     started: Tick,
     pub(super) state: Mutex<ServerState>,
-    /// Something was published, or the server went away.
+    /// Notified when a message was published, or the server became unreachable.
     pub(super) changed: Arc<Condvar>,
     this: Weak<MemoryServer>,
 }
@@ -35,14 +36,14 @@ pub(crate) struct MemoryServer {
 #[derive(Default)]
 pub(super) struct ServerState {
     store: Store,
-    /// The scripts that it knows, by digest.
+    /// The texts of the known scripts, by digest.
     scripts: HashMap<String, String>,
     is_away: bool,
-    /// Raised when it goes away: connections that were made before are broken.
+    /// Incremented when the server becomes unreachable. Connections of earlier epochs are broken.
     pub(super) epoch: u64,
-    /// How many attempts to take a lock are still to be denied.
+    /// For each key, how many attempts to take the lock are still to be denied.
     denials: HashMap<Vec<u8>, u32>,
-    /// What was published for each subscribed connection and not read yet.
+    /// The unread messages of each subscribed connection.
     pub(super) inboxes: BTreeMap<u64, Inbox>,
     connections: u64,
 }
@@ -53,14 +54,14 @@ pub(super) struct Inbox {
 }
 
 impl MemoryServer {
-    /// For a new connection: its number, and the epoch in which it is made. None while the server is away.
+    /// Accepts a connection, and returns its id and its epoch. `None` while the server is unreachable.
     pub(super) fn connect(&self) -> Option<(Arc<MemoryServer>, u64, u64)> {
         let mut state = self.state.lock();
         let this = self.this.upgrade().filter(|_| !state.is_away)?;
         state.connections += 1;
         Some((this, state.connections, state.epoch))
     }
-    /// A server with that number among those of its clients.
+    /// Makes a server. The number distinguishes it from other servers of its clients.
     pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<MemoryServer> {
         static MADE: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|this| MemoryServer {
@@ -82,7 +83,7 @@ impl MemoryServer {
         self.state.lock().store.replace(key.as_bytes(), None);
     }
 
-    /// Has this many further attempts to take the lock find it taken.
+    /// Lets the next attempts to take this lock find it taken.
     pub(crate) fn deny(&self, key: &str, times: u32) {
         self.state.lock().denials.insert(key.as_bytes().to_vec(), times);
     }
@@ -104,7 +105,7 @@ impl MemoryServer {
 
     // --- what clients ask for -------------------------------------------------------------------------------------------
 
-    /// Carries out one command of a connection.
+    /// Executes one command of a connection.
     pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> Reply {
         let mut state = self.state.lock();
         let passed = self.clock.now().since(self.started);
@@ -116,11 +117,11 @@ impl MemoryServer {
                 state.scripts.entry(digest.clone()).or_insert_with(|| String::from_utf8_lossy(source).into_owned());
                 state.eval_known(&digest, rest)
             }
-            // The attempt that follows counts.
+            // The attempt that follows counts as the denied one.
             [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => Reply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
             [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
-            // It has no replicas, and needs none: its data stays.
+            // There are no replicas. The data is not lost, so every number is acknowledged.
             [b"WAIT", replicas, _] => Reply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
             [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
             words => state.store.command(words),
@@ -135,7 +136,7 @@ impl MemoryServer {
         format!("run_id:{}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n", self.run_id)
     }
 
-    /// A connection was closed.
+    /// Removes a closed connection.
     pub(super) fn hang_up(&self, connection: u64) {
         let mut state = self.state.lock();
         if state.inboxes.remove(&connection).is_some() {
@@ -160,7 +161,7 @@ impl ServerState {
         ];
         let busy_item = busy_item.into_iter().find(|(acquire, _)| *acquire == digest);
         let denied = keys.first().filter(|key| busy_item.is_some() && takes_denial(denials, key));
-        // For the time of the script: its reply is what the lock of another holder would bring.
+        // While the script runs, the key holds another holder's lock. So the script replies that the lock is busy.
         let hidden = denied.zip(busy_item).map(|(key, (_, busy_item))| {
             let busy = busy_item(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
@@ -185,7 +186,7 @@ impl ServerState {
         }
     }
 
-    /// Brings what was published to the connections that listen. False if there was nothing.
+    /// Moves published messages to the subscribed connections. Returns false if there were none.
     fn deliver(&mut self) -> bool {
         let published = std::mem::take(&mut self.store.published);
         for (channel, message) in &published {
@@ -199,10 +200,10 @@ impl ServerState {
 
 type Words<'a, 'b> = &'b [&'a [u8]];
 
-/// What stands in place of a lock that a token has for so many ms.
+/// Makes the item of a lock that a token holds for this many milliseconds.
 type BusyItem = fn(&Store, &str, u64) -> Item;
 
-/// What follows the script in EVAL: the number of keys, the keys, and the rest.
+/// Splits the arguments of `EVAL` behind the script into keys and other arguments.
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {
     let (number, words) = rest.split_first()?;
     words.split_at_checked(std::str::from_utf8(number).ok()?.parse().ok()?)

@@ -1,9 +1,10 @@
-//! A node in memory: it runs the library's own scripts, as they come over the seam (`link.rs`), on a store of its own. Threads may share it.
+//! A node in memory. It runs the library's own scripts on its own store, behind the interface of `link.rs`. Several
+//! threads may share it.
 //!
-//! 1. `store.rs`: the data, and the commands that the scripts use.
+//! 1. `store.rs`: the data, and the commands that scripts use.
 //! 2. `lua.rs`: runs a script on a store.
-//! 3. `server.rs`: a server, with what tests do to it.
-//! 4. `connection.rs`: a connection to it.
+//! 3. `memory_server.rs`: a server, and what tests can do to it.
+//! 4. `memory_connection.rs`: a connection to a server.
 
 mod lua;
 mod memory_connection;
@@ -19,7 +20,7 @@ pub(crate) use self::store::Reply;
 #[cfg(test)]
 pub(crate) use self::store::{Data, Item, Store, StoredText};
 
-/// A reply as a client reads it from the wire.
+/// The reply as the `redis` crate would read it from a socket.
 pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
     match reply {
         Reply::Nil => redis::Value::Nil,
@@ -34,7 +35,7 @@ pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
     }
 }
 
-/// A reply in the form of the protocol.
+/// The reply as bytes of the protocol.
 pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
     match reply {
         redis::Value::Int(n) => format!(":{n}\r\n").into_bytes(),
@@ -52,7 +53,7 @@ pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
     }
 }
 
-/// What a client makes of a reply.
+/// The result that a client gets for this reply.
 #[cfg(test)]
 pub(crate) fn outcome(reply: Reply) -> Result<super::Value, super::Failure> {
     super::redis_reply::value(on_the_wire(reply))

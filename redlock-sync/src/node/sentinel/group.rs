@@ -1,9 +1,9 @@
-//! Asks all sentinels of a group at the same time, each on a connection that is kept, by threads of the group: one that
-//! hangs keeps one of them busy for a node timeout, and nothing waits for it.
+//! Asks all Sentinels of a group at the same time for the address of the master. Each has a connection that is kept.
+//! Threads of the group do this, so a Sentinel that hangs blocks one of them for a node timeout, and no caller.
 //!
-//! An *inquiry* is one question to all of them. Threads that need the master while one is under way wait for that. It
-//! is over as soon as a majority agrees, or all have answered that answered the last time, or were never asked; an
-//! answer that comes later counts all the same.
+//! An *inquiry* is one question to all Sentinels. Threads that need the master during an inquiry wait for its end. It
+//! ends when a majority agrees. It also ends when all Sentinels have answered that answered the last time or were never
+//! asked. Later answers still count.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -23,45 +23,45 @@ use crate::node::socket::RedisServer;
 use crate::node::url::GroupConfig;
 use crate::node::{Background, Failure, FailureKind, NodeUrl};
 
-/// How often they are asked while the client is at work.
+/// How often the Sentinels are asked while the client makes calls.
 const PERIOD: Duration = Duration::from_secs(1);
-/// After so many periods without a call the group is not config any more.
+/// After this many periods without a call, the group is no longer watched.
 const IDLE_PERIODS: u32 = 60;
 
-/// The sentinels of a group, and what is known of its master.
+/// The Sentinels of a group, and what is known of its master.
 pub(super) struct Group {
     name: String,
     sentinels: Vec<Sentinel>,
-    /// For one sentinel.
+    /// The timeout for one Sentinel.
     timeout: Duration,
     clock: Arc<dyn Clock>,
     background: Background,
     state: Mutex<GroupState>,
     answered: Condvar,
-    /// How often the master was another one than before, or can have become one while it was silent or not config.
+    /// How often the master has changed, or may have changed while it was silent or the group was not watched.
     moves: AtomicU64,
-    /// Periods since the last call; `IDLE_PERIODS` while the group is not config.
+    /// The number of periods since the last call. `IDLE_PERIODS` while the group is not watched.
     idle: AtomicU32,
     this: Weak<Group>,
 }
 
 struct Sentinel {
     server: RedisServer,
-    /// Locked while it is asked.
+    /// Locked while the Sentinel is asked.
     connection: Mutex<Option<Box<dyn Connection>>>,
 }
 
 struct GroupState {
-    /// Counts the inquiries.
+    /// The number of the latest inquiry.
     inquiry: u64,
     is_under_way: bool,
-    /// One for each sentinel.
+    /// One answer for each Sentinel.
     answers: Vec<SentinelAnswer>,
     master: Option<MasterReply>,
 }
 
 struct SentinelAnswer {
-    /// The inquiry that it belongs to; 0 before the first.
+    /// The inquiry to which the answer belongs. 0 before the first.
     inquiry: u64,
     said: Result<MasterReply, Failure>,
 }
@@ -86,19 +86,19 @@ impl Group {
         })
     }
 
-    /// The address of the master that was found last.
+    /// The last known address of the master.
     pub(super) fn master(&self) -> Option<String> {
         self.state.lock().master.as_ref().map(MasterReply::address)
     }
 
-    /// For how long at least it has been the master.
+    /// How long the server has been master at least.
     pub(super) fn master_for(&self) -> Duration {
         let now = self.clock.now();
         self.state.lock().master.as_ref().map_or(Duration::ZERO, |reply| reply.age(now))
     }
 
-    /// How often the master may have changed. The question comes from a client at work, so the group is config from
-    /// now on.
+    /// How often the master may have changed. Since a client that makes calls asks this, the group is watched from now
+    /// on.
     pub(super) fn moves(&self) -> u64 {
         if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
             self.moves.fetch_add(1, Ordering::AcqRel);
@@ -111,17 +111,17 @@ impl Group {
         self.moves.load(Ordering::Acquire)
     }
 
-    /// The master is silent, and may be deposed when it goes on.
+    /// Tells that the master does not answer. It may have been replaced when it answers again.
     pub(super) fn suspect(&self) {
         self.moves.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Asks where the master is, and waits so long for the answer at most.
+    /// Finds the master, and waits for at most `within`.
     pub(super) fn locate(&self, within: Duration) -> Result<MasterReply, Failure> {
         self.ask_all(self.state.lock(), within)
     }
 
-    /// As `locate`, by answers to a question that is asked from now on.
+    /// Like `locate`, but uses only answers to questions asked from now on.
     pub(super) fn locate_anew(&self, within: Duration) -> Result<MasterReply, Failure> {
         let mut state = self.state.lock();
         let number = state.inquiry;
@@ -130,7 +130,7 @@ impl Group {
     }
 
     fn ask_all(&self, mut state: MutexGuard<'_, GroupState>, within: Duration) -> Result<MasterReply, Failure> {
-        // Without them an inquiry would never end.
+        // Without threads an inquiry would never end.
         self.background.threads()?;
         self.inquire(&mut state);
         let number = state.inquiry;
@@ -140,7 +140,8 @@ impl Group {
         found.ok_or_else(|| self.no_answer(&state, number))
     }
 
-    /// Misuse if a majority refuses to answer, since that stays until something is changed.
+    /// The failure if no Sentinel answered. It is misuse if a majority refused, because that lasts until something is
+    /// changed.
     fn no_answer(&self, state: &GroupState, number: u64) -> Failure {
         let said = |answer: &SentinelAnswer| match &answer.said {
             Err(failure) if answer.inquiry >= number => failure.clone(),
@@ -154,7 +155,7 @@ impl Group {
         Failure::unsent(kind, format!("no sentinel tells the master of `{}`: {}", self.name, each.join("; ")))
     }
 
-    /// Begins an inquiry, unless one is under way.
+    /// Begins an inquiry, unless one is running.
     fn inquire(&self, state: &mut GroupState) {
         if state.is_under_way {
             return;
@@ -177,7 +178,7 @@ impl Group {
         });
     }
 
-    /// Asks one, unless it still owes its answer to an earlier question.
+    /// Asks one Sentinel, unless it has not yet answered an earlier question.
     fn ask(&self, i: usize, number: u64) {
         let Some(sentinel) = self.sentinels.get(i) else { return };
         let Some(mut connection) = sentinel.connection.try_lock() else { return };
@@ -186,7 +187,7 @@ impl Group {
         self.record_answer(i, SentinelAnswer { inquiry: number, said });
     }
 
-    /// On the connection that was kept; on a new one if that broke meanwhile.
+    /// Asks over the kept connection. If that broke, asks over a new one.
     fn exchange(
         &self,
         server: &RedisServer,
@@ -224,7 +225,7 @@ impl Group {
         master_reply::parse(address, facts, &self.name, self.clock.now())
     }
 
-    /// One has answered, or has not.
+    /// Records an answer, or the failure to get one.
     fn record_answer(&self, i: usize, answer: SentinelAnswer) {
         let mut state = self.state.lock();
         if let Some(slot) = state.answers.get_mut(i) {
@@ -238,7 +239,7 @@ impl Group {
         self.answered.notify_all();
     }
 
-    /// The time of an inquiry is up: those that did not answer know nothing.
+    /// Ends an inquiry whose time is up. The answers of silent Sentinels are dropped.
     fn end_inquiry(&self, number: u64) {
         let mut state = self.state.lock();
         for answer in state.answers.iter_mut().filter(|answer| answer.inquiry < number) {
@@ -253,7 +254,7 @@ impl Group {
 
     fn update_master(&self, state: &mut GroupState) {
         let Some(found) = master_reply::choose(&state.known(), self.clock.now()).cloned() else { return };
-        // The sentinels that know of a later failover may just be silent.
+        // Sentinels that know of a later failover may be silent at the moment.
         if state.master.as_ref().is_some_and(|known| known.is_after(&found)) && !state.is_agreed(&found) {
             return;
         }
@@ -282,7 +283,7 @@ impl GroupState {
         self.answers.iter().filter_map(|answer| answer.said.as_ref().ok()).collect()
     }
 
-    /// What more answers could change is worth no wait.
+    /// True if waiting for more answers is not worthwhile.
     fn is_decided(&self) -> bool {
         let is_new = |answer: &&SentinelAnswer| answer.inquiry >= self.inquiry;
         if self.answers.iter().all(|answer| is_new(&answer)) {
@@ -296,7 +297,7 @@ impl GroupState {
         agreeing > self.answers.len() / 2 || agreeing > 0 && !self.answers.iter().any(is_missing)
     }
 
-    /// A majority names this one, as far as is known.
+    /// True if a majority of the known answers names this master.
     fn is_agreed(&self, found: &MasterReply) -> bool {
         let named = self.known().into_iter().filter(|reply| reply.address() == found.address()).count();
         named > self.answers.len() / 2

@@ -1,8 +1,9 @@
-//! A master that Sentinels watch: at each connection they are asked where it is, and while the client is at work once a second.
+//! A server whose address Sentinels know: the master of a group. They are asked for it at each connection, and once a
+//! second while the client makes calls.
 //!
-//! 1. `url.rs`: the URL of a group.
-//! 2. `told.rs`: what a sentinel says of the master, and which of several answers counts.
-//! 3. `group.rs`: asks all of them at the same time, in bounded time.
+//! 1. `group_url.rs`: the URL of a group.
+//! 2. `master_reply.rs`: the answer of a Sentinel, and which of several answers counts.
+//! 3. `group.rs`: asks all Sentinels at the same time, in bounded time.
 
 mod group;
 pub(super) mod group_url;
@@ -22,12 +23,12 @@ use super::url::{GroupConfig, host_port};
 use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
-/// The server that is the master of its group now.
+/// The current master of a group.
 pub(super) struct SentinelServer {
     url: NodeUrl,
     name: String,
     group: Arc<Group>,
-    /// The last one, with what is known of its name.
+    /// The last master. It is kept because its name is already resolved.
     master: Mutex<Option<Arc<RedisServer>>>,
 }
 
@@ -60,7 +61,7 @@ impl Dial for SentinelServer {
         self.url.login()
     }
 
-    /// The sentinels have half of the time.
+    /// The Sentinels may use half of the time.
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
         let master = self.group.locate(by.since(clock.now()) / 2)?;
         self.server(&master.host, master.port).dial(by, clock)

@@ -39,7 +39,7 @@ fn a_call_during_an_outage_is_tried_and_ends_it() {
     server.kill();
     assert!(ask(node, &acquire("k", "a")).result.is_err());
     server.restart();
-    // The pause between probes has grown meanwhile; a call does not wait for the next one.
+    // The pause between probes has grown by now. A call does not wait for the next probe.
     eventually("a call gets through", SOON, || is_yes(&ask(node, &acquire("k", "a"))));
     assert_eq!(node.outage(), None);
 }
@@ -68,7 +68,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
     let servers = servers(2);
     let proxy = Proxy::start(&servers[0]);
     proxy.black_hole();
-    // Twelve connections one after the other need a while on a busy machine.
+    // Making twelve connections one after the other takes a while on a busy machine.
     let nodes = nodes_with(&[proxy.url(), servers[1].url()], settings(SLOW));
     std::thread::scope(|scope| {
         for i in 0..12 {
@@ -83,7 +83,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
     });
 }
 
-/// When one of three servers begins to hang, calls of all threads within that node timeout win by the other two.
+/// One of three servers begins to hang. All calls within that node timeout still win by the other two servers.
 #[test]
 fn calls_go_on_when_one_of_three_servers_begins_to_hang() {
     const SLOW: Duration = Duration::from_secs(2);

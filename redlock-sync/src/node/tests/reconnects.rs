@@ -68,7 +68,8 @@ fn one_retry_absorbs_a_restart_whatever_the_number_of_stale_connections() {
     });
     server.restart();
     let mut duplicate = false;
-    // While the server started, an attempt to connect can have failed: the next one is made a quarter of a second later.
+    // An attempt to connect may have failed while the server was starting. The next one follows a quarter of a second
+    // later.
     eventually("the server is used again", SOON, || {
         let answer = ask(node, &acquire("k", "a"));
         duplicate |= answer.duplicate;

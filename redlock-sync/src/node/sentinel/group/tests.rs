@@ -1,7 +1,7 @@
 use super::*;
 use crate::clock::{SystemClock, Tick};
 
-/// Three sentinels at addresses where none listens.
+/// A group of three Sentinels at addresses where nothing listens.
 fn group() -> Arc<Group> {
     let url = NodeUrl::parse("redis+sentinel://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/main").unwrap();
     Group::new(url.group().unwrap(), Duration::from_millis(250), Arc::new(SystemClock))
@@ -15,7 +15,8 @@ fn reply(port: u16, epoch: u64) -> MasterReply {
     master_reply::parse(list(&["a", &port.to_string()]), facts, "main", Tick::ZERO).unwrap()
 }
 
-/// An inquiry that these answer: the sentinel, the port and the failover that it knows. Whether that is enough.
+/// Runs an inquiry with these answers: the Sentinel, the port, and the number of the failover. Returns true if they end
+/// it.
 fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
     let number = {
         let mut state = group.state.lock();
@@ -35,7 +36,7 @@ fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
 fn the_first_inquiry_is_decided_by_a_majority_or_by_all_that_answer() {
     assert!(!inquiry(&group(), &[(0, 1, 3)]));
     assert!(inquiry(&group(), &[(0, 1, 3), (2, 1, 3)]));
-    // The one that knows of the latest failover may be the last.
+    // The Sentinel that knows of the latest failover may answer last.
     let group = group();
     assert!(!inquiry(&group, &[(0, 1, 3), (1, 2, 4)]));
     assert_eq!(group.master().unwrap(), "a:2");
@@ -61,7 +62,7 @@ fn one_that_missed_a_failover_is_not_believed_while_the_others_are_silent() {
         assert_eq!(group.master().unwrap(), "a:2");
     }
     assert_eq!(group.moves.load(Ordering::Acquire), moves);
-    // A failover of which the others never heard, or a group that was set up anew.
+    // The others missed a failover, or the group was set up again.
     inquiry(&group, &[(1, 1, 3), (2, 1, 3)]);
     assert_eq!(group.master().unwrap(), "a:1");
 }
