@@ -10,9 +10,9 @@ use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
 use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use crate::node::pipes::ends::{Broken, Ends, Shut, Sink, Source};
+use crate::node::pipes::ends::{Broken, Ends, ReplyObserver, Shut, Sink, Source};
 use crate::node::pipes::framer::Reply;
-use crate::node::pipes::pipe::{Pipe, ReplyObserver};
+use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
 use crate::sync::{Condvar, Mutex};

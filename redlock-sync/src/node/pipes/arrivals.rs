@@ -1,4 +1,5 @@
-//! Where threads wait for connections that are made for them: one place for all servers of a client, so that a thread can wait for several.
+//! How threads wait for new connections. There is one instance for all servers of a client, so a thread can wait for
+//! connections to several servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use crate::clock::{Clock, Tick};
 use crate::node::Failure;
 use crate::sync::{Condvar, Mutex};
 
-/// From the moment at which a connection is said to have come, the pool needs so long to give it at most; else a thread asks once more.
+/// After a connection was announced, the pool needs at most about this long to hand it out. Then a waiting thread asks
+/// again.
 const RECHECK_AFTER: Duration = Duration::from_micros(100);
 
 pub(crate) struct Arrivals {
@@ -15,18 +17,18 @@ pub(crate) struct Arrivals {
     changed: Arc<Condvar>,
 }
 
-/// What was heard of all servers.
+/// The state of the connections to all servers.
 struct AllArrivals {
     servers: Vec<ServerArrivals>,
-    /// Rises with each failed attempt, and with each connection that was taken into use.
+    /// Incremented with each failed attempt, and with each connection that is taken into use.
     version: u64,
 }
 
-/// What was heard of the connections to one server.
+/// The state of the new connections to one server.
 #[derive(Default)]
 struct ServerArrivals {
     is_ordered: bool,
-    /// One has come, and was not taken.
+    /// A connection has arrived and was not taken yet.
     is_here: bool,
     last_failure: Option<Failure>,
 }
@@ -37,7 +39,7 @@ impl Arrivals {
         Arc::new(Arrivals { all, changed: Arc::new(Condvar::new()) })
     }
 
-    /// A place for one more server.
+    /// Registers a server, and returns its index.
     pub(crate) fn register(&self) -> usize {
         let mut all = self.all.lock();
         all.servers.push(ServerArrivals::default());
@@ -48,7 +50,7 @@ impl Arrivals {
         self.all.lock().servers.get_mut(server).map_or_else(T::default, f)
     }
 
-    /// Changes what is known of a server, and wakes the threads that wait.
+    /// Changes the state of a server, and wakes the waiting threads.
     fn update(&self, server: usize, f: impl FnOnce(&mut ServerArrivals)) {
         let mut all = self.all.lock();
         all.version += 1;
@@ -59,53 +61,55 @@ impl Arrivals {
         self.changed.notify_all();
     }
 
-    /// True if none is ordered; then one is from now on. One at a time: attempts to reach a server that does not answer shall not keep all threads that
-    /// connect.
+    /// Marks a connection as ordered. Returns false if one already was. Only one attempt at a time is made, so that a
+    /// dead server does not block all threads that connect.
     pub(super) fn order(&self, server: usize) -> bool {
         self.with(server, |arrival| !std::mem::replace(&mut arrival.is_ordered, true))
     }
 
-    /// A connection can be had, now or in a moment.
+    /// A connection is available, now or in a moment.
     pub(super) fn came(&self, server: usize) {
         self.with(server, |arrival| (arrival.is_here, arrival.last_failure) = (true, None));
         self.changed.notify_all();
     }
 
-    /// An attempt has failed. The pool tries again: it stays ordered.
+    /// An attempt failed. The pool tries again, so the connection remains ordered.
     pub(super) fn failed(&self, server: usize, failure: Failure) {
         self.update(server, |arrival| arrival.last_failure = Some(failure));
     }
 
-    /// An attempt has failed, and there will be no other one until one is ordered.
+    /// An attempt failed, and no other follows until a connection is ordered again.
     pub(super) fn gave_up(&self, server: usize, failure: Failure) {
         self.update(server, |arrival| {
             (arrival.is_ordered, arrival.last_failure) = (false, Some(failure));
         });
     }
 
-    /// A connection may be there that was not taken.
+    /// True if a connection may be available.
     pub(super) fn is_here(&self, server: usize) -> bool {
         self.with(server, |arrival| arrival.is_here)
     }
 
-    /// It was taken into use. The threads that waited for it share it, and one of them may not have seen that it was here.
+    /// A connection was taken into use. All waiting threads are woken, because they share it, and one may not have seen
+    /// its arrival.
     pub(super) fn taken(&self, server: usize) {
         self.update(server, |arrival| {
             (arrival.is_ordered, arrival.is_here, arrival.last_failure) = (false, false, None);
         });
     }
 
-    /// How much was told until now: to be asked before a thread looks for connections, after which it may wait.
+    /// The current version. A thread reads it before it looks for connections, and passes it to `wait`.
     pub(crate) fn version(&self) -> u64 {
         self.all.lock().version
     }
 
-    /// Why the last_failure attempt failed, if no connection has come since.
+    /// Why the last attempt failed, if no connection has arrived since.
     pub(crate) fn failure(&self, server: usize) -> Option<Failure> {
         self.with(server, |arrival| arrival.last_failure.clone())
     }
 
-    /// Waits until there is version since then, or a connection to one of these servers is here; at most until then.
+    /// Waits until the version differs from `seen`, or a connection to one of these servers is available, or until the
+    /// deadline.
     pub(crate) fn wait(&self, places: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
         let mut all = self.all.lock();
         while all.version == seen {

@@ -1,7 +1,9 @@
-//! The calls of one thread to one server or several. A [`Command`] is a call on its way to a server. [`Outcomes`] is what the thread waits for.
+//! The calls of one thread to one or several servers. A [`Command`] is a call on its way to a server. [`Outcomes`] is
+//! what the thread waits for.
 //!
-//! All outcomes of a thread are under one mutex. The thread looks at it and begins to wait under that mutex, and each outcome is noted under it: so none
-//! is noted between the look and the wait. The mutex is the last in the order of locks: nothing is locked under it.
+//! One mutex guards all outcomes of a thread. The thread checks them and begins to wait under this mutex, and each
+//! outcome is set under it. So no outcome is missed between the check and the wait. No other mutex is locked while this
+//! one is held.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,36 +17,36 @@ use crate::protocol::script::{Call, Note, Purpose};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 
-/// What a call became at one server.
+/// What became of a call at one server.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Replied(Reply),
-    /// The reply, and what the server said of its replicas behind it.
+    /// The reply to the call, and the reply to the `WAIT` behind it.
     Acknowledged {
         reply: Reply,
         replicas: Reply,
     },
-    /// The connection is of no more use.
+    /// The connection broke or was closed.
     Disconnected {
-        /// The server may have the call.
+        /// True if the server may have received the call.
         was_written: bool,
         why: Arc<Broken>,
     },
 }
 
-/// How far a call has come at one server.
+/// The progress of a call at one server.
 #[derive(Debug)]
 enum CallState {
     /// The server is not asked, or the outcome was taken.
     Empty,
     /// In an outbox.
     Unsent,
-    /// The server may have it.
+    /// The server may have received it.
     Sent,
-    /// The server has answered it, and has not said which replicas have it.
+    /// The server has replied, but not yet to the `WAIT` behind it.
     Unacknowledged,
     Done(Outcome),
-    /// Its thread has gone. The thread that reads passes the reply to the callback.
+    /// No thread waits for it. A reply goes to the callback.
     Abandoned,
 }
 
@@ -54,53 +56,54 @@ impl CallState {
     }
 }
 
-/// How a thread pending a call whose time was up.
+/// The state of a call when its thread gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abandoned {
-    /// It was answered before.
+    /// It has an outcome.
     Answered,
-    /// It is not written any more.
+    /// It was not written, and will not be.
     Unsent,
     /// The server may have executed it, or may still do so.
     Sent,
-    /// The server has executed it, and has not said which replicas have it.
+    /// The server has executed it, but has not replied to the `WAIT` behind it.
     Unacknowledged,
-    /// It will be written: a release gets through.
+    /// It is a release, and will still be written.
     WillBeSent,
 }
 
-/// Called with what becomes of calls for which no thread waits, by a thread that reads or that ends the connection: it must neither wait nor send anything.
+/// Receives the outcomes of calls for which no thread waits. It is called by a thread that reads, or that closes the
+/// connection. It must neither wait nor send anything.
 pub(crate) trait Callback: Send + Sync {
-    /// Once for each call. `None`: it was not answered in time, and may be executed later.
+    /// Called once for each call. `None` if no reply came in time; the call may still be executed.
     fn call(&self, index: usize, outcome: Option<Outcome>);
 }
 
-/// What the calls of one thread became: each has a place in it.
+/// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
     states: Mutex<Vec<CallState>>,
-    /// Notified when an outcome is noted that ends the wait.
+    /// Notified when an outcome ends the wait.
     changed: Arc<Condvar>,
     callback: Option<Arc<dyn Callback>>,
 }
 
-/// What is pending to wait for.
+/// Whether the thread has to go on waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitStatus {
-    /// Each server that was asked has an outcome.
+    /// Each call has an outcome.
     Done,
-    /// A connection broke: the thread may send the call again.
+    /// A connection broke. The thread may send the call again.
     Disconnected,
     Pending,
 }
 
 impl Outcomes {
-    /// For so many calls.
+    /// Outcomes for this many calls.
     pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
         let states = (0..calls).map(|_| CallState::Empty).collect();
         Arc::new(Outcomes { states: Mutex::new(states), changed: Arc::new(Condvar::new()), callback })
     }
 
-    /// The call on its way to one of the servers. An index has one command at a time.
+    /// A command for the call with this index. An index has one command at a time.
     pub(crate) fn command(
         self: &Arc<Self>,
         index: usize,
@@ -118,7 +121,7 @@ impl Outcomes {
         }
     }
 
-    /// It has neither an outcome nor was it pending.
+    /// True if the call has no outcome and was not given up.
     pub(crate) fn is_awaited(&self, index: usize) -> bool {
         self.states.lock().get(index).is_some_and(CallState::is_awaited)
     }
@@ -127,7 +130,7 @@ impl Outcomes {
         matches!(self.states.lock().get(index), Some(CallState::Abandoned))
     }
 
-    /// The outcome, once.
+    /// Takes the outcome, if there is one.
     pub(crate) fn take(&self, index: usize) -> Option<Outcome> {
         let mut states = self.states.lock();
         let state = states.get_mut(index).filter(|state| matches!(state, CallState::Done(_)))?;
@@ -137,12 +140,12 @@ impl Outcomes {
         }
     }
 
-    /// What is pending to wait for.
+    /// Whether the thread has to go on waiting.
     pub(crate) fn wait_status(&self) -> WaitStatus {
         wait_status(&self.states.lock())
     }
 
-    /// Sleeps until there is an outcome that ends the wait, at most until then.
+    /// Sleeps until an outcome ends the wait, or until the deadline.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
         let mut states = self.states.lock();
         if wait_status(&states) == WaitStatus::Pending && clock.now() < until {
@@ -150,7 +153,7 @@ impl Outcomes {
         }
     }
 
-    /// The thread goes. What is in an outbox is not written any more, but for a release.
+    /// Gives up a call. A call in an outbox is not written any more, unless it is a release.
     pub(crate) fn give_up(&self, index: usize, is_release: bool) -> Abandoned {
         let mut states = self.states.lock();
         let Some(state) = states.get_mut(index) else { return Abandoned::Answered };
@@ -175,53 +178,53 @@ fn wait_status(states: &[CallState]) -> WaitStatus {
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// What is written for a call.
+/// What is sent for a call.
 #[derive(Clone)]
 pub(crate) enum Payload {
     Script {
         call: Arc<Call>,
         note: Note,
         form: Form,
-        /// Behind `ASKING`, which lets the call in for a slot that is on its way to that server.
+        /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
         asks: bool,
     },
     #[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
-    /// A command that is no script, in the form of the protocol, with one reply.
+    /// A command that is not a script, encoded, with one reply.
     Plain(Cow<'static, [u8]>),
 }
 
-/// How a call is written.
+/// How a script is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Digest,
-    /// For a server that does not know the script.
+    /// With its source, for a server that does not know the script.
     Source,
-    /// A first attempt, as `SET NX`.
+    /// As `SET NX`, in a first attempt.
     Native,
 }
 
-/// Whether a command is written.
+/// Whether a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     Awaited,
-    /// No thread waits for its reply.
+    /// It is sent, and no thread waits for its reply.
     Unattended,
-    /// Its thread has gone, and it need not be written.
+    /// Its thread gave it up, and it need not be sent.
     Refused,
 }
 
-/// A thread to wake, or a callback to call, once nothing is locked.
+/// A thread to wake or a callback to call, after all mutexes are released.
 #[must_use = "the thread sleeps until then"]
 pub(super) struct Wakeup {
     outcomes: Arc<Outcomes>,
     pending: Option<PendingCallback>,
 }
 
-/// For the callback.
+/// The arguments of a callback.
 struct PendingCallback {
     index: usize,
     outcome: Option<Outcome>,
-    /// Calls about the key stay on this connection until the callback has returned.
+    /// Keeps calls about the key on this connection until the callback has returned.
     _claim: Option<Claim>,
 }
 
@@ -230,20 +233,20 @@ pub(crate) struct Command {
     outcomes: Arc<Outcomes>,
     index: usize,
     payload: Payload,
-    /// Releases and renewals go before attempts.
+    /// Releases and renewals are sent before attempts.
     pub(super) is_urgent: bool,
-    /// Until it is answered, calls about the same key go over the same connection.
+    /// Until the call is answered, calls about the same key go over the same connection.
     claim: Option<Claim>,
 }
 
 impl Command {
-    /// No thread waits for it.
+    /// Marks that no thread waits for it.
     pub(crate) fn unattended(self) -> Command {
         self.outcomes.set(self.index, CallState::Abandoned);
         self
     }
 
-    /// To be called before its first byte goes out.
+    /// Must be called before the first byte is written.
     pub(super) fn begin(&mut self) -> Sending {
         let mut states = self.outcomes.states.lock();
         if let Some(state @ CallState::Unsent) = states.get_mut(self.index) {
@@ -254,7 +257,7 @@ impl Command {
         if !self.is_release() && self.outcomes.callback.is_none() {
             return Sending::Refused;
         }
-        // No thread will be there to answer a NOSCRIPT.
+        // If the script is unknown, no thread would send it again. So it is sent with its source.
         if let Payload::Script { form, .. } = &mut self.payload
             && self.outcomes.callback.is_none()
         {
@@ -263,7 +266,7 @@ impl Command {
         Sending::Unattended
     }
 
-    /// Appends what is written.
+    /// Appends the bytes of the call.
     pub(super) fn write_to(&self, packet: &mut Vec<u8>) {
         if self.asks() {
             packet.extend_from_slice(ASKING);
@@ -276,7 +279,7 @@ impl Command {
         }
     }
 
-    /// One reply comes before its own.
+    /// True if a reply to `ASKING` comes before its own reply.
     pub(super) fn asks(&self) -> bool {
         matches!(self.payload, Payload::Script { asks: true, .. })
     }
@@ -292,30 +295,30 @@ impl Command {
         self.call().is_some_and(|own| own.is_like(call))
     }
 
-    /// It takes a token away, and has to get through.
+    /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
         self.call().is_some_and(|call| call.purpose == Purpose::Release)
     }
 
-    /// Its yes counts only once replicas have what it wrote.
+    /// True if a yes counts only after replicas have acknowledged it.
     pub(super) fn is_for_replicas(&self) -> bool {
         self.call().is_some_and(|call| call.script.is_for_replicas())
     }
 
-    /// It was answered, and what the server says of its replicas follows.
+    /// Marks that the reply came, and that the reply to the `WAIT` is still due.
     pub(super) fn mark_unacknowledged(&self) {
         if let Some(state @ CallState::Sent) = self.outcomes.states.lock().get_mut(self.index) {
             *state = CallState::Unacknowledged;
         }
     }
 
-    /// The token that it may set.
+    /// The token that an acquire may set.
     pub(super) fn acquires(&self) -> Option<&str> {
         let call = self.call().filter(|call| call.purpose == Purpose::Acquire)?;
         call.token.as_ref().map(LockId::as_str)
     }
 
-    /// The token that it takes away.
+    /// The token that a release removes.
     pub(super) fn releases(&self) -> Option<&str> {
         let call = self.call().filter(|call| call.purpose == Purpose::Release)?;
         call.token.as_ref().map(LockId::as_str)
@@ -326,12 +329,12 @@ impl Command {
         self.claim.as_ref().map(Claim::group)
     }
 
-    /// A thread waits for it.
+    /// True if a thread waits for it.
     pub(super) fn is_awaited(&self) -> bool {
         self.outcomes.is_awaited(self.index)
     }
 
-    /// No thread waits for it, and a callback is to be told its outcome.
+    /// True if no thread waits for it and a callback gets its outcome.
     pub(super) fn is_abandoned(&self) -> bool {
         self.outcomes.callback.is_some() && self.outcomes.is_abandoned(self.index)
     }
@@ -340,7 +343,7 @@ impl Command {
         self.index == index && Arc::ptr_eq(&self.outcomes, outcomes)
     }
 
-    /// Notes the outcome. [`Wakeup::notify`] wakes its thread.
+    /// Sets the outcome. The returned [`Wakeup`] wakes the thread or calls the callback.
     pub(super) fn complete(self, outcome: Outcome) -> Option<Wakeup> {
         let mut states = self.outcomes.states.lock();
         let state = states.get_mut(self.index)?;
@@ -362,7 +365,7 @@ impl Command {
         Some(Wakeup { outcomes: self.outcomes, pending })
     }
 
-    /// Tells its callback, if it has one that was not called yet, that no outcome came in time. The callback is not called again.
+    /// Tells the callback that no reply came in time, unless it was called before. It is not called again.
     pub(super) fn complete_late(&self) -> Option<Wakeup> {
         let mut states = self.outcomes.states.lock();
         let state = states.get_mut(self.index).filter(|state| matches!(state, CallState::Abandoned))?;
@@ -375,7 +378,7 @@ impl Command {
 }
 
 impl Wakeup {
-    /// A thread goes on. A callback is called only once nothing is locked.
+    /// True if this wakes a thread. A callback may be called only after all mutexes are released.
     pub(super) fn is_of_thread(&self) -> bool {
         self.pending.is_none()
     }

@@ -1,26 +1,26 @@
-//! The two ends of a connection, which are used at the same time: one writes and one reads. A socket, a server in memory and the simulation have them.
+//! The two halves of a connection. One thread writes while another one reads. Sockets, servers in memory and the
+//! simulation implement them.
 
 use std::any::Any;
 use std::fmt;
 
 use crate::clock::Tick;
 
-/// How an exchange on a connection ended early. The connection is of no more use for anything else.
+/// Why a step on a connection failed. The connection cannot be used any more.
 #[derive(Debug)]
 pub(crate) enum Broken {
     TimedOut,
-    /// The time is over, but the bytes were moving, at an eighth of the floor at least: there are more than fit into the
-    /// time, which says nothing of the server.
+    /// The time was up while bytes were still moving, at an eighth of the lowest healthy rate or faster. There is more
+    /// data than fits the time, so the failure says nothing about the server.
     Slow,
-    /// Reset, closed, or no longer understood; with a message.
+    /// The connection was reset or closed, or sent bytes that cannot be understood. The string says why.
     Closed(String),
-    /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with
-    /// a message.
+    /// The peer is not Redis, or TLS fails because of a setting or a certificate. The string says why.
     Unusable(String),
 }
 
 impl Broken {
-    /// What is told of it.
+    /// The message for users.
     pub(crate) fn words(&self) -> String {
         match self {
             Broken::Closed(why) | Broken::Unusable(why) => why.clone(),
@@ -29,21 +29,29 @@ impl Broken {
     }
 }
 
-/// Where commands are written.
+/// The writing half.
 pub(crate) trait Sink: Send {
-    /// Writes all of it by then. After an error the server has at most a part, and the connection is of no more use.
+    /// Writes all bytes before the deadline. After an error the server has at most a part of them, and the connection
+    /// cannot be used any more.
     fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken>;
 }
 
-/// Where replies are read.
+/// The reading half.
 pub(crate) trait Source: Send {
-    /// Reads what is there, and waits until then for the first of it. Zero: nothing has come; a later call goes on.
+    /// Reads available bytes, or waits for some until the deadline. Zero means that nothing has arrived; the next call
+    /// continues.
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken>;
 }
 
-/// Closes a connection on which other threads may read and write: their calls then end.
+/// Closes a connection while other threads may read and write. Their calls then return.
 pub(crate) trait Shut: Send + Sync {
     fn shut(&self);
+}
+
+/// Is told about replies on all connections to a server.
+pub(crate) trait ReplyObserver: Send + Sync {
+    /// The server has answered a call that was written at this time.
+    fn on_reply(&self, written: Tick);
 }
 
 /// A connection that is ready for calls.
@@ -51,16 +59,16 @@ pub(crate) struct Ends {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) source: Box<dyn Source>,
     pub(crate) shut: Box<dyn Shut>,
-    /// Where it comes from, until it is of no more use: a pool makes another one then.
+    /// The place of the connection in its pool. When it is dropped, the pool can make another connection.
     pub(crate) pool_slot: Box<dyn Any + Send>,
 }
 
-/// A connection that was made, with what is known of it.
+/// A new connection.
 pub(crate) struct NewConnection {
     pub(crate) ends: Ends,
-    /// How often connections to the server had broken before it was made, as its host counts.
+    /// The value of `Host::generation` before the connection was made.
     pub(crate) generation: u64,
-    /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out then.
+    /// When to replace the connection, and when it must no longer be used because its login expires.
     pub(crate) validity: Option<(Tick, Tick)>,
 }
 

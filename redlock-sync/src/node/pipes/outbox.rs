@@ -1,4 +1,4 @@
-//! The calls of a connection that are not written, and those that are written and not answered.
+//! The calls of a connection: those to be written, and those in flight.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use super::framer::Reply;
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
-/// One packet has at most so many bytes, but for its last call, and so many calls.
+/// The limits of one packet. Its last call may exceed the bytes.
 const MAX_PACKET_BYTES: usize = 128 << 10;
 const MAX_PACKET_CALLS: usize = 512;
 
-/// What the pump does.
+/// The state of the pump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pump {
-    /// There is no such thread.
+    /// The thread does not run.
     #[default]
     Absent,
-    /// It looks at the outbox before it sleeps.
+    /// It checks the outbox before it sleeps.
     Awake,
-    /// Until there is work for it.
+    /// It sleeps until there is work.
     Asleep,
-    /// For a moment: then it reads replies for which no thread waits.
+    /// It sleeps for a moment, then reads replies for which no thread waits.
     Napping,
 }
 
-/// Calls that are not written.
+/// The calls to be written.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Releases and renewals, which go before attempts.
+    /// Releases and renewals. They are sent before attempts.
     urgent: VecDeque<Command>,
     ordinary: VecDeque<Command>,
     pub(super) pump: Pump,
-    /// A thread sleeps that waits for a call. While none does, threads that wait read for themselves.
+    /// True if a thread sleeps and relies on the pump. If false, waiting threads read for themselves.
     pub(super) is_relied_on: bool,
-    /// A thread that wanted to write this found another one at it, which has to look here once more.
+    /// Set by a thread that found another one writing. The other thread must check the outbox again.
     pub(super) was_missed: bool,
-    /// The connection is of no more use.
+    /// The connection is closed.
     pub(super) is_closed: bool,
 }
 
@@ -54,17 +54,17 @@ impl Outbox {
         self.urgent.iter().chain(&self.ordinary)
     }
 
-    /// A call about a key of that group is not written.
+    /// True if it has a call about a key of this group, or any call if `group` is `None`.
     pub(super) fn has(&self, group: Option<usize>) -> bool {
         self.all().any(|command| group.is_none() || command.group() == group)
     }
 
-    /// A call that may set this token is not written.
+    /// True if it has a call that may set this token.
     pub(super) fn may_set(&self, token: &str) -> bool {
         self.all().any(|command| command.acquires() == Some(token))
     }
 
-    /// A call with the same words is not written.
+    /// True if it has an identical call.
     pub(super) fn has_like(&self, call: &Call) -> bool {
         self.all().any(|command| command.is_like(call))
     }
@@ -77,7 +77,7 @@ impl Outbox {
         self.urgent.pop_front().or_else(|| self.ordinary.pop_front())
     }
 
-    /// The thread of this command has gone, and it is not to be written. Zero if it was taken out before.
+    /// Removes a command that was given up. Returns 0 if it was not in the outbox any more.
     pub(super) fn remove(&mut self, outcomes: &Arc<Outcomes>, index: usize) -> usize {
         let before = self.len();
         self.urgent.retain(|command| !command.is_of(outcomes, index));
@@ -85,7 +85,8 @@ impl Outbox {
         before - self.len()
     }
 
-    /// Moves the next packet to those that are in_flight. Returns how many calls are not written, since their threads have gone.
+    /// Moves the next packet to the calls in flight. Returns how many calls were dropped because their threads gave
+    /// them up.
     pub(super) fn pack(&mut self, in_flight: &mut InFlight, packet: &mut Vec<u8>, now: Tick) -> usize {
         let (mut calls, mut refused) = (0, 0);
         while packet.len() < MAX_PACKET_BYTES
@@ -108,55 +109,55 @@ impl Outbox {
     }
 }
 
-/// Calls whose replies are call, in their order.
+/// The calls whose replies are due, in the order of the replies.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     calls: VecDeque<InFlightCall>,
-    /// What stood before the first of them was answered.
+    /// True if the reply to `ASKING` before the first call has arrived.
     asking_was_answered: bool,
-    /// Asks the server for its replicas; empty if they are not asked.
+    /// The encoded `WAIT` command. Empty if replicas are not asked.
     wait: Vec<u8>,
-    /// A call of the packet that is being made is for replicas.
+    /// True if a call in the current packet needs replicas.
     asks_replicas: bool,
-    /// Calls that are answered, and wait for what the server says of its replicas.
+    /// Calls with a reply, for which the reply to the `WAIT` is still due.
     unacknowledged: Vec<(Command, Reply)>,
 }
 
 #[derive(Debug)]
 struct InFlightCall {
-    /// Nothing for the question about replicas.
+    /// `None` for the `WAIT` command.
     command: Option<Command>,
     written: Tick,
 }
 
-/// What a reply was for.
+/// What a reply belongs to.
 #[derive(Debug)]
 pub(super) enum Answered {
-    /// It was the last one of a call.
+    /// It is the last reply of a call.
     Call(Command, Reply),
-    /// For these, it tells of the replicas.
+    /// It is the reply to a `WAIT`, and completes these calls.
     Acknowledged(Vec<(Command, Outcome)>),
-    /// More follows for its call.
+    /// The call has another reply to come.
     Nothing,
 }
 
-/// What the next replies are for.
+/// Who waits for the next replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
-    /// No call is in_flight a reply.
+    /// No reply is due.
     None,
-    /// Calls for which no thread waits.
+    /// No thread waits for the calls in flight.
     Unattended,
     Awaited,
 }
 
 impl InFlight {
-    /// With the command that asks for replicas, if they are asked.
+    /// `wait` is the encoded `WAIT` command, or empty.
     pub(super) fn new(wait: Vec<u8>) -> InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
-    /// Appends a call to the packet. The packet has to be completed and written next.
+    /// Appends a call to the packet. Afterwards the packet must be completed and written.
     pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> Sending {
         let sending = command.begin();
         if sending != Sending::Refused {
@@ -167,7 +168,8 @@ impl InFlight {
         sending
     }
 
-    /// Once behind all calls of a packet: the replicas get all writes in one order, so what they have of the last one they have of all.
+    /// Completes a packet. One `WAIT` suffices for all its calls: replicas apply writes in order, so a replica with the
+    /// last write has all of them.
     pub(super) fn complete(&mut self, packet: &mut Vec<u8>, written: Tick) {
         if std::mem::take(&mut self.asks_replicas) {
             packet.extend_from_slice(&self.wait);
@@ -175,7 +177,7 @@ impl InFlight {
         }
     }
 
-    /// What the next reply is for, with the moment at which its call was written. `None` if no reply is call.
+    /// Assigns the next reply to its call. Also returns when the call was written. `None` if no reply is due.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<(Answered, Tick)> {
         let InFlightCall { command, written } = self.calls.pop_front()?;
         let Some(command) = command else {
@@ -197,19 +199,19 @@ impl InFlight {
         Some((Answered::Call(command, reply), written))
     }
 
-    /// Those whose outcome is not known.
+    /// All calls without an outcome.
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
         let unacknowledged = self.unacknowledged.iter().map(|(command, _)| command);
         self.calls.iter().filter_map(|call| call.command.as_ref()).chain(unacknowledged)
     }
 
-    /// Those that were written until then, and whose outcome is call to a callback, are late from now on. They are read as before.
+    /// Tells callbacks that calls written until then are late. Their replies are still read.
     pub(super) fn complete_late(&self, until: Tick) -> Vec<Wakeup> {
         let late = self.calls.iter().take_while(|call| call.written <= until);
         late.filter_map(|call| call.command.as_ref()?.complete_late()).collect()
     }
 
-    /// The awaited ones mostly are the first.
+    /// Awaited calls are mostly the first ones, so this is fast.
     pub(super) fn interest(&self) -> Interest {
         match self.all().any(Command::is_awaited) {
             true => Interest::Awaited,
@@ -218,12 +220,12 @@ impl InFlight {
         }
     }
 
-    /// A call that may set this token is not answered.
+    /// True if a call in flight may set this token.
     pub(super) fn may_set(&self, token: &str) -> bool {
         self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.acquires() == Some(token))
     }
 
-    /// A call with the same words is not answered.
+    /// True if an identical call is in flight.
     pub(super) fn has_like(&self, call: &Call) -> bool {
         self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.is_like(call))
     }
@@ -233,8 +235,7 @@ impl InFlight {
         self.calls.front().map(|call| call.written)
     }
 
-    /// Behind each call that may set a token stands one that takes it away. Of calls about keys of that group, if one is
-    /// given.
+    /// True if a release follows each acquire, among calls about keys of this group, or among all if `group` is `None`.
     pub(super) fn is_released(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
         let about = |command: &&Command| group.is_none() || command.group() == group;

@@ -1,27 +1,32 @@
-//! A connection for calls, shared by all threads of a client. Calls are executed and answered in the order in which they are written.
+//! A connection for calls, shared by all threads of a client. Calls are executed and answered in the order in which
+//! they are written.
 //!
 //! | mutex | what it guards |
 //! |---|---|
-//! | `writer` | the end that writes |
-//! | `reader` | the end that reads, and what was read of the next reply |
-//! | `outbox` | calls that are not written, and what the pump does |
+//! | `writer` | the writing half |
+//! | `reader` | the reading half, and the bytes of the next reply |
+//! | `outbox` | calls to be written, and the state of the pump |
 //! | `in_flight` | calls that are written, in the order of their replies |
 //!
-//! Order of locks: `writer` or `reader`, `outbox`, `in_flight`, then [`Outcomes`]. No thread waits for `writer` while it has the reader: a thread that writes may wait
-//! for room in the socket, which is made when replies are read. That is also why `in_flight` is not a part of what `writer` guards.
+//! Lock order: `writer` or `reader`, then `outbox`, `in_flight`, and [`Outcomes`]. A thread that holds `reader` never
+//! waits for `writer`: the writing thread may wait for room in the socket, and only reading makes room. For the same
+//! reason `writer` does not guard the calls in flight.
 //!
-//! While no other thread reads, a call is written at once by its own thread. Otherwise it is put into the outbox, where calls gather; what is there is
-//! written in one packet before the reading_since waits for more bytes. The outbox is written earlier when [`MANY`] calls are in it, or when the reading_since has waited
-//! for longer than [`GATHERING`]: no call waits for replies of others over a network.
+//! While no thread reads, each thread writes its own call at once. Otherwise calls gather in the outbox, and the reader
+//! writes them in one packet before it waits for more bytes. The outbox is written earlier if it holds [`MANY`] calls,
+//! or if the reader has waited for longer than [`GATHERING`]. So no call waits for a network round trip of other calls.
 //!
-//! 1. *A call in the outbox is written.* The reading_since writes the outbox before it waits. The thread of a call reads next, or makes sure before it sleeps
-//!    that the pump is awake; so does a thread that puts a call there for which no thread waits. The pump does not sleep while the outbox has a call. A thread that cannot writer because another one does says so
-//!    (`was_missed`); the other one looks again after it has given `writer` back.
-//! 2. *A reply is read while a thread waits for it.* Its thread reads, or another one does, or it sleeps. Before it sleeps it makes sure that the pump is
-//!    awake, and says that it sleeps (`is_relied_on`). The pump decides to sleep under the mutex of the outbox, when no thread sleeps that waits for a call
-//!    which is in_flight; a packet moves from the outbox to `in_flight` under the same mutex.
-//! 3. *A reply goes to its own call.* A call is in_flight before its first byte is written, under `writer`, and replies are given in the order in which they come,
-//!    under `reader`. A connection on which that may not hold is never used again: see [`UseGuard`].
+//! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads
+//!    next, or makes sure that the pump is awake before it sleeps. If no thread waits for a call, the thread that
+//!    enqueues it wakes the pump. The pump does not sleep while the outbox has a call. A thread that finds another one
+//!    writing sets `was_missed`. The other thread checks that mark after it has unlocked `writer`.
+//! 2. *A reply is read while a thread waits for it.* The waiting thread reads, or another one does, or the waiting
+//!    thread sleeps. Before it sleeps, it wakes the pump and sets `is_relied_on`. The pump decides to sleep under the
+//!    `outbox` mutex, and only if no sleeping thread waits for a call in flight. Calls move from the outbox to
+//!    `in_flight` under the same mutex.
+//! 3. *Each reply goes to its own call.* A call joins `in_flight` before its first byte is written, under `writer`.
+//!    Replies are assigned in the order of arrival, under `reader`. If this order may be violated, the connection is
+//!    closed: see [`UseGuard`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,57 +34,53 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::command::{Abandoned, Command, Outcome, Outcomes, Sending, Wakeup};
-use super::ends::{Broken, Ends, Shut, Sink, Source};
+use super::ends::{Broken, Ends, ReplyObserver, Shut, Sink, Source};
 use super::framer::{Framer, Garbled};
 use super::outbox::{Answered, InFlight, Interest, Outbox};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
-/// As long as the reading_since has not waited for longer, for each unanswered call, calls gather in the outbox: a server on the same machine answers within that
-/// time, and a call that is written sooner waits there.
+/// Calls gather in the outbox while the reader has waited for less than this, times the number of unanswered calls. A
+/// server on the same machine answers within this time, so a call would not be executed earlier.
 const GATHERING: Duration = Duration::from_micros(30);
 
-/// An outbox with this many calls is written at once: the server works on them while the replies to others are read.
+/// An outbox with this many calls is written at once, so that the server works while other replies are read.
 pub(super) const MANY: usize = 12;
 
-/// A packet that is not longer has no time of its own.
+/// A packet up to this size gets no extra time.
 const SMALL: usize = 64 << 10;
 
 /// No thread reads.
 const FREE: u64 = 0;
-/// The thread that reads does not wait for bytes now.
+/// The reading thread is busy, and does not wait for bytes.
 const AT_WORK: u64 = 1;
-
-/// Is told of what concerns all connections to a server.
-pub(crate) trait ReplyObserver: Send + Sync {
-    /// The server has answered what was written at that moment.
-    fn on_reply(&self, written: Tick);
-}
 
 pub(crate) struct Pipe {
     writer: Mutex<WriteHalf>,
     reader: Mutex<ReadHalf>,
     pub(super) outbox: Mutex<Outbox>,
     pub(super) in_flight: Mutex<InFlight>,
-    /// The pump sleeps here, with the mutex of the outbox.
+    /// The pump sleeps on this condition variable, with the `outbox` mutex.
     pub(super) wake: Arc<Condvar>,
-    /// Whether a thread has the reader ([`FREE`], [`AT_WORK`]), and since when it waits for bytes, in nanoseconds. Only a hint: it decides which thread writes.
+    /// [`FREE`], [`AT_WORK`], or since when the reader has waited for bytes, in nanoseconds. Only a hint: it decides
+    /// which thread writes.
     reading_since: AtomicU64,
-    /// How many calls are not answered, and since when the first of those that are written, in nanoseconds; zero if there is none. Hints too: they decide
-    /// which connection a call goes over, and whether one is late.
+    /// The number of unanswered calls, and when the oldest of those in flight was written, in nanoseconds (0 if there
+    /// is none). Only hints: they decide which connection a call uses, and whether a connection is late.
     unanswered: AtomicUsize,
     oldest: AtomicU64,
-    /// Bytes that were read.
+    /// The number of bytes read.
     read: AtomicUsize,
-    /// Of no more use. Set before the calls are told so.
+    /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
     shut: Box<dyn Shut>,
     observer: Arc<dyn ReplyObserver>,
     pub(super) clock: Arc<dyn Clock>,
-    /// How long a writer may take, and how long the pump waits for bytes at a time.
+    /// The node timeout. It limits a write, and each read of the pump.
     pub(super) patience: Duration,
-    /// Its place in the pool, given back at the end: threads may hold this for longer, and others are made all the same.
+    /// The place in the pool. It is dropped on close, since threads may hold the pipe for longer while the pool makes
+    /// another connection.
     pool_slot: Mutex<Option<Box<dyn std::any::Any + Send>>>,
 }
 
@@ -94,7 +95,7 @@ pub(super) struct ReadHalf {
 }
 
 impl Pipe {
-    /// `wait` is the command that asks for replicas behind what is for them; empty if they are not asked.
+    /// `wait` is the encoded `WAIT` command, or empty if replicas are not asked.
     pub(crate) fn new(
         ends: Ends,
         observer: Arc<dyn ReplyObserver>,
@@ -122,51 +123,51 @@ impl Pipe {
         })
     }
 
-    /// The connection is of no more use.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// How many calls are not answered.
+    /// The number of unanswered calls.
     pub(crate) fn len(&self) -> usize {
         self.unanswered.load(Ordering::Acquire)
     }
 
-    /// A call is written and not answered for so long.
+    /// True if a call in flight has been unanswered for this long.
     pub(crate) fn is_late(&self, by: Duration) -> bool {
         let oldest = self.oldest.load(Ordering::Acquire);
         oldest > 0 && self.clock.now().since(Tick::from_nanos(oldest)) >= by
     }
 
-    /// When the call was written that is unanswered for longest, in nanoseconds; zero if there is none.
+    /// When the oldest call in flight was written, in nanoseconds. 0 if there is none.
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest.load(Ordering::Acquire)
     }
 
-    /// To be called under the mutex of what is in_flight, after each change.
+    /// Must be called after each change, while `in_flight` is locked.
     fn update_oldest(&self, in_flight: &InFlight) {
         self.oldest.store(in_flight.oldest().map_or(0, Tick::as_nanos), Ordering::Release);
     }
 
-    /// A release stands behind each acquire that may still be executed, and no call waits to be written: of calls about keys of that group, if one is given.
+    /// True if a release follows each acquire in flight, and the outbox is empty. If a group is given, only calls about
+    /// its keys count.
     pub(crate) fn is_released(&self, group: Option<usize>) -> bool {
         let outbox = self.outbox.lock();
         !outbox.has(group) && self.in_flight.lock().is_released(group)
     }
 
-    /// A call that may set this token is not answered.
+    /// True if an unanswered call may set this token.
     pub(crate) fn may_set(&self, token: &str) -> bool {
         let outbox = self.outbox.lock();
         outbox.may_set(token) || self.in_flight.lock().may_set(token)
     }
 
-    /// A call with the same words is not answered.
+    /// True if an identical call is unanswered.
     pub(crate) fn has_like(&self, call: &Call) -> bool {
         let outbox = self.outbox.lock();
         outbox.has_like(call) || self.in_flight.lock().has_like(call)
     }
 
-    /// The reading_since has waited for so long that no reply is likely to come at once.
+    /// True if the reader has waited for so long that no reply is expected at once.
     pub(crate) fn reader_waits(&self) -> bool {
         match self.reading_since.load(Ordering::Relaxed) {
             FREE | AT_WORK => false,
@@ -177,12 +178,13 @@ impl Pipe {
         }
     }
 
-    /// A thread reads, and has not waited for long: calls gather.
+    /// True if calls gather: a thread reads, and has not waited for long.
     fn gathers(&self) -> bool {
         self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
     }
 
-    /// Writes the call, or leaves it in the outbox, from where it is written. On a connection that is over it ends at once.
+    /// Writes the call, or leaves it in the outbox for another thread. If the connection is closed, the call is
+    /// completed at once.
     pub(crate) fn send(self: &Arc<Self>, command: Command) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
         if !self.gathers()
@@ -191,7 +193,7 @@ impl Pipe {
             if self.outbox.lock().is_empty() {
                 return self.send_now(writer, command);
             }
-            // Calls in the outbox came before it.
+            // Calls in the outbox are older and must be written first.
             drop(writer);
             self.flush_missed();
         }
@@ -202,7 +204,7 @@ impl Pipe {
             return self.refuse(command);
         }
         outbox.enqueue(command);
-        // The thread of a call reads next, or makes sure that the pump is awake.
+        // An awaited call needs no wake-up here: its thread reads next, or wakes the pump before it sleeps.
         if !is_awaited {
             self.wake_pump(&mut outbox);
         }
@@ -213,7 +215,8 @@ impl Pipe {
         }
     }
 
-    /// Leaves the call in the outbox. [`Pipe::flush`] must follow: so several calls of a thread travel in one packet.
+    /// Leaves the call in the outbox, so that several calls of a thread travel in one packet. [`Pipe::flush`] must
+    /// follow.
     pub(crate) fn enqueue(self: &Arc<Self>, command: Command) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
         let mut outbox = self.outbox.lock();
@@ -231,7 +234,7 @@ impl Pipe {
         let now = self.clock.now();
         let sending = {
             let mut in_flight = self.in_flight.lock();
-            // Under the mutex under which the in_flight calls are told of the end.
+            // `close` sets this while it drains `in_flight`, under the same mutex.
             if self.is_closed() {
                 drop(in_flight);
                 in_use.finish(Ok(()));
@@ -243,7 +246,7 @@ impl Pipe {
             sending
         };
         let written = sink.write(packet, self.write_by(packet, now));
-        // With `writer` locked: behind a part of a packet nothing is written.
+        // `writer` is still locked, so nothing is written behind a partial packet.
         in_use.finish(written);
         drop(writer);
         self.flush_missed();
@@ -252,23 +255,23 @@ impl Pipe {
         }
     }
 
-    /// Bodies of tasks need time of their own: as long as they take at the lowest rate at which a server counts as well, 1 Mbit in a second.
+    /// The deadline of a write. Large packets get extra time, at 1 Mbit/s, the lowest rate at which a server counts as
+    /// healthy.
     fn write_by(&self, packet: &[u8], now: Tick) -> Tick {
         let bytes = u32::try_from(packet.len().saturating_sub(SMALL)).unwrap_or(u32::MAX);
         now.after(self.patience).after(Duration::from_micros(8).saturating_mul(bytes))
     }
 
-    /// How many bytes were read.
     pub(crate) fn has_read(&self) -> usize {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Writes what is in the outbox, unless another thread writes: that one looks again.
+    /// Writes the outbox. If another thread is writing, that thread checks the outbox again.
     pub(crate) fn flush(self: &Arc<Self>) {
         while self.has_unwritten() {
             let writer = self.writer.try_lock().or_else(|| {
                 self.outbox.lock().was_missed = true;
-                // It may have looked just before.
+                // Tries again, because the other thread may have checked the mark just before it was set.
                 self.writer.try_lock()
             });
             let Some(writer) = writer else { return };
@@ -276,7 +279,7 @@ impl Pipe {
         }
     }
 
-    /// Calls wait to be written. If there are none, none was missed.
+    /// True if calls wait to be written. If there are none, clears the mark.
     fn has_unwritten(&self) -> bool {
         let mut outbox = self.outbox.lock();
         outbox.was_missed &= !outbox.is_empty();
@@ -292,17 +295,17 @@ impl Pipe {
             let mut outbox = self.outbox.lock();
             self.take_missed(&mut outbox);
             let mut in_flight = self.in_flight.lock();
-            // None is moved once the connection is over: then the outbox is empty, and stays so.
+            // On a closed connection the outbox is empty, and stays so.
             let refused = outbox.pack(&mut in_flight, packet, now);
             self.unanswered.fetch_sub(refused, Ordering::AcqRel);
             self.update_oldest(&in_flight);
         }
         let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, self.write_by(packet, now)) };
-        // With `writer` locked: behind a part of a packet nothing is written.
+        // `writer` is still locked, so nothing is written behind a partial packet.
         in_use.finish(written);
     }
 
-    /// Another thread may have found `writer` locked, and left it to this one to writer.
+    /// Writes the outbox if another thread found `writer` locked.
     fn flush_missed(self: &Arc<Self>) {
         let was_missed = self.take_missed(&mut self.outbox.lock());
         if was_missed {
@@ -310,7 +313,7 @@ impl Pipe {
         }
     }
 
-    /// The pump does not wait for that: it may sleep by now.
+    /// Clears the mark, and wakes the pump if the mark was set: the pump may have gone to sleep because of it.
     fn take_missed(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
         let was_missed = std::mem::take(&mut outbox.was_missed);
         if was_missed && !outbox.is_closed {
@@ -319,13 +322,13 @@ impl Pipe {
         was_missed
     }
 
-    /// Reads until this call of the thread has its outcome, at most until then. Nothing is read if another thread reads.
+    /// Reads until this call has its outcome, or until the deadline. Returns at once if another thread reads.
     pub(crate) fn read_for(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, until: Tick) {
         let Some(mut reader) = self.reader.try_lock() else { return };
         self.reading_since.store(AT_WORK, Ordering::Relaxed);
         let mut wakeups = Vec::new();
         while outcomes.is_awaited(index) && !self.is_closed() {
-            // Before it waits, the others go on.
+            // The threads whose replies have arrived are woken before this one waits.
             wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
             if !self.read(&mut reader, until, &mut wakeups) && self.clock.now() >= until {
                 break;
@@ -335,7 +338,8 @@ impl Pipe {
         wakeups.into_iter().for_each(Wakeup::notify);
     }
 
-    /// Writes what is in the outbox, reads once, and gives the replies that have come. False if no bytes have come by then.
+    /// Writes the outbox, reads once, and dispatches the replies. Returns false if no bytes arrived before the
+    /// deadline.
     pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Vec<Wakeup>) -> bool {
         self.flush();
         let in_use = UseGuard::new(self);
@@ -350,7 +354,7 @@ impl Pipe {
         in_use.finish(given)
     }
 
-    /// Gives each reply to its call.
+    /// Passes each reply to its call.
     fn dispatch(&self, framer: &mut Framer, wakeups: &mut Vec<Wakeup>) -> Result<(), Broken> {
         let mut heard = None;
         while let Some(reply) =
@@ -382,7 +386,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// To be called before a thread sleeps until a call of this connection has its outcome. False if no pump will read and writer for it.
+    /// Must be called before a thread sleeps until a call has its outcome. Returns false if no pump will write and read
+    /// for it.
     pub(crate) fn rely_on_pump(self: &Arc<Self>) -> bool {
         let mut outbox = self.outbox.lock();
         outbox.is_relied_on = true;
@@ -395,7 +400,7 @@ impl Pipe {
         is_there
     }
 
-    /// The thread goes without the outcome: see [`Outcomes::give_up`].
+    /// Gives up a call: see [`Outcomes::give_up`].
     pub(crate) fn give_up(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, is_release: bool) -> Abandoned {
         let abandoned = outcomes.give_up(index, is_release);
         match abandoned {
@@ -409,7 +414,7 @@ impl Pipe {
         abandoned
     }
 
-    /// The reader to read, once it is free.
+    /// Locks the reading half, when it is free.
     pub(super) fn lock_reader(&self) -> MutexGuard<'_, ReadHalf> {
         let reader = self.reader.lock();
         self.reading_since.store(AT_WORK, Ordering::Relaxed);
@@ -425,35 +430,34 @@ impl Pipe {
         self.in_flight.lock().interest()
     }
 
-    /// Ends the connection. Each call that is not answered is told so, with whether the server may have it.
+    /// Closes the connection. Each unanswered call learns whether the server may have it.
     pub(crate) fn close(&self, why: Broken) {
         let why = Arc::new(why);
-        let in_flight = {
+        let sent = {
             let mut in_flight = self.in_flight.lock();
             self.is_closed.store(true, Ordering::SeqCst);
             in_flight.drain()
         };
         let unsent = self.outbox.lock().drain();
-        // Moved between the two: nothing, since a packet that is in_flight from now on was begun before, and its writer fails or has failed.
+        // Until here a writer may have moved calls to `in_flight`. They are drained below, and count as written.
         self.shut.shut();
         drop(self.pool_slot.lock().take());
         self.wake.notify_all();
-        let in_flight =
-            in_flight.chain(self.in_flight.lock().drain()).map(|command| command.complete(disconnected(true, &why)));
-        let ended: Vec<Option<Wakeup>> =
-            in_flight.chain(unsent.map(|command| command.complete(disconnected(false, &why)))).collect();
+        let sent = sent.chain(self.in_flight.lock().drain()).map(|command| command.complete(disconnected(true, &why)));
+        let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));
+        let ended: Vec<Option<Wakeup>> = sent.chain(unsent).collect();
         self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
         ended.into_iter().for_each(notify);
     }
 
-    /// The connection is over.
+    /// Completes a call on a closed connection.
     fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
         notify(command.complete(disconnected(false, &Arc::new(Broken::Closed("connection is gone".into())))));
     }
 }
 
-/// A use of one end. The connection is over unless it ends well: a panic on the way counts, too.
+/// Guards a use of one half. Closes the connection if the use fails or panics.
 struct UseGuard<'a> {
     pipe: &'a Pipe,
     has_ended: bool,

@@ -1,4 +1,5 @@
-//! What gives connections to one server: a pool of `r2d2`, which makes them and makes them anew, or a server that connects in no time.
+//! Makes connections to one server. An `r2d2` pool makes them in the background. A server in memory is connected to at
+//! once.
 
 use std::fmt;
 #[cfg(test)]
@@ -15,21 +16,22 @@ use super::ends::{Ends, NewConnection};
 use crate::node::host::Host;
 use crate::node::{Failure, FailureKind};
 
-/// The pool tries again after half of it, as long as a connection is ordered.
+/// While a connection is ordered, the pool retries after half of this time.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How many connections that do not answer are kept beside those in use.
+/// How many unresponsive connections are kept beside those in use.
 pub(super) const MAX_OLD: usize = 2;
 
 pub(crate) trait Supply: Send + Sync {
-    /// A connection that is there.
+    /// Takes a connection that is available.
     fn take(&self) -> Option<NewConnection>;
 
-    /// A connection that is there. If there is none, one is made: [`Arrivals`] then learn that it has come, or why it has not.
+    /// Takes a connection that is available, or orders one. [`Arrivals`] then learns that it has arrived, or why it
+    /// failed.
     fn order(&self) -> Option<NewConnection>;
 }
 
-/// What suits the server.
+/// The supply that suits the server.
 pub(crate) fn supply(host: &Arc<Host>, server: usize, arrivals: &Arc<Arrivals>, max: usize) -> Box<dyn Supply> {
     let (host, reporter) = (Arc::clone(host), ArrivalReporter { server, arrivals: Arc::clone(arrivals) });
     if !host.server.may_wait() {
@@ -50,18 +52,18 @@ fn connect(host: &Host) -> Result<NewConnection, Failure> {
     Ok(NewConnection { ends, generation: link.generation, validity: link.validity })
 }
 
-/// Makes connections to a server: it dials, logs in, and asks which server it is.
+/// Makes connections for the pool: dials, logs in, and asks for the server's identity.
 #[derive(Debug)]
 struct Connector {
     host: Arc<Host>,
     reporter: ArrivalReporter,
 }
 
-/// A connection of the pool. It is taken out, so one that comes back to the pool is none. The pool takes it for broken, and makes another one when it is
-/// asked for one.
+/// A connection of the pool. It is taken out at once, so the slot comes back empty. The pool then takes it for broken
+/// and makes another one on request.
 struct PoolSlot(Mutex<Option<NewConnection>>);
 
-/// Why none was made.
+/// Why connecting failed.
 #[derive(Debug)]
 struct ConnectError(Failure);
 
@@ -92,16 +94,17 @@ impl ManageConnection for Connector {
 }
 
 impl HandleEvent for ArrivalReporter {
-    /// In a moment it can be taken out of the pool.
+    /// The connection can be taken out of the pool in a moment.
     fn handle_acquire(&self, _: AcquireEvent) {
         self.arrivals.came(self.server);
     }
 }
 
-/// The pool of one server: that number of connections for calls, and a few more while the server does not answer. It makes none before it is needed.
+/// The pool of one server. Its size is the number of connections for calls plus [`MAX_OLD`]. It makes no connection
+/// before one is needed.
 struct PooledSupply {
     pool: OnceLock<Pool<Connector>>,
-    /// Held while it is made.
+    /// Held while the pool is made.
     making: Mutex<()>,
     host: Arc<Host>,
     reporter: ArrivalReporter,
@@ -146,7 +149,7 @@ impl Supply for PooledSupply {
         take_out(self.pool()?.try_get()?)
     }
 
-    /// `try_get` orders nothing.
+    /// `get_timeout` orders a connection. `try_get` would not.
     fn order(&self) -> Option<NewConnection> {
         take_out(self.pool()?.get_timeout(Duration::ZERO).ok()?)
     }
@@ -158,7 +161,7 @@ fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
     Some(made)
 }
 
-/// Connects in no time.
+/// Connects at once, without waiting.
 struct ImmediateSupply {
     host: Arc<Host>,
     reporter: ArrivalReporter,
@@ -171,12 +174,12 @@ impl Supply for ImmediateSupply {
 
     fn order(&self) -> Option<NewConnection> {
         let made = connect(&self.host);
-        // There is nothing that tries again.
+        // Nothing tries again.
         made.inspect_err(|failure| self.reporter.arrivals.gave_up(self.reporter.server, failure.clone())).ok()
     }
 }
 
-/// Connects by jobs, and tries again as a pool does.
+/// Connects by jobs of the simulation, and retries like a pool.
 #[cfg(test)]
 struct JobConnector {
     host: Arc<Host>,

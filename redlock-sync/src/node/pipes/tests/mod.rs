@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use super::ends::ReplyObserver;
 use super::framer::Reply;
-use super::pipe::{Pipe, ReplyObserver};
+use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
