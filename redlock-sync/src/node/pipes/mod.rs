@@ -6,7 +6,8 @@
 //! 3. `command.rs`: a call on its way to a server, and the outcomes that its thread waits for.
 //! 4. `table.rs`: chooses one connection for all unanswered calls about a key.
 //! 5. `outbox.rs`: calls to be written, and calls in flight. `pipe.rs`: one connection, shared by all threads.
-//!    `pump.rs`: the thread that writes and reads for others. `waiting.rs`: how a thread waits.
+//!    `writing.rs`: how calls are written. `pump.rs`: the thread that writes and reads for others. `waiting.rs`: how a
+//!    thread waits.
 //! 6. `arrivals.rs`: how threads wait for new connections. `connections.rs`: all connections to one server.
 //!    `supply.rs`: makes connections.
 //!
@@ -36,3 +37,4 @@ mod table;
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
 pub(super) mod waiting;
+mod writing;

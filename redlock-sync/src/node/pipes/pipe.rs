@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::command::{Abandoned, Command, Outcome, Outcomes, Sending, Wakeup};
+use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup};
 use super::ends::{Broken, Ends, ReplyObserver, Shut, Sink, Source};
 use super::framer::{Framer, Garbled};
 use super::outbox::{Answered, InFlight, Interest, Outbox};
@@ -48,16 +48,13 @@ const GATHERING: Duration = Duration::from_micros(30);
 /// An outbox with this many calls is written at once, so that the server works while other replies are read.
 pub(super) const MANY: usize = 12;
 
-/// A packet up to this size gets no extra time.
-const SMALL: usize = 64 << 10;
-
 /// No thread reads.
 const FREE: u64 = 0;
 /// The reading thread is busy, and does not wait for bytes.
 const AT_WORK: u64 = 1;
 
 pub(crate) struct Pipe {
-    writer: Mutex<WriteHalf>,
+    pub(super) writer: Mutex<WriteHalf>,
     reader: Mutex<ReadHalf>,
     pub(super) outbox: Mutex<Outbox>,
     pub(super) in_flight: Mutex<InFlight>,
@@ -68,7 +65,7 @@ pub(crate) struct Pipe {
     reading_since: AtomicU64,
     /// The number of unanswered calls, and when the oldest of those in flight was written, in nanoseconds (0 if there
     /// is none). Only hints: they decide which connection a call uses, and whether a connection is late.
-    unanswered: AtomicUsize,
+    pub(super) unanswered: AtomicUsize,
     oldest: AtomicU64,
     /// The number of bytes read.
     read: AtomicUsize,
@@ -84,9 +81,9 @@ pub(crate) struct Pipe {
     pool_slot: Mutex<Option<Box<dyn std::any::Any + Send>>>,
 }
 
-struct WriteHalf {
-    sink: Box<dyn Sink>,
-    packet: Vec<u8>,
+pub(super) struct WriteHalf {
+    pub(super) sink: Box<dyn Sink>,
+    pub(super) packet: Vec<u8>,
 }
 
 pub(super) struct ReadHalf {
@@ -144,7 +141,7 @@ impl Pipe {
     }
 
     /// Must be called after each change, while `in_flight` is locked.
-    fn update_oldest(&self, in_flight: &InFlight) {
+    pub(super) fn update_oldest(&self, in_flight: &InFlight) {
         self.oldest.store(in_flight.oldest().map_or(0, Tick::as_nanos), Ordering::Release);
     }
 
@@ -179,147 +176,12 @@ impl Pipe {
     }
 
     /// True if calls gather: a thread reads, and has not waited for long.
-    fn gathers(&self) -> bool {
+    pub(super) fn gathers(&self) -> bool {
         self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
-    }
-
-    /// Writes the call, or leaves it in the outbox for another thread. If the connection is closed, the call is
-    /// completed at once.
-    pub(crate) fn send(self: &Arc<Self>, command: Command) {
-        self.unanswered.fetch_add(1, Ordering::AcqRel);
-        if !self.gathers()
-            && let Some(writer) = self.writer.try_lock()
-        {
-            if self.outbox.lock().is_empty() {
-                return self.send_now(writer, command);
-            }
-            // Calls in the outbox are older and must be written first.
-            drop(writer);
-            self.flush_missed();
-        }
-        let is_awaited = command.is_awaited();
-        let mut outbox = self.outbox.lock();
-        if outbox.is_closed {
-            drop(outbox);
-            return self.refuse(command);
-        }
-        outbox.enqueue(command);
-        // An awaited call needs no wake-up here: its thread reads next, or wakes the pump before it sleeps.
-        if !is_awaited {
-            self.wake_pump(&mut outbox);
-        }
-        let is_enough = outbox.len() >= MANY;
-        drop(outbox);
-        if is_enough || !self.gathers() {
-            self.flush();
-        }
-    }
-
-    /// Leaves the call in the outbox, so that several calls of a thread travel in one packet. [`Pipe::flush`] must
-    /// follow.
-    pub(crate) fn enqueue(self: &Arc<Self>, command: Command) {
-        self.unanswered.fetch_add(1, Ordering::AcqRel);
-        let mut outbox = self.outbox.lock();
-        if outbox.is_closed {
-            drop(outbox);
-            return self.refuse(command);
-        }
-        outbox.enqueue(command);
-    }
-
-    fn send_now(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>, command: Command) {
-        let in_use = UseGuard::new(self);
-        let WriteHalf { sink, packet } = &mut *writer;
-        packet.clear();
-        let now = self.clock.now();
-        let sending = {
-            let mut in_flight = self.in_flight.lock();
-            // `close` sets this while it drains `in_flight`, under the same mutex.
-            if self.is_closed() {
-                drop(in_flight);
-                in_use.finish(Ok(()));
-                return self.refuse(command);
-            }
-            let sending = in_flight.append(command, packet, now);
-            in_flight.complete(packet, now);
-            self.update_oldest(&in_flight);
-            sending
-        };
-        let written = sink.write(packet, self.write_by(packet, now));
-        // `writer` is still locked, so nothing is written behind a partial packet.
-        in_use.finish(written);
-        drop(writer);
-        self.flush_missed();
-        if sending == Sending::Unattended {
-            self.read_later();
-        }
-    }
-
-    /// The deadline of a write. Large packets get extra time, at 1 Mbit/s, the lowest rate at which a server counts as
-    /// healthy.
-    fn write_by(&self, packet: &[u8], now: Tick) -> Tick {
-        let bytes = u32::try_from(packet.len().saturating_sub(SMALL)).unwrap_or(u32::MAX);
-        now.after(self.patience).after(Duration::from_micros(8).saturating_mul(bytes))
     }
 
     pub(crate) fn has_read(&self) -> usize {
         self.read.load(Ordering::Relaxed)
-    }
-
-    /// Writes the outbox. If another thread is writing, that thread checks the outbox again.
-    pub(crate) fn flush(self: &Arc<Self>) {
-        while self.has_unwritten() {
-            let writer = self.writer.try_lock().or_else(|| {
-                self.outbox.lock().was_missed = true;
-                // Tries again, because the other thread may have checked the mark just before it was set.
-                self.writer.try_lock()
-            });
-            let Some(writer) = writer else { return };
-            self.write_outbox(writer);
-        }
-    }
-
-    /// True if calls wait to be written. If there are none, clears the mark.
-    fn has_unwritten(&self) -> bool {
-        let mut outbox = self.outbox.lock();
-        outbox.was_missed &= !outbox.is_empty();
-        !outbox.is_empty()
-    }
-
-    fn write_outbox(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>) {
-        let in_use = UseGuard::new(self);
-        let WriteHalf { sink, packet } = &mut *writer;
-        packet.clear();
-        let now = self.clock.now();
-        {
-            let mut outbox = self.outbox.lock();
-            self.take_missed(&mut outbox);
-            let mut in_flight = self.in_flight.lock();
-            // On a closed connection the outbox is empty, and stays so.
-            let refused = outbox.pack(&mut in_flight, packet, now);
-            self.unanswered.fetch_sub(refused, Ordering::AcqRel);
-            self.update_oldest(&in_flight);
-        }
-        let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, self.write_by(packet, now)) };
-        // `writer` is still locked, so nothing is written behind a partial packet.
-        in_use.finish(written);
-    }
-
-    /// Writes the outbox if another thread found `writer` locked.
-    fn flush_missed(self: &Arc<Self>) {
-        let was_missed = self.take_missed(&mut self.outbox.lock());
-        if was_missed {
-            self.flush();
-        }
-    }
-
-    /// Clears the mark, and wakes the pump if the mark was set: the pump may have gone to sleep because of it.
-    fn take_missed(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
-        let was_missed = std::mem::take(&mut outbox.was_missed);
-        if was_missed && !outbox.is_closed {
-            self.wake_pump(outbox);
-        }
-        was_missed
     }
 
     /// Reads until this call has its outcome, or until the deadline. Returns at once if another thread reads.
@@ -390,6 +252,7 @@ impl Pipe {
     /// for it.
     pub(crate) fn rely_on_pump(self: &Arc<Self>) -> bool {
         let mut outbox = self.outbox.lock();
+        // Pairs with `has_work` in `pump.rs`, which decides to sleep under the same mutex.
         outbox.is_relied_on = true;
         let is_there = outbox.is_closed || self.wake_pump(&mut outbox);
         let has_unwritten = !outbox.is_empty();
@@ -435,6 +298,7 @@ impl Pipe {
         let why = Arc::new(why);
         let sent = {
             let mut in_flight = self.in_flight.lock();
+            // Pairs with the check in `send_now` in `writing.rs`: no call joins `in_flight` after the drain.
             self.is_closed.store(true, Ordering::SeqCst);
             in_flight.drain()
         };
@@ -451,24 +315,24 @@ impl Pipe {
     }
 
     /// Completes a call on a closed connection.
-    fn refuse(&self, command: Command) {
+    pub(super) fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
         notify(command.complete(disconnected(false, &Arc::new(Broken::Closed("connection is gone".into())))));
     }
 }
 
 /// Guards a use of one half. Closes the connection if the use fails or panics.
-struct UseGuard<'a> {
+pub(super) struct UseGuard<'a> {
     pipe: &'a Pipe,
     has_ended: bool,
 }
 
 impl UseGuard<'_> {
-    fn new(pipe: &Pipe) -> UseGuard<'_> {
+    pub(super) fn new(pipe: &Pipe) -> UseGuard<'_> {
         UseGuard { pipe, has_ended: false }
     }
 
-    fn finish<T: Default>(mut self, result: Result<T, Broken>) -> T {
+    pub(super) fn finish<T: Default>(mut self, result: Result<T, Broken>) -> T {
         self.has_ended = true;
         result.unwrap_or_else(|why| {
             self.pipe.close(why);

@@ -16,3 +16,5 @@ mod pump;
 pub(crate) mod table;
 #[path = "../../../../redlock-sync/src/node/pipes/waiting.rs"]
 pub(crate) mod waiting;
+#[path = "../../../../redlock-sync/src/node/pipes/writing.rs"]
+mod writing;
