@@ -1,8 +1,9 @@
-//! Shared connections, against real servers and a server that does as it is told.
+//! Tests of shared connections, with real servers and with a scripted peer.
 //!
-//! 1. `peer.rs`: that server. `calls.rs`: what comes back over one connection, however its bytes come. `late.rs`: replies that do not come in time.
-//! 2. `servers.rs`: real servers, connections out of the pool, and calls to several servers.
-//! 3. `speed.rs`: pairs of many threads, beside those of bare connections.
+//! 1. `peer.rs`: the peer. `pipe_calls.rs`: replies on one connection, in pieces of any size. `timeouts.rs`: replies
+//!    that come too late.
+//! 2. `servers.rs`: real servers, pooled connections, and calls to several servers.
+//! 3. `speed.rs`: throughput with many threads, compared with bare connections.
 
 mod peer;
 mod pipe_calls;
@@ -23,7 +24,7 @@ use crate::clock::{Clock, SystemClock, Tick};
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
 use crate::token::LockId;
 
-/// Longer than anything here takes.
+/// Longer than any test takes.
 const SOON: Duration = Duration::from_secs(30);
 
 fn now() -> Tick {

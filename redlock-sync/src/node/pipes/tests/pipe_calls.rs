@@ -1,4 +1,4 @@
-//! What comes back over one connection, however its bytes come.
+//! Replies on one connection, in pieces of any size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use redlock_tests::eventually;
 use super::peer::Peer;
 use super::*;
 
-/// Calls of several threads, each of which gets its own replies.
+/// Makes calls in several threads, and checks that each gets its own replies.
 fn calls_of(threads: u64, each: u64, pipe: &Arc<Pipe>) {
     thread::scope(|scope| {
         for t in 0..threads {
@@ -38,7 +38,8 @@ fn replies_that_come_byte_by_byte() {
     calls_of(6, 30, &peer.pipe());
 }
 
-/// Cut after each byte of two replies: each call has its own reply, whole, or is told that the connection broke.
+/// Cuts the connection after each byte of two replies. Each call gets its whole reply or learns that the connection
+/// broke.
 #[test]
 fn a_connection_that_is_cut_after_each_byte() {
     let long = "*2\r\n:1\r\n$1\r\nx\r\n*1\r\n:1\r\n".len();
@@ -60,7 +61,8 @@ fn a_connection_that_is_cut_after_each_byte() {
     }
 }
 
-/// Killed between the write and the reply: every call that waits learns of it, and what comes later is not written.
+/// Closes the connection between the write and the reply. Each waiting call learns of it, and later calls are not
+/// written.
 #[test]
 fn a_connection_that_is_killed_between_write_and_read() {
     let peer = Peer::start();
@@ -78,7 +80,7 @@ fn a_connection_that_is_killed_between_write_and_read() {
     assert_eq!((peer.log(), pipe.len()), (vec!["1".to_owned()], 0));
 }
 
-/// Another thread ends the connection in the midst of calls.
+/// Another thread closes the connection during calls.
 #[test]
 fn a_connection_that_is_ended_while_threads_wait() {
     let peer = Peer::start();
@@ -99,7 +101,7 @@ fn a_connection_that_is_ended_while_threads_wait() {
     });
 }
 
-/// What is written for no thread is executed in its order, and its replies go to no other call.
+/// Calls for which no thread waits are executed in order, and their replies go to no other call.
 #[test]
 fn calls_for_which_no_thread_waits() {
     let peer = Peer::start();
