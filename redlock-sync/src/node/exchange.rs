@@ -13,7 +13,7 @@ use super::pipes::framer::Reply;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
 use super::server::Server;
-use super::status::Phase;
+use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
 use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
@@ -372,7 +372,7 @@ impl Progress<'_> {
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
                 if waited >= self.patience / 2 {
-                    server.host.record_failure(&failure, Phase::Connect);
+                    server.host.record_failure(&failure, Step::Connect);
                 }
                 failure
             }

@@ -14,7 +14,7 @@ use super::handshake::{Greeting, Handshake};
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Broken, Dial, Link};
 use super::pipes::arrivals::Arrivals;
-use super::status::{Phase, ServerStatus, StatusChange, Success};
+use super::status::{ServerStatus, StatusChange, Step};
 use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
 use crate::names::printable;
@@ -157,7 +157,7 @@ impl Host {
     }
 
     /// Records a failure of a call or of a connect. A failure that shows a dead server opens the breaker.
-    pub(super) fn record_failure(&self, failure: &Failure, phase: Phase) {
+    pub(super) fn record_failure(&self, failure: &Failure, step: Step) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
@@ -172,7 +172,7 @@ impl Host {
         if let Some(cluster) = self.cluster() {
             cluster.refresh_soon();
         }
-        self.log(self.status.down(phase), &failure.message);
+        self.log(self.status.down(step), &failure.message);
     }
 
     /// Records that the server replied to a call, possibly with an error.
@@ -180,10 +180,10 @@ impl Host {
         self.record_answer();
         match result {
             Err(failure) if redis_reply::lacks_commands(failure) => {
-                self.log(self.status.unusable(Phase::Call, &failure.message), &failure.message);
+                self.log(self.status.unusable(Step::Acquire, &failure.message), &failure.message);
             }
-            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Success::Acquired),
-            _ => self.succeeded(Success::Answered),
+            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Step::Acquire),
+            _ => self.succeeded(Step::Call),
         }
     }
 
@@ -198,8 +198,8 @@ impl Host {
         failure
     }
 
-    fn succeeded(&self, success: Success) {
-        self.log(self.status.succeeded(success), "");
+    fn succeeded(&self, step: Step) {
+        self.log(self.status.succeeded(step), "");
     }
 
     /// Logs a change of status in one line. Messages of failures contain no part of a password.
@@ -229,7 +229,7 @@ impl Host {
         match &opened {
             Ok(_) => {
                 self.record_answer();
-                self.succeeded(Success::Connected);
+                self.succeeded(Step::Connect);
             }
             Err(failure) => self.connect_failed(failure),
         }
@@ -239,9 +239,9 @@ impl Host {
     /// Records that connecting failed. A server that answered with a refusal is not left out, so the next call reports
     /// the refusal.
     fn connect_failed(&self, failure: &Failure) {
-        self.record_failure(failure, Phase::Connect);
+        self.record_failure(failure, Step::Connect);
         if failure.kind.is_misuse() {
-            self.log(self.status.unusable(Phase::Connect, &failure.message), &failure.message);
+            self.log(self.status.unusable(Step::Connect, &failure.message), &failure.message);
         }
         if failure.is_answer() {
             self.record_answer();

@@ -8,7 +8,7 @@ use super::pipes::arrivals::Arrivals;
 use super::pipes::connections::{ClaimedPipe, Connections, PipeRequest};
 use super::pipes::ends::Broken;
 use super::pipes::supply::supply;
-use super::status::Phase;
+use super::status::Step;
 use super::{Failure, FailureKind, Value, redis_reply};
 use crate::protocol::script::{Call, Needs, Note, Purpose};
 use crate::sync::Mutex;
@@ -114,7 +114,7 @@ impl Server {
 
     /// Records that no reply came in time.
     pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
-        self.host.record_failure(failure, Phase::Call);
+        self.host.record_failure(failure, Step::Call);
         self.connections(call).connect_another();
     }
 

@@ -22,26 +22,20 @@ pub(super) struct ServerStatus {
 enum Status {
     #[default]
     Up,
-    Down(Phase),
+    Down(Step),
     /// The server answers, but its configuration is wrong. The string is the first word of the cause.
-    Unusable(Phase, String),
+    Unusable(Step, String),
 }
 
-/// The phase in which a server failed. It decides what must succeed before the server counts as up again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
+/// The step that failed or succeeded. After a failure, the same step or a later one must succeed before the status is
+/// `Up` again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Step {
     Connect,
-    /// The server accepts connections but executes no calls. So a new connection does not prove that it is up.
+    /// Any call. A server may accept connections and execute no calls.
     Call,
-}
-
-/// What succeeded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Success {
-    Connected,
-    /// A call other than an acquire. It may need fewer permissions.
-    Answered,
-    Acquired,
+    /// An acquire. Other calls may need fewer permissions.
+    Acquire,
 }
 
 /// The change to log.
@@ -54,20 +48,20 @@ pub(super) enum StatusChange {
 }
 
 impl ServerStatus {
-    pub(super) fn down(&self, phase: Phase) -> Option<StatusChange> {
+    pub(super) fn down(&self, step: Step) -> Option<StatusChange> {
         let mut current = self.current.lock();
         let is_new = !matches!(*current, Status::Down(_));
         // A failure to connect replaces a failed call: then the next connection suffices as proof.
-        if is_new || phase == Phase::Connect {
-            self.set(&mut current, Status::Down(phase));
+        if is_new || step == Step::Connect {
+            self.set(&mut current, Status::Down(step));
         }
         is_new.then_some(StatusChange::Down)
     }
 
     /// The same cause with other details, such as another slot of a cluster, is not a change.
-    pub(super) fn unusable(&self, phase: Phase, cause: &str) -> Option<StatusChange> {
+    pub(super) fn unusable(&self, step: Step, cause: &str) -> Option<StatusChange> {
         let word = cause.split(' ').next().unwrap_or_default().to_owned();
-        let new = Status::Unusable(phase, word);
+        let new = Status::Unusable(step, word);
         let mut current = self.current.lock();
         if *current == new {
             return None;
@@ -76,18 +70,14 @@ impl ServerStatus {
         Some(StatusChange::Unusable)
     }
 
-    pub(super) fn succeeded(&self, success: Success) -> Option<StatusChange> {
+    pub(super) fn succeeded(&self, step: Step) -> Option<StatusChange> {
         if !self.is_bad.load(Ordering::Acquire) {
             return None;
         }
         let mut current = self.current.lock();
-        let change = match (&*current, success) {
-            (Status::Down(Phase::Connect), _) | (Status::Down(_), Success::Answered | Success::Acquired) => {
-                StatusChange::Up
-            }
-            (Status::Unusable(Phase::Connect, _), _) | (Status::Unusable(..), Success::Acquired) => {
-                StatusChange::Usable
-            }
+        let change = match &*current {
+            Status::Down(failed) if step >= *failed => StatusChange::Up,
+            Status::Unusable(failed, _) if step >= *failed => StatusChange::Usable,
             _ => return None,
         };
         self.set(&mut current, Status::Up);
@@ -117,19 +107,16 @@ mod tests {
     #[test]
     fn each_change_is_told_once() {
         let node = ServerStatus::default();
-        assert_eq!(node.succeeded(Success::Connected), None);
-        assert_eq!((node.down(Phase::Connect), node.down(Phase::Connect)), (Some(StatusChange::Down), None));
-        assert_eq!(
-            (node.succeeded(Success::Connected), node.succeeded(Success::Acquired)),
-            (Some(StatusChange::Up), None)
-        );
+        assert_eq!(node.succeeded(Step::Connect), None);
+        assert_eq!((node.down(Step::Connect), node.down(Step::Connect)), (Some(StatusChange::Down), None));
+        assert_eq!((node.succeeded(Step::Connect), node.succeeded(Step::Acquire)), (Some(StatusChange::Up), None));
         let replica = "is a replica of a:1";
-        assert_eq!(node.unusable(Phase::Connect, replica), Some(StatusChange::Unusable));
-        assert_eq!(node.unusable(Phase::Connect, replica), None);
-        assert_eq!(node.unusable(Phase::Connect, "WRONGPASS invalid"), Some(StatusChange::Unusable));
-        assert_eq!(node.down(Phase::Connect), Some(StatusChange::Down));
-        assert_eq!(node.unusable(Phase::Connect, replica), Some(StatusChange::Unusable));
-        assert_eq!(node.succeeded(Success::Connected), Some(StatusChange::Usable));
+        assert_eq!(node.unusable(Step::Connect, replica), Some(StatusChange::Unusable));
+        assert_eq!(node.unusable(Step::Connect, replica), None);
+        assert_eq!(node.unusable(Step::Connect, "WRONGPASS invalid"), Some(StatusChange::Unusable));
+        assert_eq!(node.down(Step::Connect), Some(StatusChange::Down));
+        assert_eq!(node.unusable(Step::Connect, replica), Some(StatusChange::Unusable));
+        assert_eq!(node.succeeded(Step::Connect), Some(StatusChange::Usable));
     }
 
     #[test]
@@ -146,21 +133,21 @@ mod tests {
     fn connections_alone_do_not_make_a_node_well_that_executes_no_calls() {
         let node = ServerStatus::default();
         for _ in 0..3 {
-            let first = node.down(Phase::Call);
-            assert_eq!((node.succeeded(Success::Connected), first.is_some()), (None, first.is_some()));
+            let first = node.down(Step::Call);
+            assert_eq!((node.succeeded(Step::Connect), first.is_some()), (None, first.is_some()));
         }
-        assert_eq!(node.down(Phase::Call), None);
-        assert_eq!(node.succeeded(Success::Answered), Some(StatusChange::Up));
-        assert_eq!(node.unusable(Phase::Call, "NOPERM this user may not run TIME"), Some(StatusChange::Unusable));
-        assert_eq!((node.succeeded(Success::Connected), node.succeeded(Success::Answered)), (None, None));
-        assert_eq!(node.unusable(Phase::Call, "NOPERM this user may not run DEL"), None);
-        assert_eq!(node.succeeded(Success::Acquired), Some(StatusChange::Usable));
+        assert_eq!(node.down(Step::Call), None);
+        assert_eq!(node.succeeded(Step::Call), Some(StatusChange::Up));
+        assert_eq!(node.unusable(Step::Acquire, "NOPERM this user may not run TIME"), Some(StatusChange::Unusable));
+        assert_eq!((node.succeeded(Step::Connect), node.succeeded(Step::Call)), (None, None));
+        assert_eq!(node.unusable(Step::Acquire, "NOPERM this user may not run DEL"), None);
+        assert_eq!(node.succeeded(Step::Acquire), Some(StatusChange::Usable));
     }
 
     #[test]
     fn a_server_that_goes_away_as_well_is_back_with_the_next_connection() {
         let node = ServerStatus::default();
-        assert_eq!((node.down(Phase::Call), node.down(Phase::Connect)), (Some(StatusChange::Down), None));
-        assert_eq!(node.succeeded(Success::Connected), Some(StatusChange::Up));
+        assert_eq!((node.down(Step::Call), node.down(Step::Connect)), (Some(StatusChange::Down), None));
+        assert_eq!(node.succeeded(Step::Connect), Some(StatusChange::Up));
     }
 }
