@@ -164,7 +164,7 @@ impl Wire for SimulatedConnection {
         reply
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
         self.read(|connection| connection.pushes.pop_front())
     }
 

@@ -188,14 +188,14 @@ mod tests {
     fn the_uptime_of_one_run_is_counted_on() {
         let identities = identities();
         let second = |n| Duration::from_secs(n);
-        let told = |run_id, up, at| {
+        let reported = |run_id, up, at| {
             let identity = Identity { uptime: Some((second(up), Tick::ZERO.after(second(at)))), ..master(run_id, "r") };
             identities.report(0, identities.with_known_uptime(0, identity, Tick::ZERO.after(second(at))));
             identities.uptime(0, Tick::ZERO.after(second(at)))
         };
-        assert_eq!(told("x", 0, 10), Some(second(0)));
-        assert_eq!(told("x", 8, 20), Some(second(10)), "as it was told before");
-        assert_eq!(told("x", 13, 22), Some(second(13)), "it was rounded down before");
-        assert_eq!(told("y", 0, 24), Some(second(0)), "it was restarted");
+        assert_eq!(reported("x", 0, 10), Some(second(0)));
+        assert_eq!(reported("x", 8, 20), Some(second(10)), "as it was reported before");
+        assert_eq!(reported("x", 13, 22), Some(second(13)), "it was rounded down before");
+        assert_eq!(reported("y", 0, 24), Some(second(0)), "it was restarted");
     }
 }

@@ -62,9 +62,9 @@ pub(crate) trait Connection: Send {
     fn receive(&mut self) -> Result<redis::Value, Broken>;
 
     /// Reads the next message of the channel to which this connection is subscribed.
-    fn hear(&mut self) -> Result<Vec<u8>, Broken>;
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken>;
 
-    /// Sets how long `receive` and `hear` wait.
+    /// Sets how long `receive` and `receive_message` wait.
     fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
 
     /// Sets how long `send` waits.

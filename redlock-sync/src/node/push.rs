@@ -56,7 +56,8 @@ impl Push for Subscription {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
             return Heard::Broken("what it logged in with has run out".into());
         }
-        let heard = self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.hear());
+        let heard =
+            self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.receive_message());
         // Checked after the read: a former master that hung goes on granting locks when it wakes up.
         if self.server.moves() != self.moves {
             return Heard::Broken("another server may be the master now".into());

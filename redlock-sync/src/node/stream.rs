@@ -83,7 +83,7 @@ impl<C: Transport + 'static> Connection for Stream<C> {
         }
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
         self.transport.socket().begin(self.read_timeout);
         loop {
             if let Some(message) = Msg::from_owned_value(self.read()?) {

@@ -52,7 +52,7 @@ impl Connection for MemoryConnection {
         Err(Broken::TimedOut)
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
         let clock = &*self.server.clock;
         let until = clock.now().after(self.read_timeout);
         let mut state = self.server.state.lock();

@@ -218,7 +218,7 @@ impl Pipe {
 
     /// Passes each reply to its call.
     fn dispatch(&self, framer: &mut Framer, wakeups: &mut Vec<Wakeup>) -> Result<(), Broken> {
-        let mut heard = None;
+        let mut latest_written = None;
         while let Some(reply) =
             framer.take_reply().map_err(|Garbled| Broken::Closed("sent what is no reply of Redis".into()))?
         {
@@ -229,7 +229,7 @@ impl Pipe {
                 answered
             };
             let (answered, written) = answered.ok_or_else(|| Broken::Closed("sent a reply to no call".into()))?;
-            heard = Some(written);
+            latest_written = Some(written);
             let mut end = |command: Command, outcome| {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
                 wakeups.extend(command.complete(outcome));
@@ -242,7 +242,7 @@ impl Pipe {
                 Answered::Nothing => {}
             }
         }
-        if let Some(written) = heard {
+        if let Some(written) = latest_written {
             self.observer.on_reply(written);
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::node::link::Connection;
 use crate::node::stream::{Stream, TimedSocket};
 
 #[derive(Default)]
-struct State {
+struct PeerState {
     /// The executed calls: the last word of each, with `+` before an acquire and `-` before a release.
     log: Vec<String>,
     is_silent: bool,
@@ -31,7 +31,7 @@ struct State {
 
 #[derive(Clone)]
 pub(super) struct Peer {
-    state: Arc<(Mutex<State>, Condvar)>,
+    state: Arc<(Mutex<PeerState>, Condvar)>,
     listener: Arc<TcpListener>,
 }
 
@@ -57,7 +57,7 @@ impl Peer {
         self.connect(Arc::new(SystemClock), SOON)
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
+    fn set(&self, change: impl FnOnce(&mut PeerState)) {
         change(&mut self.state.0.lock());
         self.state.1.notify_all();
     }
@@ -91,7 +91,7 @@ impl Peer {
         self.state.0.lock().log.clone()
     }
 
-    fn wait_while(&self, so: impl Fn(&State) -> bool) {
+    fn wait_while(&self, so: impl Fn(&PeerState) -> bool) {
         let mut state = self.state.0.lock();
         while so(&state) {
             self.state.1.wait(&mut state);
