@@ -182,7 +182,8 @@ impl Wire for SimulatedConnection {
         let other = || ManuallyDrop::new(SimulatedConnection { id, client, read_timeout: Duration::ZERO, skips: 0 });
         let whole = Arc::new(*self);
         let back = Back { connection: other(), bytes: VecDeque::new(), _whole: Arc::clone(&whole) };
-        (Box::new(Front { connection: other(), _whole: Arc::clone(&whole) }), Box::new(back), Box::new(Door(whole)))
+        let front = Front { connection: other(), _whole: Arc::clone(&whole) };
+        Halves { sink: Box::new(front), source: Box::new(back), shut: Box::new(Door(whole)) }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::io::{Read, Write};
 
 use super::link::Broken;
-use super::pipes::ends::{Shut, Sink, Source};
+use super::pipes::halves::{Shut, Sink, Source};
 use super::stream::{TimedSocket, broken};
 use crate::clock::Tick;
 
@@ -67,10 +67,10 @@ mod tls {
     pub(in crate::node) fn behind_tls(stream: StreamOwned<ClientConnection, TimedSocket>) -> Halves {
         let (session, socket) = stream.into_parts();
         let session = Arc::new(Mutex::new(session));
-        let (source, shut) = (socket.other_direction(), socket.other_direction());
+        let (read_socket, shut) = (socket.other_direction(), socket.other_direction());
         let sink = TlsSink { session: Arc::clone(&session), socket, encrypted: Vec::new() };
-        let source_end = TlsSource { session, socket: source, encrypted: Vec::new(), consumed: 0 };
-        (Box::new(sink), Box::new(source_end), Box::new(shut))
+        let source = TlsSource { session, socket: read_socket, encrypted: Vec::new(), consumed: 0 };
+        Halves { sink: Box::new(sink), source: Box::new(source), shut: Box::new(shut) }
     }
 
     impl Sink for TlsSink {

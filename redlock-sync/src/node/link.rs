@@ -6,8 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use super::pipes::ends::Broken;
-use super::pipes::ends::{Shut, Sink, Source};
+pub(crate) use super::pipes::halves::{Broken, Halves};
 use super::{Failure, FailureKind, Login};
 use crate::clock::{Clock, Tick};
 
@@ -73,9 +72,6 @@ pub(crate) trait Connection: Send {
     /// Splits the connection into its two halves, which can be used at the same time. No reply may be due.
     fn split(self: Box<Self>) -> Halves;
 }
-
-/// The writing half, the reading half, and a handle that closes both.
-pub(crate) type Halves = (Box<dyn Sink>, Box<dyn Source>, Box<dyn Shut>);
 
 /// How long this many bytes take at 1 Mbit/s, the lowest rate at which a server counts as healthy.
 pub(super) fn at_the_floor(bytes: usize) -> Duration {

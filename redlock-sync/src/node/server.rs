@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
 use super::pipes::connections::{ClaimedPipe, Connections, PipeRequest};
-use super::pipes::ends::Broken;
+use super::pipes::halves::Broken;
 use super::pipes::supply::supply;
 use super::status::Step;
 use super::{Failure, FailureKind, Value, redis_reply};

@@ -208,7 +208,7 @@ impl Transport for TimedSocket {
 
     fn split(self) -> Halves {
         let (source, shut) = (self.other_direction(), self.other_direction());
-        (Box::new(self), Box::new(source), Box::new(shut))
+        Halves { sink: Box::new(self), source: Box::new(source), shut: Box::new(shut) }
     }
 }
 

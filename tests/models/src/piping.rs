@@ -10,8 +10,8 @@ use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
 use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use crate::node::pipes::ends::{Broken, Ends, ReplyObserver, Shut, Sink, Source};
 use crate::node::pipes::framer::Reply;
+use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
@@ -213,13 +213,12 @@ pub(crate) enum End {
 impl Rig {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Rig {
         let server = Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) });
-        let ends = Ends {
+        let halves = Halves {
             sink: Box::new(Front(Arc::clone(&server))),
             source: Box::new(Back(Arc::clone(&server))),
             shut: Box::new(Door(Arc::clone(&server))),
-            pool_slot: Box::new(()),
         };
-        let pipe = Pipe::new(ends, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
+        let pipe = Pipe::new(halves, Box::new(()), Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
         Rig { pipe, server, clock }
     }
 

@@ -8,7 +8,7 @@ use super::memory_server::{MemoryServer, ServerState};
 use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial, Halves};
-use crate::node::pipes::ends::{Shut, Sink, Source};
+use crate::node::pipes::halves::{Shut, Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
@@ -78,15 +78,16 @@ impl Connection for MemoryConnection {
     }
 
     fn split(self: Box<Self>) -> Halves {
-        let ends = Arc::new(Mutex::new((*self, VecDeque::new())));
-        (Box::new(MemoryEnd(Arc::clone(&ends))), Box::new(MemoryEnd(Arc::clone(&ends))), Box::new(MemoryEnd(ends)))
+        let both = Arc::new(Mutex::new((*self, VecDeque::new())));
+        let half = || Box::new(MemoryHalf(Arc::clone(&both)));
+        Halves { sink: half(), source: half(), shut: half() }
     }
 }
 
 /// One half of a connection. Commands are executed while they are written, and their replies are read as bytes.
-struct MemoryEnd(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
+struct MemoryHalf(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
 
-impl Sink for MemoryEnd {
+impl Sink for MemoryHalf {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
         let mut ends = self.0.lock();
         let (connection, read) = &mut *ends;
@@ -98,7 +99,7 @@ impl Sink for MemoryEnd {
     }
 }
 
-impl Source for MemoryEnd {
+impl Source for MemoryHalf {
     fn read(&mut self, room: &mut [u8], _: Tick) -> Result<usize, Broken> {
         let mut ends = self.0.lock();
         let (connection, read) = &mut *ends;
@@ -113,7 +114,7 @@ impl Source for MemoryEnd {
     }
 }
 
-impl Shut for MemoryEnd {
+impl Shut for MemoryHalf {
     fn shut(&self) {}
 }
 

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::ends::Broken;
 use super::framer::Reply;
+use super::halves::Broken;
 use super::table::Claim;
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};

@@ -6,12 +6,13 @@
 //! there ([`Pipe::is_released`]). And a connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may
 //! leave an acquire that is executed later. Its token then belongs to no lease, and lasts until its key expires.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
-use super::ends::{Broken, Ends, NewConnection, ReplyObserver};
+use super::halves::{Broken, Halves, NewConnection, ReplyObserver};
 use super::pipe::{MANY, Pipe};
 use super::supply::{MAX_OLD, Supply};
 use super::table::{Claim, Table};
@@ -267,22 +268,23 @@ impl Connections {
     }
 
     /// Takes a connection into use. It replaces one that does not answer, if there is one.
-    fn add(&self, open: &mut OpenPipes, NewConnection { ends, generation, validity }: NewConnection) {
+    fn add(&self, open: &mut OpenPipes, new: NewConnection) {
+        let NewConnection { halves, pool_slot, generation, validity } = new;
         self.arrivals.taken(self.arrival_index);
         if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one)) {
             let bad = open.used.swap_remove(bad);
             open.old.push(bad);
         }
         self.close_surplus(open);
-        let pipe = self.pipe(ends);
+        let pipe = self.pipe(halves, pool_slot);
         open.last = open.last.wrapping_add(1);
         open.used.push(PooledPipe { number: open.last, pipe, generation, validity });
     }
 
-    fn pipe(&self, ends: Ends) -> Arc<Pipe> {
+    fn pipe(&self, halves: Halves, pool_slot: Box<dyn Any + Send>) -> Arc<Pipe> {
         let latest_reply = Arc::clone(&self.latest_reply) as Arc<dyn ReplyObserver>;
         let wait = wait_command(self.host.settings.min_replicas_ack, self.patience);
-        Pipe::new(ends, latest_reply, Arc::clone(&self.clock), self.patience, wait)
+        Pipe::new(halves, pool_slot, latest_reply, Arc::clone(&self.clock), self.patience, wait)
     }
 
     /// Closes old connections above the limit: first the oldest on which a release follows each acquire, else the

@@ -2,7 +2,7 @@
 //! connections and replaces them.
 //!
 //! 1. `framer.rs`: finds the end of each reply in the bytes of a connection.
-//! 2. `ends.rs`: the two halves of a connection, which are used at the same time.
+//! 2. `halves.rs`: the two halves of a connection, which are used at the same time.
 //! 3. `command.rs`: a call on its way to a server, and the outcomes that its thread waits for.
 //! 4. `table.rs`: chooses one connection for all unanswered calls about a key.
 //! 5. `outbox.rs`: calls to be written, and calls in flight. `pipe.rs`: one connection, shared by all threads.
@@ -26,8 +26,8 @@
 pub(super) mod arrivals;
 pub(super) mod command;
 pub(super) mod connections;
-pub(super) mod ends;
 pub(super) mod framer;
+pub(super) mod halves;
 mod outbox;
 pub(super) mod pipe;
 mod pump;

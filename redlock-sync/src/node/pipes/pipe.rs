@@ -28,14 +28,15 @@
 //!    Replies are assigned in the order of arrival, under `reader`. If this order may be violated, the connection is
 //!    closed: see [`UseGuard`].
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup};
-use super::ends::{Broken, Ends, ReplyObserver, Shut, Sink, Source};
 use super::framer::{Framer, Garbled};
+use super::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
 use super::outbox::{Answered, InFlight, Interest, Outbox};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
@@ -78,7 +79,7 @@ pub(crate) struct Pipe {
     pub(super) patience: Duration,
     /// The place in the pool. It is dropped on close, since threads may hold the pipe for longer while the pool makes
     /// another connection.
-    pool_slot: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+    pool_slot: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 pub(super) struct WriteHalf {
@@ -94,13 +95,14 @@ pub(super) struct ReadHalf {
 impl Pipe {
     /// `wait` is the encoded `WAIT` command, or empty if replicas are not asked.
     pub(crate) fn new(
-        ends: Ends,
+        halves: Halves,
+        pool_slot: Box<dyn Any + Send>,
         observer: Arc<dyn ReplyObserver>,
         clock: Arc<dyn Clock>,
         patience: Duration,
         wait: Vec<u8>,
     ) -> Arc<Pipe> {
-        let Ends { sink, source, shut, pool_slot } = ends;
+        let Halves { sink, source, shut } = halves;
         Arc::new(Pipe {
             writer: Mutex::new(WriteHalf { sink, packet: Vec::new() }),
             reader: Mutex::new(ReadHalf { source, framer: Framer::new() }),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Command, Wakeup};
-use super::ends::Broken;
+use super::halves::Broken;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
 use crate::clock::Tick;

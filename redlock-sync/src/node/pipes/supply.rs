@@ -12,7 +12,7 @@ use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::arrivals::Arrivals;
-use super::ends::{Ends, NewConnection};
+use super::halves::NewConnection;
 use crate::node::host::Host;
 use crate::node::{Failure, FailureKind};
 
@@ -47,9 +47,8 @@ pub(crate) fn supply(host: &Arc<Host>, server: usize, arrivals: &Arc<Arrivals>, 
 fn connect(host: &Host) -> Result<NewConnection, Failure> {
     let mut link = host.connect(host.settings.node_timeout)?;
     let connection = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
-    let (sink, source, shut) = connection.split();
-    let ends = Ends { sink, source, shut, pool_slot: Box::new(()) };
-    Ok(NewConnection { ends, generation: link.generation, validity: link.validity })
+    let (halves, pool_slot) = (connection.split(), Box::new(()));
+    Ok(NewConnection { halves, pool_slot, generation: link.generation, validity: link.validity })
 }
 
 /// Makes connections for the pool: dials, logs in, and asks for the server's identity.
@@ -157,7 +156,7 @@ impl Supply for PooledSupply {
 
 fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
     let mut made = slot.0.lock().take()?;
-    made.ends.pool_slot = Box::new(slot);
+    made.pool_slot = Box::new(slot);
     Some(made)
 }
 

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use super::ends::ReplyObserver;
 use super::framer::Reply;
+use super::halves::ReplyObserver;
 use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};

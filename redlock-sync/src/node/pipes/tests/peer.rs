@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::ends::Ends;
 use super::super::pipe::Pipe;
 use super::{SOON, Unheard};
 use crate::clock::{Clock, SystemClock};
@@ -49,8 +48,8 @@ impl Peer {
         theirs.set_nodelay(true).unwrap();
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
-        let (sink, source, shut) = Box::new(Stream::new(TimedSocket::new(socket))).split();
-        Pipe::new(Ends { sink, source, shut, pool_slot: Box::new(()) }, Arc::new(Unheard), clock, patience, Vec::new())
+        let halves = Box::new(Stream::new(TimedSocket::new(socket))).split();
+        Pipe::new(halves, Box::new(()), Arc::new(Unheard), clock, patience, Vec::new())
     }
 
     pub(super) fn pipe(&self) -> Arc<Pipe> {

@@ -97,7 +97,7 @@ fn a_connection_that_is_ended_while_threads_wait() {
         }
         eventually("all calls are on their way", SOON, || pipe.len() == 6);
         assert_eq!(ended.load(Ordering::SeqCst), 0);
-        pipe.close(super::super::ends::Broken::Closed("ended".into()));
+        pipe.close(super::super::halves::Broken::Closed("ended".into()));
     });
 }
 

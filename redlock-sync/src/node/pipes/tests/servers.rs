@@ -6,7 +6,7 @@ use std::thread;
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 use super::super::connections::{ClaimedPipe, Connections, PipeRequest};
-use super::super::ends::Broken;
+use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
 use crate::node::{Answers, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Priority, Value, server};

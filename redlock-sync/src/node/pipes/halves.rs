@@ -54,26 +54,26 @@ pub(crate) trait ReplyObserver: Send + Sync {
     fn on_reply(&self, written: Tick);
 }
 
-/// A connection that is ready for calls.
-pub(crate) struct Ends {
+/// The two halves of a connection, and a handle that closes both.
+pub(crate) struct Halves {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) source: Box<dyn Source>,
     pub(crate) shut: Box<dyn Shut>,
-    /// The place of the connection in its pool. When it is dropped, the pool can make another connection.
-    pub(crate) pool_slot: Box<dyn Any + Send>,
 }
 
 /// A new connection.
 pub(crate) struct NewConnection {
-    pub(crate) ends: Ends,
+    pub(crate) halves: Halves,
+    /// The place of the connection in its pool. When it is dropped, the pool can make another connection.
+    pub(crate) pool_slot: Box<dyn Any + Send>,
     /// The value of `Host::generation` before the connection was made.
     pub(crate) generation: u64,
     /// When to replace the connection, and when it must no longer be used because its login expires.
     pub(crate) validity: Option<(Tick, Tick)>,
 }
 
-impl fmt::Debug for Ends {
+impl fmt::Debug for Halves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ends").finish_non_exhaustive()
+        f.debug_struct("Halves").finish_non_exhaustive()
     }
 }
