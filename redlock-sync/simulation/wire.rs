@@ -49,7 +49,7 @@ impl Dial for SimulatedServer {
         &self.address
     }
 
-    fn moves(&self) -> Option<u64> {
+    fn address_changes(&self) -> Option<u64> {
         with(|world| world.moves(self.client))
     }
 

@@ -40,29 +40,29 @@ struct Progress<'a> {
     targets: Vec<Target>,
     started: Tick,
     deadline: Tick,
-    patience: Duration,
+    node_timeout: Duration,
 }
 
 impl Exchange<'_> {
     /// Sends each call to the nodes that `ask` selects, and waits for the results.
     pub(super) fn run(&self, calls: &[Arc<Call>], ask: NodeFilter<'_>) -> Vec<Answers> {
         let clock = &*self.members.clock;
-        let (started, patience) = (clock.now(), self.members.settings.node_timeout);
+        let (started, node_timeout) = (clock.now(), self.members.settings.node_timeout);
         let nodes = self.members.nodes.len();
         // A single node cannot be left out, so `nodes > 1` is checked first.
-        let well = || self.members.nodes.iter().filter(|node| node.outage().is_none()).count();
-        let spares = nodes > 1 && well() >= self.need;
+        let healthy = || self.members.nodes.iter().filter(|node| node.outage().is_none()).count();
+        let can_leave_out = nodes > 1 && healthy() >= self.need;
         let targets: Vec<Target> = calls
             .iter()
             .flat_map(|call| self.members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
-            .map(|(call, i, node)| Target::new(call, i, node, ask(i), spares))
+            .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
             .collect();
         let longest = calls.iter().map(|call| time_for(call)).max().unwrap_or_default();
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.members.nodes.iter().all(Node::is_instant);
-        let deadline = if is_instant { Tick::NEVER } else { self.by.min(started.after(patience)).after(longest) };
+        let deadline = if is_instant { Tick::NEVER } else { self.by.min(started.after(node_timeout)).after(longest) };
         let outcomes = Outcomes::new(targets.len(), None);
-        let mut progress = Progress { exchange: self, clock, outcomes, targets, started, deadline, patience };
+        let mut progress = Progress { exchange: self, clock, outcomes, targets, started, deadline, node_timeout };
         progress.run();
         let mut targets = progress.targets.into_iter();
         calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
@@ -127,7 +127,7 @@ impl Progress<'_> {
         if self.targets.iter().any(is_out) {
             return deadline.min(now.after(BRIEF_WAIT));
         }
-        if sent { deadline.min(now.after(self.patience / 8)) } else { deadline }
+        if sent { deadline.min(now.after(self.node_timeout / 8)) } else { deadline }
     }
 
     /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
@@ -137,7 +137,7 @@ impl Progress<'_> {
 
     /// Until then, a slow connection is not used, because a better one may arrive.
     fn prompt(&self) -> Tick {
-        self.started.after(self.patience / 4)
+        self.started.after(self.node_timeout / 4)
     }
 
     fn sent(&self) -> impl Iterator<Item = (usize, Arc<Pipe>)> {
@@ -208,7 +208,7 @@ impl Progress<'_> {
         let call = &target.call;
         let ClaimedPipe { claim, pipe, generation } = server.claim(call, request)?;
         // A very slow server gets no second copy of a release that is still unanswered.
-        if call.purpose == Purpose::Release && pipe.is_late(self.patience / 2) && pipe.has_like(call) {
+        if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "does not answer the same release, which was sent before");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
@@ -333,18 +333,18 @@ impl Progress<'_> {
 
     /// Extends the deadline if a reply with bodies is arriving, at no less than an eighth of the lowest rate.
     fn extend_while_moving(&mut self) -> bool {
-        let least = usize::try_from(self.patience.as_micros() / 64).unwrap_or(usize::MAX).max(1);
-        let moves = |target: &mut Target| {
+        let least = usize::try_from(self.node_timeout.as_micros() / 64).unwrap_or(usize::MAX).max(1);
+        let is_moving = |target: &mut Target| {
             let TargetState::Sent { pipe, .. } = &target.state else { return false };
             let has_read = pipe.has_read();
             let moved = has_read.saturating_sub(std::mem::replace(&mut target.has_read, has_read));
             target.call.script.brings_bodies() && moved >= least
         };
-        let moves = self.targets.iter_mut().filter_map(|target| moves(target).then_some(())).count() > 0;
-        if moves {
-            self.deadline = self.deadline.after(self.patience);
+        let is_moving = self.targets.iter_mut().filter_map(|target| is_moving(target).then_some(())).count() > 0;
+        if is_moving {
+            self.deadline = self.deadline.after(self.node_timeout);
         }
-        moves
+        is_moving
     }
 
     /// The deadline has passed.
@@ -371,7 +371,7 @@ impl Progress<'_> {
             }
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
-                if waited >= self.patience / 2 {
+                if waited >= self.node_timeout / 2 {
                     server.host.record_failure(&failure, Step::Connect);
                 }
                 failure
@@ -401,7 +401,7 @@ impl Progress<'_> {
         // A short wait says nothing about the server. Neither does a wait behind other calls that are being answered.
         let connections = server.connections(&target.call);
         if failure.kind == FailureKind::TimedOut
-            && waited >= self.patience * 3 / 4
+            && waited >= self.node_timeout * 3 / 4
             && !connections.has_answered_since(self.started)
             && !target.call.script.brings_bodies()
         {

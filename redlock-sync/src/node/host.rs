@@ -117,24 +117,24 @@ impl Host {
 
     /// The generation of a connection that is made now. Connections of earlier generations are stale.
     pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire) + self.server.moves().unwrap_or(0)
+        self.generation.load(Ordering::Acquire) + self.server.address_changes().unwrap_or(0)
     }
 
     /// True if a failover can move the master to another server.
-    fn may_move(&self) -> bool {
-        self.server.moves().is_some()
+    fn can_fail_over(&self) -> bool {
+        self.server.address_changes().is_some()
     }
 
     /// Adapts the kind of a failure: in a Sentinel group, "is a replica" passes, because the new master will be found.
     pub(super) fn classify(&self, failure: Failure) -> Failure {
-        let passes = failure.kind == FailureKind::Replica && self.may_move();
+        let passes = failure.kind == FailureKind::Replica && self.can_fail_over();
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
     /// Marks connections up to this generation as stale, after one of them broke. If the generation was raised since,
     /// nothing changes, so newer connections stay in use.
     pub(super) fn retire_generation(&self, generation: u64) {
-        let Some(seen) = generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
+        let Some(seen) = generation.checked_sub(self.server.address_changes().unwrap_or(0)) else { return };
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -205,7 +205,7 @@ impl Host {
     /// Logs a change of status in one line. Messages of failures contain no part of a password.
     fn log(&self, change: Option<StatusChange>, cause: &str) {
         let Some(change) = change else { return };
-        let (number, address) = (self.member + 1, printable(&self.server.shown()));
+        let (number, address) = (self.member + 1, printable(&self.server.display_address()));
         match change {
             StatusChange::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
             StatusChange::Up => log::info!("node {number} ({address}) answers again"),
@@ -273,7 +273,7 @@ impl Host {
         // which costs at most one reconnect.
         let generation = self.generation();
         let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
-        let dialled = self.server.shown().into_owned();
+        let dialled = self.server.display_address().into_owned();
         let set = connection
             .set_write_timeout(timeout)
             .and_then(|()| connection.set_read_timeout(timeout.max(answer_timeout)));
@@ -281,7 +281,7 @@ impl Host {
         let mut link = Link::new(connection, generation);
         let greeting = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
-            self.server.is_still(&dialled, timeout / 2)?;
+            self.server.check_is_current(&dialled, timeout / 2)?;
         }
         self.accept_greeting(greeting)?;
         Ok(link)
@@ -308,11 +308,11 @@ impl Host {
     fn record_identity(&self, identity: Identity) -> Result<(), Failure> {
         let mut identity = self.identities.with_known_uptime(self.member, identity, self.clock.now());
         let master = identity.master.clone();
-        let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Replica };
+        let kind = if self.can_fail_over() { FailureKind::Unreachable } else { FailureKind::Replica };
         if let Some(age) = self.server.master_for().filter(|_| self.settings.failover_guard) {
             identity.was_made_master(age, self.clock.now());
         }
-        if master.is_none() || !self.may_move() {
+        if master.is_none() || !self.can_fail_over() {
             self.identities.report(self.member, identity);
         }
         master.map_or(Ok(()), |master| Err(Failure::unsent(kind, format!("is a replica of {master}"))))

@@ -16,13 +16,13 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     fn address(&self) -> &str;
 
     /// The address to show to users. For a Sentinel group it includes the last known address of the master.
-    fn shown(&self) -> Cow<'_, str> {
+    fn display_address(&self) -> Cow<'_, str> {
         Cow::Borrowed(self.address())
     }
 
     /// How often the server has changed its address, or may have. `None` if it cannot change. Connections from before a
     /// change are stale. Asked before each use of a connection.
-    fn moves(&self) -> Option<u64> {
+    fn address_changes(&self) -> Option<u64> {
         None
     }
 
@@ -31,7 +31,7 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
 
     /// Checks that the server shown as `_shown` is still the master. A server that was slow to answer may have hung and
     /// been replaced without knowing it.
-    fn is_still(&self, _shown: &str, _within: Duration) -> Result<(), Failure> {
+    fn check_is_current(&self, _shown: &str, _within: Duration) -> Result<(), Failure> {
         Ok(())
     }
 

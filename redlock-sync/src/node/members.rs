@@ -22,7 +22,7 @@ impl Node {
     /// and the address of its master. Never contains a password.
     pub(crate) fn address(&self) -> Cow<'_, str> {
         match self {
-            Node::Server(server) => server.host.server.shown(),
+            Node::Server(server) => server.host.server.display_address(),
             Node::Cluster(cluster) => Cow::Borrowed(cluster.address()),
         }
     }

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Tick};
 /// Connects, logs in, and subscribes.
 pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
-    let moves = host.server.moves();
+    let address_changes = host.server.address_changes();
     let mut link = connect(host)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     link.send(&command).map_err(lost)?;
@@ -22,7 +22,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
     let connection = link.take().ok_or_else(|| lost(Broken::Closed("connection is gone".into())))?;
-    Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), moves }))
+    Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), address_changes }))
 }
 
 /// Connects, unless the server is left out. A probe finds out when it is back.
@@ -47,8 +47,8 @@ struct Subscription {
     /// When the login of the connection expires.
     ends: Option<(Tick, Arc<dyn Clock>)>,
     server: Arc<dyn Dial>,
-    /// The value of [`Dial::moves`] before the connection was made.
-    moves: Option<u64>,
+    /// The value of [`Dial::address_changes`] before the connection was made.
+    address_changes: Option<u64>,
 }
 
 impl Push for Subscription {
@@ -59,7 +59,7 @@ impl Push for Subscription {
         let heard =
             self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.receive_message());
         // Checked after the read: a former master that hung goes on granting locks when it wakes up.
-        if self.server.moves() != self.moves {
+        if self.server.address_changes() != self.address_changes {
             return Heard::Broken("another server may be the master now".into());
         }
         match heard {

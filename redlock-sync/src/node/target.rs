@@ -43,7 +43,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, spares: bool) -> Target {
+    pub(super) fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, can_leave_out: bool) -> Target {
         let not_asked = || TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
         let server = if is_asked { member.server_for(call) } else { None };
         let state = match &server {
@@ -51,7 +51,7 @@ impl Target {
             Some(server) => {
                 // No other server can stand in for a member of a cluster. It is left out all the same, since another
                 // server may have taken over its slots.
-                let leaves_out = spares || server.host.is_in_cluster();
+                let leaves_out = can_leave_out || server.host.is_in_cluster();
                 match leaves_out.then(|| server.outage()).flatten() {
                     // The release must go behind an unanswered acquire, if there is one on that connection.
                     Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),

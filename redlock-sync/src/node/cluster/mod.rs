@@ -232,8 +232,8 @@ impl SlotMapOwner for Cluster {
         if reply.is_of_another_cluster(&map.ids) {
             // Either the server's address was given to another cluster, or the whole cluster was replaced. In the
             // second case no former server answers any more.
-            let is_well = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
-            if map.servers.iter().any(is_well) {
+            let is_up = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
+            if map.servers.iter().any(is_up) {
                 return false;
             }
             log::warn!("node {} ({}) is another Redis Cluster than before", self.member + 1, self.address());

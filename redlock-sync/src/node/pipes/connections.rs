@@ -37,7 +37,7 @@ pub(crate) struct Connections {
     open: Mutex<OpenPipes>,
     clock: Arc<dyn Clock>,
     /// The node timeout.
-    patience: Duration,
+    node_timeout: Duration,
     fork: ForkGuard,
 }
 
@@ -112,7 +112,7 @@ impl Connections {
             open: Mutex::default(),
             clock: Arc::clone(&host.clock),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
-            patience: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
+            node_timeout: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
         }
     }
@@ -149,7 +149,7 @@ impl Connections {
 
     /// True if a call there has been unanswered for a quarter of a node timeout.
     fn is_slow(&self, pipe: &Pipe) -> bool {
-        pipe.is_late(self.patience / 4)
+        pipe.is_late(self.node_timeout / 4)
     }
 
     /// Chooses a connection: the preferred one, if usable. Else an idle one, so that each of few calls has its own. If
@@ -180,7 +180,7 @@ impl Connections {
 
     /// True if a call there has been unanswered for this many node timeouts.
     fn is_late(&self, pipe: &Pipe, timeouts: u32) -> bool {
-        pipe.is_late(self.patience.saturating_mul(timeouts))
+        pipe.is_late(self.node_timeout.saturating_mul(timeouts))
     }
 
     /// True if only this connection does not answer: another one has answered a call that was written later.
@@ -193,7 +193,7 @@ impl Connections {
     pub(crate) fn is_hung(&self) -> bool {
         // If the latest answered call was written within a node timeout, each late call was written before it.
         let latest = self.latest_reply.written.load(Ordering::Acquire);
-        if self.clock.now().since(Tick::from_nanos(latest)) < self.patience {
+        if self.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
             return false;
         }
         let open = self.open.lock();
@@ -235,7 +235,7 @@ impl Connections {
         let OpenPipes { used, old, .. } = &mut *open;
         let is_dead = |one: &mut PooledPipe| self.is_late(&one.pipe, CLOSE_AFTER);
         for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
-            one.pipe.close(Broken::Closed(format!("did not answer for {:?}", self.patience * CLOSE_AFTER)));
+            one.pipe.close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout * CLOSE_AFTER)));
         }
         self.close_surplus(open);
         if open.used.iter().any(|one| self.needs_replacement(one)) {
@@ -283,8 +283,8 @@ impl Connections {
 
     fn pipe(&self, halves: Halves, pool_slot: Box<dyn Any + Send>) -> Arc<Pipe> {
         let latest_reply = Arc::clone(&self.latest_reply) as Arc<dyn ReplyObserver>;
-        let wait = wait_command(self.host.settings.min_replicas_ack, self.patience);
-        Pipe::new(halves, pool_slot, latest_reply, Arc::clone(&self.clock), self.patience, wait)
+        let wait = wait_command(self.host.settings.min_replicas_ack, self.node_timeout);
+        Pipe::new(halves, pool_slot, latest_reply, Arc::clone(&self.clock), self.node_timeout, wait)
     }
 
     /// Closes old connections above the limit: first the oldest on which a release follows each acquire, else the
@@ -292,7 +292,10 @@ impl Connections {
     fn close_surplus(&self, open: &mut OpenPipes) {
         while open.old.len() > MAX_OLD {
             let oldest = open.old.iter().position(|one| one.pipe.is_released(None)).unwrap_or(0);
-            open.old.remove(oldest).pipe.close(Broken::Closed(format!("did not answer for {:?}", self.patience * 2)));
+            open.old
+                .remove(oldest)
+                .pipe
+                .close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout * 2)));
         }
     }
 
@@ -310,12 +313,12 @@ impl Connections {
 
 /// The `WAIT` command. It waits for a quarter of a node timeout at most, so that calls behind it are answered in time
 /// even if replicas do not acknowledge.
-fn wait_command(least: u32, patience: Duration) -> Vec<u8> {
+fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
     if least == 0 {
         return Vec::new();
     }
     // A timeout of 0 would mean no limit.
-    let ms = (patience / 4).as_millis().max(1);
+    let ms = (node_timeout / 4).as_millis().max(1);
     redis::cmd("WAIT").arg(least).arg(ms.to_string()).get_packed_command()
 }
 

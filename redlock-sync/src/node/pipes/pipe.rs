@@ -76,7 +76,7 @@ pub(crate) struct Pipe {
     observer: Arc<dyn ReplyObserver>,
     pub(super) clock: Arc<dyn Clock>,
     /// The node timeout. It limits a write, and each read of the pump.
-    pub(super) patience: Duration,
+    pub(super) node_timeout: Duration,
     /// The place in the pool. It is dropped on close, since threads may hold the pipe for longer while the pool makes
     /// another connection.
     pool_slot: Mutex<Option<Box<dyn Any + Send>>>,
@@ -99,7 +99,7 @@ impl Pipe {
         pool_slot: Box<dyn Any + Send>,
         observer: Arc<dyn ReplyObserver>,
         clock: Arc<dyn Clock>,
-        patience: Duration,
+        node_timeout: Duration,
         wait: Vec<u8>,
     ) -> Arc<Pipe> {
         let Halves { sink, source, shut } = halves;
@@ -117,7 +117,7 @@ impl Pipe {
             shut,
             observer,
             clock,
-            patience,
+            node_timeout,
             pool_slot: Mutex::new(Some(pool_slot)),
         })
     }

@@ -87,22 +87,22 @@ impl Pipe {
         self.flush();
         // Another thread may have read the reply, or may have given its call up before it was written.
         if self.interest() != Interest::None {
-            let until = self.clock.now().after(self.patience);
+            let until = self.clock.now().after(self.node_timeout);
             self.read(&mut reader, until, &mut wakeups);
         }
         // Threads are woken while the reader is still locked, so that their next calls gather in the outbox.
         wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
         self.unlock_reader(reader);
         wakeups.into_iter().for_each(Wakeup::notify);
-        if self.is_late(self.patience) {
-            let late = self.in_flight.lock().complete_late(self.clock.now().before(self.patience));
+        if self.is_late(self.node_timeout) {
+            let late = self.in_flight.lock().complete_late(self.clock.now().before(self.node_timeout));
             late.into_iter().for_each(Wakeup::notify);
         }
     }
 
     /// Has the pump read a reply for which no thread waits. In memory the reply is already there.
     pub(super) fn read_later(self: &Arc<Self>) {
-        if self.patience == Duration::MAX {
+        if self.node_timeout == Duration::MAX {
             return self.finish(self.clock.now());
         }
         let mut outbox = self.outbox.lock();

@@ -18,8 +18,8 @@ const WITHOUT_PUMP: Duration = Duration::from_millis(1);
 /// at a time: its call to another server may still be in an outbox. The pumps of all servers then write and read for
 /// it.
 pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> WaitStatus {
-    let patience = asked.iter().map(|(_, pipe)| pipe.patience).max().unwrap_or_default();
-    let soon = || by.min(clock.now().after(patience / 8));
+    let node_timeout = asked.iter().map(|(_, pipe)| pipe.node_timeout).max().unwrap_or_default();
+    let soon = || by.min(clock.now().after(node_timeout / 8));
     let mut is_slow = false;
     loop {
         // The calls were already written to all servers, so reading one after the other takes as long as the slowest

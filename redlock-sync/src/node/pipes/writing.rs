@@ -91,7 +91,7 @@ impl Pipe {
     /// healthy.
     fn write_by(&self, packet: &[u8], now: Tick) -> Tick {
         let bytes = u32::try_from(packet.len().saturating_sub(SMALL)).unwrap_or(u32::MAX);
-        now.after(self.patience).after(Duration::from_micros(8).saturating_mul(bytes))
+        now.after(self.node_timeout).after(Duration::from_micros(8).saturating_mul(bytes))
     }
 
     /// Writes the outbox. If another thread is writing, that thread checks the outbox again.

@@ -39,7 +39,7 @@ pub(super) struct Group {
     state: Mutex<GroupState>,
     answered: Condvar,
     /// How often the master has changed, or may have changed while it was silent or the group was not watched.
-    moves: AtomicU64,
+    address_changes: AtomicU64,
     /// The number of periods since the last call. `IDLE_PERIODS` while the group is not watched.
     idle: AtomicU32,
     this: Weak<Group>,
@@ -80,7 +80,7 @@ impl Group {
             clock,
             state: Mutex::new(GroupState { inquiry: 0, is_under_way: false, answers, master: None }),
             answered: Condvar::new(),
-            moves: AtomicU64::new(0),
+            address_changes: AtomicU64::new(0),
             idle: AtomicU32::new(IDLE_PERIODS),
             this: this.clone(),
         })
@@ -99,21 +99,21 @@ impl Group {
 
     /// How often the master may have changed. Since a client that makes calls asks this, the group is watched from now
     /// on.
-    pub(super) fn moves(&self) -> u64 {
+    pub(super) fn address_changes(&self) -> u64 {
         if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
-            self.moves.fetch_add(1, Ordering::AcqRel);
+            self.address_changes.fetch_add(1, Ordering::AcqRel);
             match self.background.threads() {
                 Ok(_) => self.watch_after(PERIOD),
                 // The next call tries again.
                 Err(_) => self.idle.store(IDLE_PERIODS, Ordering::Release),
             }
         }
-        self.moves.load(Ordering::Acquire)
+        self.address_changes.load(Ordering::Acquire)
     }
 
     /// Tells that the master does not answer. It may have been replaced when it answers again.
     pub(super) fn suspect(&self) {
-        self.moves.fetch_add(1, Ordering::AcqRel);
+        self.address_changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Finds the master, and waits for at most `within`.
@@ -260,7 +260,7 @@ impl Group {
         }
         let before = state.master.replace(found.clone()).map(|reply| reply.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
-            self.moves.fetch_add(1, Ordering::AcqRel);
+            self.address_changes.fetch_add(1, Ordering::AcqRel);
             let line = format!("the master of `{}` was {before}, and is {} now", self.name, found.address());
             log::warn!("{}", printable(&line));
         }

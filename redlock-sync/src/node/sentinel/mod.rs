@@ -53,7 +53,7 @@ impl Dial for SentinelServer {
         self.url.address()
     }
 
-    fn shown(&self) -> Cow<'_, str> {
+    fn display_address(&self) -> Cow<'_, str> {
         self.group.master().map_or(Cow::Borrowed(&self.name), |master| Cow::Owned(format!("{} at {master}", self.name)))
     }
 
@@ -67,17 +67,17 @@ impl Dial for SentinelServer {
         self.server(&master.host, master.port).dial(by, clock)
     }
 
-    fn moves(&self) -> Option<u64> {
-        Some(self.group.moves())
+    fn address_changes(&self) -> Option<u64> {
+        Some(self.group.address_changes())
     }
 
     fn suspect(&self) {
         self.group.suspect();
     }
 
-    fn is_still(&self, shown: &str, within: Duration) -> Result<(), Failure> {
+    fn check_is_current(&self, shown: &str, within: Duration) -> Result<(), Failure> {
         self.group.locate_anew(within)?;
-        let now = self.shown();
+        let now = self.display_address();
         let was_deposed = || Failure::unsent(FailureKind::Unreachable, format!("{now} is the master now"));
         if *now == *shown { Ok(()) } else { Err(was_deposed()) }
     }

@@ -45,8 +45,8 @@ impl ReplyObserver for Unheard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     Reply(Reply),
-    Cut { was_written: bool },
-    Left(Abandoned),
+    Disconnected { was_written: bool },
+    Abandoned(Abandoned),
 }
 
 fn number(n: u64) -> Payload {
@@ -68,12 +68,12 @@ fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     if wait == WaitStatus::Pending {
         let abandoned = pipe.give_up(&outcomes, 0, is_release);
         if abandoned != Abandoned::Answered {
-            return End::Left(abandoned);
+            return End::Abandoned(abandoned);
         }
     }
     match outcomes.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
-        Outcome::Disconnected { was_written, .. } => End::Cut { was_written },
+        Outcome::Disconnected { was_written, .. } => End::Disconnected { was_written },
     }
 }
 

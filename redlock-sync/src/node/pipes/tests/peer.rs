@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// Connects to the peer.
-    pub(super) fn connect(&self, clock: Arc<dyn Clock>, patience: Duration) -> Arc<Pipe> {
+    pub(super) fn connect(&self, clock: Arc<dyn Clock>, node_timeout: Duration) -> Arc<Pipe> {
         let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         socket.set_nodelay(true).unwrap();
         let (theirs, _) = self.listener.accept().unwrap();
@@ -49,7 +49,7 @@ impl Peer {
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
         let halves = Box::new(Stream::new(TimedSocket::new(socket))).split();
-        Pipe::new(halves, Box::new(()), Arc::new(Unheard), clock, patience, Vec::new())
+        Pipe::new(halves, Box::new(()), Arc::new(Unheard), clock, node_timeout, Vec::new())
     }
 
     pub(super) fn pipe(&self) -> Arc<Pipe> {

@@ -54,7 +54,7 @@ fn a_connection_that_is_cut_after_each_byte() {
         });
         let [acquired, released] = &ends[..] else { panic!("{ends:?}") };
         let whole = |end: &End, text: &str| *end == End::Reply(Reply::Raw(text.into()));
-        let is_cut = |end: &End| matches!(end, End::Cut { .. });
+        let is_cut = |end: &End| matches!(end, End::Disconnected { .. });
         assert!(whole(acquired, "*2\r\n:1\r\n$1\r\nx\r\n") || bytes < 16 && is_cut(acquired), "{bytes}: {acquired:?}");
         assert!(whole(released, "*1\r\n:1\r\n") || is_cut(released), "{bytes}: {released:?}");
         assert_eq!(whole(released, "*1\r\n:1\r\n"), bytes >= long, "{bytes}: {released:?}");
@@ -72,11 +72,11 @@ fn a_connection_that_is_killed_between_write_and_read() {
     thread::scope(|scope| {
         for n in 0..8 {
             let pipe = &pipe;
-            scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Cut { .. })));
+            scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Disconnected { .. })));
         }
     });
     assert!(pipe.is_closed());
-    assert_eq!(ask(&pipe, 2, soon()), End::Cut { was_written: false });
+    assert_eq!(ask(&pipe, 2, soon()), End::Disconnected { was_written: false });
     assert_eq!((peer.log(), pipe.len()), (vec!["1".to_owned()], 0));
 }
 
@@ -91,7 +91,7 @@ fn a_connection_that_is_ended_while_threads_wait() {
         for n in 0..6 {
             let (pipe, ended) = (&pipe, &ended);
             scope.spawn(move || {
-                assert!(matches!(ask(pipe, n, soon()), End::Cut { .. }));
+                assert!(matches!(ask(pipe, n, soon()), End::Disconnected { .. }));
                 ended.fetch_add(1, Ordering::SeqCst);
             });
         }

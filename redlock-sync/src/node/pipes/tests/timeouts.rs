@@ -38,7 +38,7 @@ fn silence_and_then_all_replies() {
             })
             .collect();
         for call in hurried {
-            assert!(matches!(call.join().unwrap(), End::Left(Abandoned::Sent | Abandoned::Unsent)));
+            assert!(matches!(call.join().unwrap(), End::Abandoned(Abandoned::Sent | Abandoned::Unsent)));
         }
         peer.go_on();
         for (n, call) in (0..).zip(patient) {
@@ -63,7 +63,7 @@ fn thousands_of_calls_that_time_out() {
                     let token = format!("{t}/{n}");
                     let left =
                         call(pipe, script(Purpose::Acquire, &token), false, now().after(Duration::from_micros(200)));
-                    if left != End::Left(Abandoned::Unsent) {
+                    if left != End::Abandoned(Abandoned::Unsent) {
                         call(pipe, script(Purpose::Release, &token), true, now().after(Duration::from_micros(200)));
                     }
                 }
@@ -101,9 +101,9 @@ fn a_server_that_does_not_read() {
         assert!(calls < 1000, "the socket takes everything");
         let end = call(&pipe, long.clone(), false, now().after(Duration::from_millis(1)));
         // On a busy machine a call may time out before it is written.
-        assert!(matches!(end, End::Left(_) | End::Cut { .. }), "{end:?}");
+        assert!(matches!(end, End::Abandoned(_) | End::Disconnected { .. }), "{end:?}");
     }
-    assert_eq!(ask(&pipe, 1, soon()), End::Cut { was_written: false });
+    assert_eq!(ask(&pipe, 1, soon()), End::Disconnected { was_written: false });
     peer.go_on();
 }
 
@@ -169,7 +169,7 @@ fn a_pump_that_gets_no_processor_time() {
             scope.spawn(move || {
                 for n in 0..5 {
                     let end = ask(pipe, t * 100 + n, now().after(SHORT));
-                    assert!(end == answer(t * 100 + n) || matches!(end, End::Left(_)), "{end:?}");
+                    assert!(end == answer(t * 100 + n) || matches!(end, End::Abandoned(_)), "{end:?}");
                 }
             });
         }

@@ -56,12 +56,12 @@ fn one_that_missed_a_failover_is_not_believed_while_the_others_are_silent() {
     let group = group();
     inquiry(&group, &[(0, 2, 4), (1, 2, 4), (2, 1, 3)]);
     assert_eq!(group.master().unwrap(), "a:2");
-    let moves = group.moves.load(Ordering::Acquire);
+    let address_changes = group.address_changes.load(Ordering::Acquire);
     for _ in 0..2 {
         assert!(!inquiry(&group, &[(2, 1, 3)]));
         assert_eq!(group.master().unwrap(), "a:2");
     }
-    assert_eq!(group.moves.load(Ordering::Acquire), moves);
+    assert_eq!(group.address_changes.load(Ordering::Acquire), address_changes);
     // The others missed a failover, or the group was set up again.
     inquiry(&group, &[(1, 1, 3), (2, 1, 3)]);
     assert_eq!(group.master().unwrap(), "a:1");
@@ -70,9 +70,9 @@ fn one_that_missed_a_failover_is_not_believed_while_the_others_are_silent() {
 #[test]
 fn connections_from_before_a_time_without_a_call_are_stale() {
     let group = group();
-    let first = group.moves();
-    assert_eq!(group.moves(), first);
+    let first = group.address_changes();
+    assert_eq!(group.address_changes(), first);
     group.idle.store(IDLE_PERIODS, Ordering::Release);
-    assert_eq!(group.moves(), first + 1);
-    assert_eq!(group.moves(), first + 1);
+    assert_eq!(group.address_changes(), first + 1);
+    assert_eq!(group.address_changes(), first + 1);
 }
