@@ -14,12 +14,12 @@ use super::tls::prepared;
 use super::{Failure, FailureKind};
 use crate::error::Error;
 
-/// Feature `tls`: an authority of one's own, and a certificate for this client, in place of what the system has; see
+/// Feature `tls`: the authorities that a client trusts instead of the system's, and a certificate of the client. See
 /// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are
-/// made from then on use them. If a certificate and its key are replaced one after the other, they do not match for a
-/// moment; connections that are made in that moment fail and are tried again.
+/// Files are PEM, and are read again for each new connection. If a file is replaced, new connections use the new one.
+/// If a certificate and its key are replaced one after the other, they do not match for a moment. Connections made in
+/// that moment fail, and are tried again.
 ///
 /// ```
 /// # let dir = redlock_tests::Server::start().dir();
@@ -54,7 +54,7 @@ impl Tls {
         Tls::default()
     }
 
-    /// Trusts the authorities in this file, and no others. The environment has `REDLOCK_TLS_CA` for it.
+    /// Trusts the authorities in this file, and no others. The environment variable is `REDLOCK_TLS_CA`.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().ca_file("/etc/redis/ca.pem");
@@ -76,8 +76,8 @@ impl Tls {
         self
     }
 
-    /// Shows the certificate in the first file, which may have those of its issuers behind it, and proves it by the key
-    /// in the second. The environment has `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY` for them.
+    /// Uses the certificate in the first file, which its issuers' certificates may follow, with the private key in the
+    /// second. The environment variables are `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY`.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().identity_files("/etc/redis/shop.pem", "/etc/redis/shop.key");
@@ -87,8 +87,8 @@ impl Tls {
         self.certificate_file(certificate.as_ref()).key_file(key.as_ref())
     }
 
-    /// Shows the certificate in the first text, which may have those of its issuers behind it, and proves it by the key
-    /// in the second.
+    /// Uses the certificate in the first text, which its issuers' certificates may follow, with the private key in the
+    /// second.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().identity_pem("-----BEGIN CERTIFICATE-----…", "-----BEGIN PRIVATE KEY-----…");

@@ -28,7 +28,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The password of the user in the URL; of the user `default`, if it names none.
+    /// The password of the user in the URL. If the URL names no user, the password of the user `default`.
     ///
     /// ```
     /// let credentials = redlock_sync::Credentials::password("secret");
@@ -39,7 +39,7 @@ impl Credentials {
         Credentials { user: None, password: password.into(), valid_for: None }
     }
 
-    /// A user and its password, whatever stands in the URL.
+    /// A user and its password. They replace those in the URL.
     ///
     /// ```
     /// let credentials = redlock_sync::Credentials::new("locks", "secret");
@@ -50,9 +50,9 @@ impl Credentials {
         Credentials { user: Some(user.into()), password: password.into(), valid_for: None }
     }
 
-    /// The longest time for which a connection that logged in with these is used before it is replaced: for passwords
-    /// that expire, such as the tokens of a cloud. The next credentials are asked for when a quarter of the time is
-    /// left. Default: a connection is kept as long as the server keeps it.
+    /// Sets how long a connection that logged in with these credentials is used before it is replaced. Use it for
+    /// passwords that expire, such as tokens of a cloud provider. New credentials are requested when a quarter of the
+    /// time is left. Default: a connection is kept as long as the server keeps it.
     ///
     /// ```
     /// use std::time::Duration;

@@ -112,7 +112,7 @@ impl Progress<'_> {
         }
     }
 
-    /// How long to wait. While calls wait for connections, they are tried again from time to time.
+    /// Until when to wait. While calls wait for connections, they are tried again from time to time.
     fn until(&self, waits: bool, sent: bool) -> Tick {
         if !waits {
             return self.deadline;

@@ -20,7 +20,7 @@ pub(super) fn redact(text: &str) -> String {
     shown + text.get(at..).unwrap_or_default()
 }
 
-/// The start of the authority: behind the first `://`, unless a colon before it means that `://` belongs to a password.
+/// The start of the authority: after the first `://`, unless a colon before it means that `://` belongs to a password.
 fn scheme_end(text: &str) -> usize {
     text.find("://").filter(|at| text.find(':') == Some(*at)).map_or(0, |at| at + 3)
 }

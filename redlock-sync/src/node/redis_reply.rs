@@ -167,7 +167,7 @@ fn known_code(code: &str) -> Option<(&'static str, FailureKind)> {
 /// The texts of Redis and Valkey if a script runs a forbidden command. These errors have no code.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
-/// Finds the code of an error inside a script. Redis 6 puts it into the text of an `ERR`, or behind the position in the
+/// Finds the code of an error inside a script. Redis 6 puts it into the text of an `ERR`, or after the position in the
 /// script. A forbidden command inside a script has no code on any server.
 fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, FailureKind)> {
     if code != "@user_script:" && code != "ERR" || !detail.contains("script") {

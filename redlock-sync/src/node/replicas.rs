@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Executed, Failure, FailureKind, Value};
 use crate::protocol::reply::is_no;
 
-/// The result of a call, given its reply and the reply to the `WAIT` behind it. If too few replicas acknowledged it,
+/// The result of a call, given its reply and the reply to the `WAIT` after it. If too few replicas acknowledged it,
 /// the failure says that the call was executed.
 pub(super) fn checked_result(
     said: Result<Value, Failure>,

@@ -86,7 +86,7 @@ impl Server {
         std::iter::once(&self.calls).chain(self.bodies.get())
     }
 
-    /// What the script is told in this transmission. Scripts that set keys also check the user's permissions, until one
+    /// The note that a call carries in this transmission. Scripts that set keys also check the user's permissions, until one
     /// check of the same kind has passed. So nothing is set before the check.
     pub(super) fn note(&self, call: &Call, permissions: u64) -> Note {
         let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));

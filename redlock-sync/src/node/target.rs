@@ -53,7 +53,7 @@ impl Target {
                 // server may have taken over its slots.
                 let leaves_out = can_leave_out || server.host.is_in_cluster();
                 match leaves_out.then(|| server.outage()).flatten() {
-                    // The release must go behind an unanswered acquire, if there is one on that connection.
+                    // The release must follow an unanswered acquire, if there is one on that connection.
                     Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
                     Some(outage) => {
                         // The new connection finds out when the server is back.

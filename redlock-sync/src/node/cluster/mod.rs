@@ -116,7 +116,7 @@ impl Cluster {
         self.map.read().slots()
     }
 
-    // --- redirects ----------------------------------------------------------------------------------------------------
+    // --- redirects ---------------------------------------------------------------------------------------------------
 
     /// The next server and route of a call after an error reply. `None` if the reply is the result of the call.
     pub(super) fn redirect(
@@ -164,7 +164,7 @@ impl Cluster {
         server
     }
 
-    // --- the map ------------------------------------------------------------------------------------------------------
+    // --- the map -----------------------------------------------------------------------------------------------------
 
     /// Asks one server after the other until one answers: first those of the map, then the others. Connecting brings
     /// the map.
@@ -194,7 +194,7 @@ impl Cluster {
         map.others.clone()
     }
 
-    // --- as a node ----------------------------------------------------------------------------------------------------
+    // --- state ---------------------------------------------------------------------------------------------------
 
     /// Why no server of the cluster can be asked, if that is the case.
     pub(super) fn outage(&self) -> Option<Failure> {

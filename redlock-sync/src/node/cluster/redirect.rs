@@ -5,7 +5,7 @@
 pub(super) enum Redirect {
     /// Another server serves the slot.
     Moved(usize, Address),
-    /// The slot is migrating, and the key has already moved. Only this call goes to the other server, behind `ASKING`.
+    /// The slot is migrating, and the key has already moved. Only this call goes to the other server, after `ASKING`.
     Ask(Address),
     /// The slot is migrating. Some keys of the call have moved, and others have not.
     TryAgain,

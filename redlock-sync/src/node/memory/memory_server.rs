@@ -76,7 +76,7 @@ impl MemoryServer {
         })
     }
 
-    // --- what a test does -----------------------------------------------------------------------------------------------
+    // --- what a test does --------------------------------------------------------------------------------------------
 
     /// Deletes a key.
     pub(crate) fn lose(&self, key: &str) {
@@ -103,7 +103,7 @@ impl MemoryServer {
         self.state.lock().is_away = false;
     }
 
-    // --- what clients ask for -------------------------------------------------------------------------------------------
+    // --- what clients ask for ----------------------------------------------------------------------------------------
 
     /// Executes one command of a connection.
     pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> Reply {
@@ -203,7 +203,7 @@ type Words<'a, 'b> = &'b [&'a [u8]];
 /// Makes the item of a lock that a token holds for this many milliseconds.
 type BusyItem = fn(&Store, &str, u64) -> Item;
 
-/// Splits the arguments of `EVAL` behind the script into keys and other arguments.
+/// Splits the arguments of `EVAL` after the script into keys and other arguments.
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {
     let (number, words) = rest.split_first()?;
     words.split_at_checked(std::str::from_utf8(number).ok()?.parse().ok()?)

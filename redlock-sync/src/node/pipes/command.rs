@@ -21,7 +21,7 @@ use crate::token::LockId;
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Replied(Reply),
-    /// The reply to the call, and the reply to the `WAIT` behind it.
+    /// The reply to the call, and the reply to the `WAIT` after it.
     Acknowledged {
         reply: Reply,
         replicas: Reply,
@@ -43,7 +43,7 @@ enum CallState {
     Unsent,
     /// The server may have received it.
     Sent,
-    /// The server has replied, but not yet to the `WAIT` behind it.
+    /// The server has replied, but not yet to the `WAIT` after it.
     Unacknowledged,
     Done(Outcome),
     /// No thread waits for it. A reply goes to the callback.
@@ -65,7 +65,7 @@ pub(crate) enum Abandoned {
     Unsent,
     /// The server may have executed it, or may still do so.
     Sent,
-    /// The server has executed it, but has not replied to the `WAIT` behind it.
+    /// The server has executed it, but has not replied to the `WAIT` after it.
     Unacknowledged,
     /// It is a release, and will still be written.
     WillBeSent,

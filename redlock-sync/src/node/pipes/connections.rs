@@ -311,7 +311,7 @@ impl Connections {
     }
 }
 
-/// The `WAIT` command. It waits for a quarter of a node timeout at most, so that calls behind it are answered in time
+/// The `WAIT` command. It waits for a quarter of a node timeout at most, so that calls after it are answered in time
 /// even if replicas do not acknowledge.
 fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
     if least == 0 {

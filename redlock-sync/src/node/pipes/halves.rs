@@ -48,7 +48,7 @@ pub(crate) trait Shut: Send + Sync {
     fn shut(&self);
 }
 
-/// Is told about replies on all connections to a server.
+/// Receives events of replies on all connections to a server.
 pub(crate) trait ReplyObserver: Send + Sync {
     /// The server has answered a call that was written at this time.
     fn on_reply(&self, written: Tick);

@@ -1,4 +1,4 @@
-//! How calls are written: by their own threads, or from the outbox. The order of locks and the argument are in `pipe.rs`.
+//! How calls are written: by their own threads, or from the outbox. `pipe.rs` states the lock order and the argument.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,7 +77,7 @@ impl Pipe {
             sending
         };
         let written = sink.write(packet, self.write_by(packet, now));
-        // `writer` is still locked, so nothing is written behind a partial packet.
+        // `writer` is still locked, so nothing is written after a partial packet.
         in_use.finish(written);
         // First unlock, then check the mark. In the other order a call could stay in the outbox: pairs with `flush`.
         drop(writer);
@@ -130,7 +130,7 @@ impl Pipe {
             self.update_oldest(&in_flight);
         }
         let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, self.write_by(packet, now)) };
-        // `writer` is still locked, so nothing is written behind a partial packet.
+        // `writer` is still locked, so nothing is written after a partial packet.
         in_use.finish(written);
     }
 
