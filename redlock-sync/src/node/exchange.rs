@@ -12,7 +12,7 @@ use super::pipes::framer::Reply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
-use super::server::Server;
+use super::server::{Server, Transmission};
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
 use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, redis_reply, replicas};
@@ -212,8 +212,8 @@ impl Progress<'_> {
             let failure = timed_out(Executed::Maybe, "does not answer the same release, which was sent before");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
-        let permissions = server.host.permissions();
-        let note = if target.route.is_alone { Note::Nothing } else { server.note(call, permissions) };
+        let sent = server.transmission(call, generation, target.route.is_alone);
+        let note = sent.note;
         let form = match () {
             () if target.needs_source || server.needs_source(call) => Form::Source,
             () if call.is_native && note == Note::Nothing && target.is_first() => Form::Native,
@@ -226,7 +226,7 @@ impl Progress<'_> {
         } else {
             pipe.enqueue(command);
         }
-        Some(TargetState::Sent { pipe, generation, note, permissions })
+        Some(TargetState::Sent { pipe, sent })
     }
 
     fn set_state(&mut self, i: usize, state: TargetState) {
@@ -244,44 +244,36 @@ impl Progress<'_> {
             let sent = |target: &&mut Target| matches!(target.state, TargetState::Sent { .. });
             let Some(target) = self.targets.get_mut(i).filter(sent) else { continue };
             let Some(outcome) = self.outcomes.take(i) else { continue };
-            let TargetState::Sent { generation, note, permissions, .. } =
-                std::mem::replace(&mut target.state, TargetState::Unsent)
-            else {
+            let TargetState::Sent { sent, .. } = std::mem::replace(&mut target.state, TargetState::Unsent) else {
                 continue;
             };
             let Some(server) = target.server.clone() else { continue };
             let state = match outcome {
-                Outcome::Replied(said) => self.after_reply(i, &server, (note, permissions), said),
+                Outcome::Replied(said) => self.after_reply(i, &server, &sent, said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.exchange.members.settings.min_replicas_ack;
                     let result =
                         replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
-                    Some(self.done(i, &server, (note, permissions), result))
+                    Some(self.done(i, &server, &sent, result))
                 }
                 Outcome::Disconnected { was_written, why } => {
-                    self.after_disconnect(i, &server, (generation, was_written), &why)
+                    self.after_disconnect(i, &server, (sent.generation, was_written), &why)
                 }
             };
             self.set_state(i, state.unwrap_or(TargetState::Unsent));
         }
     }
 
-    fn done(
-        &self,
-        i: usize,
-        server: &Server,
-        (note, permissions): (Note, u64),
-        result: Result<Value, Failure>,
-    ) -> TargetState {
+    fn done(&self, i: usize, server: &Server, sent: &Transmission, result: Result<Value, Failure>) -> TargetState {
         let Some(target) = self.targets.get(i) else { return TargetState::Done(result) };
-        let result = server.record_reply(&target.call, note, permissions, result);
+        let result = server.record_reply(&target.call, sent, result);
         TargetState::Done(result.map_err(|failure| server.host.with_server(failure)))
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the
     /// call, it goes to the other server. Returns `None` if the call must wait for a connection.
-    fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<TargetState> {
+    fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: &Transmission, said: Reply) -> Option<TargetState> {
         if redis_reply::is_noscript(&said) {
             self.targets.get_mut(i)?.needs_source = true;
             self.deadline = self.deadline.after(time_for(&self.targets.get(i)?.call));

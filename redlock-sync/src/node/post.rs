@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use super::members::Members;
 use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::{ClaimedPipe, PipeRequest};
-use super::server::Server;
+use super::server::{Server, Transmission};
 use super::{Answers, Executed, Failure, FailureKind, Value, redis_reply};
-use crate::protocol::script::{Call, Note};
+use crate::protocol::script::Call;
 
 type OnAnswers = Box<dyn FnOnce(Answers) + Send>;
 
@@ -22,17 +22,10 @@ struct PostedRelease {
     state: Mutex<PostState>,
 }
 
-struct PendingReply {
-    server: Arc<Server>,
-    note: Note,
-    permissions: u64,
-    generation: u64,
-}
-
 struct PostState {
     /// For each node, the server and what is needed to judge its reply, until the reply is known. So a call that is
     /// never answered does not keep its server alive.
-    pending: Vec<Option<PendingReply>>,
+    pending: Vec<Option<(Arc<Server>, Transmission)>>,
     answers: Answers,
     /// The number of results that are not known yet.
     outstanding: usize,
@@ -49,12 +42,11 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
             .and_then(|server| server.claim(call, &PipeRequest { is_release: true, ..PipeRequest::default() }));
         results.push(Err(initial_failure(server.as_deref(), found.is_some())));
         pending.push(server.zip(found).map(|(server, ClaimedPipe { claim, pipe, generation })| {
-            let permissions = server.host.permissions();
-            let note = server.note(call, permissions);
+            let sent = server.transmission(call, generation, false);
             let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
-            let payload = Payload::Script { call: Arc::clone(call), note, form, asks: false };
+            let payload = Payload::Script { call: Arc::clone(call), note: sent.note, form, asks: false };
             sends.push((i, pipe, claim, payload));
-            PendingReply { server, note, permissions, generation }
+            (server, sent)
         }));
     }
     let answers = Answers { results, started, duplicate: false };
@@ -84,14 +76,13 @@ fn initial_failure(server: Option<&Server>, is_sent: bool) -> Failure {
 }
 
 impl PostedRelease {
-    fn result(&self, pending: &PendingReply, outcome: Outcome) -> Result<Value, Failure> {
-        let PendingReply { server, note, permissions, generation } = pending;
+    fn result(&self, server: &Server, sent: &Transmission, outcome: Outcome) -> Result<Value, Failure> {
         let result = match outcome {
             Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. } => {
-                server.record_reply(&self.call, *note, *permissions, redis_reply::read(said))
+                server.record_reply(&self.call, sent, redis_reply::read(said))
             }
             Outcome::Disconnected { was_written, why } => {
-                server.connection_broke(*generation);
+                server.connection_broke(sent.generation);
                 let executed = if was_written { Executed::Maybe } else { Executed::No };
                 Err(Failure::new(FailureKind::Unreachable, executed, why.words()))
             }
@@ -116,7 +107,7 @@ impl PostedRelease {
 impl Callback for PostedRelease {
     fn call(&self, index: usize, outcome: Option<Outcome>) {
         let pending = self.state.lock().pending.get_mut(index).and_then(Option::take);
-        let result = pending.zip(outcome).map(|(pending, outcome)| self.result(&pending, outcome));
+        let result = pending.zip(outcome).map(|((server, sent), outcome)| self.result(&server, &sent, outcome));
         let is_last = {
             let mut state = self.state.lock();
             if let (Some(known), Some(result)) = (state.answers.results.get_mut(index), result) {

@@ -17,6 +17,16 @@ use crate::token::LockId;
 /// A longer call carries a body, and goes over the connection for bodies.
 const BODY_SIZE: usize = 64 << 10;
 
+/// What is needed to judge the reply to a call that was sent.
+#[derive(Clone, Copy)]
+pub(super) struct Transmission {
+    /// The generation of the connection.
+    pub(super) generation: u64,
+    pub(super) note: Note,
+    /// The value of [`Host::permissions`] when the call was sent.
+    permissions: u64,
+}
+
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
     arrivals: Arc<Arrivals>,
@@ -86,11 +96,15 @@ impl Server {
         std::iter::once(&self.calls).chain(self.bodies.get())
     }
 
-    /// The note that a call carries in this transmission. Scripts that set keys also check the user's permissions, until one
-    /// check of the same kind has passed. So nothing is set before the check.
-    pub(super) fn note(&self, call: &Call, permissions: u64) -> Note {
+    /// Prepares to send a call over a connection of this generation. Scripts that set keys also check the user's
+    /// permissions, until one check of the same kind has passed. So nothing is set before the check. A call with only
+    /// its first keys (`is_alone`) checks nothing.
+    pub(super) fn transmission(&self, call: &Call, generation: u64, is_alone: bool) -> Transmission {
+        let permissions = self.host.permissions();
         let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
-        if call.script.needs.is_none_or(is_known) { Note::Nothing } else { Note::Check }
+        let needs_no_check = is_alone || call.script.needs.is_none_or(is_known);
+        let note = if needs_no_check { Note::Nothing } else { Note::Check };
+        Transmission { generation, note, permissions }
     }
 
     /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
@@ -122,17 +136,16 @@ impl Server {
     pub(super) fn record_reply(
         &self,
         call: &Call,
-        note: Note,
-        permissions: u64,
+        sent: &Transmission,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
                 self.mark_known(call);
-                if note == Note::Check {
+                if sent.note == Note::Check {
                     let mut permitted = self.permitted.lock();
                     permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
-                    permitted.extend(call.script.needs.map(|needs| (needs, permissions)));
+                    permitted.extend(call.script.needs.map(|needs| (needs, sent.permissions)));
                 }
             }
             Err(failure) => {

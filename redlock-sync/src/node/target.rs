@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::cluster::redirect::Route;
 use super::members::Node;
 use super::pipes::pipe::Pipe;
-use super::server::Server;
+use super::server::{Server, Transmission};
 use super::{Executed, Failure, FailureKind, Value};
-use crate::protocol::script::{Call, Note, Purpose};
+use crate::protocol::script::{Call, Purpose};
 
 /// The progress of a call at one server.
 pub(super) enum TargetState {
@@ -17,9 +17,7 @@ pub(super) enum TargetState {
     Unattended(Failure),
     Sent {
         pipe: Arc<Pipe>,
-        generation: u64,
-        note: Note,
-        permissions: u64,
+        sent: Transmission,
     },
     Done(Result<Value, Failure>),
 }
