@@ -141,7 +141,7 @@ pub(super) enum Answered {
     Nothing,
 }
 
-/// Who waits for the next replies.
+/// Whether threads wait for the next replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
     /// No reply is due.
