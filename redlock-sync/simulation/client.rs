@@ -18,7 +18,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, LeaseState};
-use crate::node::{Background, Dial, Lane, NodeSettings, Nodes};
+use crate::node::{Background, Dial, NodeSettings, Nodes, Priority};
 use crate::options::{ClientOptions, LockOptions, Mode, drift};
 use crate::protocol::reply::{Acquired, Released};
 use crate::protocol::script::{self, Arg, Purpose};
@@ -317,7 +317,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let by = || now().after(plan.limits.node_timeout);
         let started = now();
         let set = TypedCall::<Acquired>::from(call(&FOREIGN_SET, &[token_arg, ms]));
-        let mut ballot = quorum.round(&set, Lane::Ordinary, by(), &|_| true);
+        let mut ballot = quorum.round(&set, Priority::Normal, by(), &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
         let until = started.after(plan.lease).before(drift(plan.lease));
         if is_dead() {
@@ -339,7 +339,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
             got += 1;
         }
         let delete = TypedCall::<Released>::from(call(&FOREIGN_DELETE, &[token_arg]));
-        quorum.round(&delete, Lane::Reserved, by(), &|_| true);
+        quorum.round(&delete, Priority::High, by(), &|_| true);
         if is_dead() || got >= plan.turns {
             return;
         }

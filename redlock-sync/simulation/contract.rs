@@ -15,7 +15,7 @@ use super::scripts;
 use crate::clock::{Clock, SystemClock};
 use crate::key::Key;
 use crate::node::memory::Store;
-use crate::node::{Executed, Failure, FailureKind, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Value};
+use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Push, Value};
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
@@ -82,7 +82,7 @@ impl Remote {
 impl Side for Remote {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         let by = SystemClock.now().after(TIMEOUT);
-        self.nodes.call(call, Lane::Ordinary, by, &|_| true, 1).results.remove(0)
+        self.nodes.call(call, Priority::Normal, by, &|_| true, 1).results.remove(0)
     }
 
     fn listen(&mut self, channel: &str) {
@@ -425,7 +425,7 @@ fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
         let held = store.lasting(&token(i), 30_000);
         store.replace(format!("order:{i:02}").as_bytes(), Some(held));
     }
-    store.creep = 100;
+    store.microseconds_per_command = 100;
     let mut read = |call: TypedCall<Page>| {
         let before = store.clock;
         let page = Page::read(&store.call(&call.call).unwrap()).unwrap();

@@ -11,7 +11,7 @@ use super::scripts::{self, Execution};
 use super::server::{Command, new_run_id, short};
 use super::settings::ROUNDING;
 use super::world::{Event, World};
-use crate::node::memory::{self, Data, Item, State, Store};
+use crate::node::memory::{self, Data, Item, Store, StoredText};
 use crate::node::{Failure, Value};
 use crate::protocol::script::Script;
 
@@ -50,7 +50,7 @@ impl World {
     }
 
     fn run(&mut self, node: usize, client: usize, execution: &Execution) -> redis::Value {
-        let creep = self.plan.creep;
+        let microseconds_per_command = self.plan.microseconds_per_command;
         self.counts.scripts += 1;
         let Execution { script, keys, args } = execution;
         let is_refused = self.clients[client].is_refused;
@@ -59,15 +59,15 @@ impl World {
         let now = self.now.max(server.busy_until);
         let started = server.clock(now);
         let store = server.store(now);
-        store.creep = creep;
+        store.microseconds_per_command = microseconds_per_command;
         store.refuses = is_refused;
         let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
-        let before: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
+        let before: Vec<Option<StoredText>> = locks.iter().map(|lock| store.state(lock)).collect();
         self.note_claim(execution);
         let server = &mut self.servers[node];
         let store = &mut server.store;
         let said = scripts::reply(store, script, keys, args);
-        let after: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
+        let after: Vec<Option<StoredText>> = locks.iter().map(|lock| store.state(lock)).collect();
         let published = std::mem::take(&mut store.published);
         let took = store.clock - started;
         server.busy_until = now + took * US;
@@ -103,7 +103,13 @@ impl World {
     }
 
     /// What a script may make of a lock.
-    fn check_change(&mut self, client: usize, script: &Script, lock: &str, change: (Option<State>, Option<State>)) {
+    fn check_change(
+        &mut self,
+        client: usize,
+        script: &Script,
+        lock: &str,
+        change: (Option<StoredText>, Option<StoredText>),
+    ) {
         let script = scripts::name(script);
         match change {
             (None, Some(_)) if !TAKERS.contains(&script) => {

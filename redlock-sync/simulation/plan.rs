@@ -76,7 +76,7 @@ pub(super) struct Plan {
     /// Wall clocks of the nodes are off by up to so many ms.
     pub(super) offsets: i64,
     /// A script takes up to so many microseconds for each command.
-    pub(super) creep: u64,
+    pub(super) microseconds_per_command: u64,
     pub(super) faults: Vec<(Time, Fault)>,
     /// Nothing goes wrong, and all clients are ours.
     pub(super) is_calm: bool,
@@ -128,7 +128,7 @@ impl Plan {
             fences: if fastrand::bool() { 600 } else { 0 },
             rates,
             offsets,
-            creep: if chance(200) { fastrand::u64(1..200) } else { 0 },
+            microseconds_per_command: if chance(200) { fastrand::u64(1..200) } else { 0 },
             faults: Vec::new(),
             is_calm: level == 0 && foreign == 0,
             healed: nanos(pace) * fastrand::u64(2..=8),

@@ -102,7 +102,7 @@ impl Server {
     /// Its data as they are now.
     pub(super) fn store(&mut self, now: Time) -> &mut Store {
         self.store.clock = self.clock(now);
-        self.store.creep = 0;
+        self.store.microseconds_per_command = 0;
         &mut self.store
     }
 

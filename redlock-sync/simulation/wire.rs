@@ -49,7 +49,7 @@ impl Dial for SimulatedServer {
         &self.address
     }
 
-    fn moves(&self) -> Option<u64> {
+    fn address_changes(&self) -> Option<u64> {
         with(|world| world.moves(self.client))
     }
 
@@ -97,7 +97,7 @@ struct SimulatedConnection {
 }
 
 fn cut() -> Broken {
-    Broken::Cut("connection reset by peer".into())
+    Broken::Closed("connection reset by peer".into())
 }
 
 impl SimulatedConnection {
@@ -164,7 +164,7 @@ impl Wire for SimulatedConnection {
         reply
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
         self.read(|connection| connection.pushes.pop_front())
     }
 
@@ -182,7 +182,8 @@ impl Wire for SimulatedConnection {
         let other = || ManuallyDrop::new(SimulatedConnection { id, client, read_timeout: Duration::ZERO, skips: 0 });
         let whole = Arc::new(*self);
         let back = Back { connection: other(), bytes: VecDeque::new(), _whole: Arc::clone(&whole) };
-        (Box::new(Front { connection: other(), _whole: Arc::clone(&whole) }), Box::new(back), Box::new(Door(whole)))
+        let front = Front { connection: other(), _whole: Arc::clone(&whole) };
+        Halves { sink: Box::new(front), source: Box::new(back), shut: Box::new(Door(whole)) }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::health::{facts, probe};
 
 /// What the servers of a client say of themselves, and what is wrong with them: see
@@ -167,9 +167,9 @@ impl fmt::Display for Health {
 pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     client.serves()?;
     let quorum = &client.quorum;
-    let said = quorum.round(&facts(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+    let said = quorum.round(&facts(), Priority::Normal, quorum.round_deadline(), &|_| true);
     let took = quorum.now().since(said.started);
-    let mut written = quorum.round(&probe(key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+    let mut written = quorum.round(&probe(key), Priority::Normal, quorum.round_deadline(), &|_| true);
     quorum.disqualify_restarted(&mut written.votes);
     let addresses = quorum.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();

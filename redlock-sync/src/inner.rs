@@ -13,7 +13,7 @@ use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
 use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
@@ -207,7 +207,7 @@ impl ClientInner {
         let (quorum, random) = (&self.quorum, next.random);
         let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::First(next) };
         let by = quorum.round_deadline();
-        let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
+        let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, random, by);
     }
 

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::handover::listener::{self, Awaits, Woken};
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{Arrived, Looked, Vote};
@@ -155,7 +155,7 @@ impl Latch {
         let mut waiting = LatchWait::new(self, limit);
         loop {
             let tried_at = quorum.now();
-            let ballot = quorum.round(call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
+            let ballot = quorum.round(call, Priority::Normal, quorum.round_deadline(), &|_| true);
             match self.won(self.words.arrive, &ballot) {
                 Ok(()) => {
                     waiting.limit.answered();
@@ -171,7 +171,7 @@ impl Latch {
         let _competing = self.client.competes();
         self.client.serves()?;
         let quorum = &self.client.quorum;
-        let ballot = quorum.round(&self.calls.reset(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&self.calls.reset(), Priority::Normal, quorum.round_deadline(), &|_| true);
         self.no_conflict()?;
         if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
             return Ok(());
@@ -257,7 +257,7 @@ impl Latch {
         let quorum = &self.client.quorum;
         let is_full = quorum.len() > 1 && depth == Depth::Full;
         let call = self.calls.look(entry, is_full);
-        let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|_| true);
+        let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
         let union = Union::of(&ballot.votes);
         let is_open = union.open > 0 || union.arrived() >= self.count;
@@ -288,7 +288,7 @@ impl Latch {
             return Ok(());
         }
         let call = self.calls.open(union.kept);
-        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|i| !is_open(i));
+        let ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| !is_open(i));
         if union.open + ballot.tally().yes >= quorum.need() {
             return Ok(());
         }
@@ -304,7 +304,7 @@ impl Latch {
         let quorum = &self.client.quorum;
         let arrivals: Vec<&str> = lacking.into_iter().collect();
         let call = self.calls.arrive(&arrivals, union.kept);
-        quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
+        quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
     }
 
     fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
@@ -384,7 +384,7 @@ impl<'a> LatchWait<'a> {
         // Two node timeouts behind the deadline in all, for what was under way and for this.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout * 2));
         let call = calls.look(Some(Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
-        drop(quorum.round(&call, Lane::Ordinary, by, &|_| true));
+        drop(quorum.round(&call, Priority::Normal, by, &|_| true));
     }
 
     /// Rests after a failure; returns the error if no further attempt can help, or the time is up.

@@ -13,7 +13,7 @@ use crate::handover::queue::Entered;
 use crate::handover::rules::Chain;
 use crate::inner::ClientInner;
 use crate::lease::Lease;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::jittered;
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{Exclusive, Request};
@@ -43,7 +43,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         let by = client.quorum.round_deadline();
         let from = adoption.tokens();
         let call = mutex.adopt(&adoption.attempt.id, adoption.attempt.lease, &from, request.options.fenced);
-        let ballot = client.quorum.round(&call, Lane::Ordinary, by, &|_| true);
+        let ballot = client.quorum.round(&call, Priority::Normal, by, &|_| true);
         let Err(error) = adoption.attempt.judge("adopt", &ballot) else {
             break adoption.adopted(&from, &ballot)?;
         };

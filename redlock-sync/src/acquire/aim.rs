@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Tick;
 use crate::inner::ClientInner;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::reply::Vote;
 use crate::protocol::{Protocol, Request};
 use crate::quorum::Refusal;
@@ -16,7 +16,7 @@ pub(super) fn aim(client: &ClientInner, request: &Request, refusal: &Refusal, by
     if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
         return None;
     }
-    let lent = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
+    let lent = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
     let aimed = Protocol::Semaphore(semaphore.aim(&lent.votes)?);
     Some(Request { protocol: Arc::new(aimed), ..request.clone() })
 }

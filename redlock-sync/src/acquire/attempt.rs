@@ -11,7 +11,7 @@ use crate::handover::rules::Chain;
 use crate::handover::wait::note_strangers;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, Protocol, ReleaseArgs, Request, TypedCall};
 use crate::quorum::{Ballot, Quorum, Refusal};
@@ -88,7 +88,7 @@ pub(super) fn attempt(
     let is_native = is_bare && may_be_native(quorum, request);
     let call = attempt.call(is_bare, what.entry, &orphans)?;
     let call = if is_native { call.native() } else { call };
-    let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
+    let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
     if is_native && !ballot.tally().won() {
         quorum.quiet.note(request.key.as_str(), false, quorum.now());
     }

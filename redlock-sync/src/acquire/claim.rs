@@ -19,7 +19,7 @@ use crate::handover::listener::{Awaits, Woken};
 use crate::handover::queue::Entered;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Leftover, Origin};
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
 use crate::protocol::reply::{Acquired, FailureKind, Vote};
@@ -231,7 +231,7 @@ impl Waiting<'_> {
         let Some(wait) = &self.entered else { return };
         let quorum = &self.wanted.client.quorum;
         let call = self.wanted.tasks.leave(wait);
-        drop(quorum.round(&call, Lane::Reserved, quorum.round_deadline(), &|_| true));
+        drop(quorum.round(&call, Priority::High, quorum.round_deadline(), &|_| true));
     }
 
     fn is_stopped(&self) -> bool {
@@ -254,7 +254,7 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Mis
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
     let id = token(client, options)?;
     let call = tasks.claim(&ClaimArgs { id: &id, lease, limits, wait });
-    let Ballot { votes, started, duplicate } = quorum.round(&call, Lane::Ordinary, by, &|_| true);
+    let Ballot { votes, started, duplicate } = quorum.round(&call, Priority::Normal, by, &|_| true);
     let vote = votes.into_iter().next().unwrap_or(Vote::Absent);
     if let Vote::Yes(ClaimReply::Nothing(next)) = vote {
         return Ok(Look::Nothing(next));

@@ -11,7 +11,7 @@ use crate::handover::queue::{Entered, QueueHead};
 use crate::handover::rules::Chain;
 use crate::inner::ClientInner;
 use crate::lease::Lease;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::observer::Event;
 use crate::protocol::Request;
 use crate::protocol::reply::{Acquired, Vote};
@@ -30,7 +30,7 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let calls = attempts.iter().map(|attempt| attempt.call(!attempt.request.options.fenced, None, &[]));
     let calls = calls.collect::<Result<Vec<_>, _>>()?;
     let by = quorum.round_deadline();
-    let mut ballots = quorum.rounds(&calls, Lane::Ordinary, by);
+    let mut ballots = quorum.rounds(&calls, Priority::Normal, by);
     for ballot in &mut ballots {
         quorum.disqualify_restarted(&mut ballot.votes);
     }
@@ -55,7 +55,7 @@ fn take_back(client: &ClientInner, attempts: &[((Attempt<'_>, Ballot<Acquired>),
     if calls.is_empty() {
         return;
     }
-    for (((attempt, ballot), _), undone) in attempts.iter().zip(client.quorum.rounds(&calls, Lane::Reserved, by)) {
+    for (((attempt, ballot), _), undone) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
         let votes = || ballot.votes.iter().zip(&undone.votes);
         let is_gone = votes().all(|(vote, said)| !vote.may_be_set() || said.is_yes() || said.is_definite_no());
         if ballot.may_linger() || undone.duplicate || !is_gone {

@@ -12,7 +12,7 @@ use crate::clock::SystemClock;
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::node::Tls;
-use crate::node::{Asked, Credentials, NodeSettings, NodeUrl};
+use crate::node::{CredentialSource, Credentials, NodeSettings, NodeUrl};
 use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
@@ -39,7 +39,7 @@ pub struct Builder {
     limits: ClientOptions,
     pub(super) options: LockOptions,
     connections: u32,
-    credentials: Option<Asked>,
+    credentials: Option<CredentialSource>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
     /// Which environment variables it has settings from.
@@ -227,7 +227,7 @@ impl Builder {
         mut self,
         ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static,
     ) -> Builder {
-        self.credentials = Some(Asked::of(ask));
+        self.credentials = Some(CredentialSource::of(ask));
         self
     }
 
@@ -245,7 +245,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Builder {
-        self.credentials = Some(Asked::file(path.as_ref()));
+        self.credentials = Some(CredentialSource::file(path.as_ref()));
         self
     }
 

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::observer::LockKind;
 use crate::protocol::TypedCall;
 use crate::protocol::list::{Listed, Page, START, look, more, page};
@@ -95,7 +95,7 @@ impl Redlock {
         let key = self.key(&key)?;
         self.inner.serves()?;
         let quorum = &self.inner.quorum;
-        let ballot = quorum.round(&look(&key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&look(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.rest(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
         let said = self.answered("inspect", key.as_str(), votes)?;

@@ -8,7 +8,7 @@ use super::listener::{self, Listener};
 use super::rules::{MIN_RESERVATION, QUEUE_LIFETIME, grant_span};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Place, Released, Vote};
 use crate::protocol::{Entry, Protocol, millis};
 use crate::quorum::{Ballot, Quorum};
@@ -130,7 +130,7 @@ pub(crate) fn unreserve(quorum: &Quorum, protocol: &Protocol, ballot: &Ballot<Re
     let Some(lock) = protocol.mutex() else { return };
     let has = |released| ballot.votes.contains(&Vote::Yes(released));
     if has(Released::Reserved) && !has(Released::Granted) {
-        quorum.round(&lock.unreserve(random), Lane::Reserved, by, &|_| true);
+        quorum.round(&lock.unreserve(random), Priority::High, by, &|_| true);
     }
 }
 

@@ -10,7 +10,7 @@ use super::queue::WaitQueues;
 use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SET_LOOK, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs, Request};
@@ -113,7 +113,7 @@ impl<'a, T> ServerWait<'a, T> {
         let grant = next_grant(quorum, self.request, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
-        let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
+        let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
         self.standing.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
@@ -275,7 +275,7 @@ pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Re
 /// Looks whether a program of another library takes the lock in a pause that is left to it.
 fn look<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
-    let ballot = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
+    let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
     let is_strange = |vote: &Vote<Holders>| match vote {
         Vote::Yes(Holders(all)) => all.iter().any(|(token, _)| !is_ours(token)),
         _ => false,

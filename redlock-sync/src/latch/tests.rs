@@ -6,7 +6,7 @@ use super::*;
 use crate::client::Redlock;
 use crate::clock::SystemClock;
 use crate::node::Dial;
-use crate::node::memory::Server;
+use crate::node::memory::MemoryServer;
 use crate::protocol::reply::{Failure, FailureKind};
 
 const KEY: &str = "import";
@@ -46,11 +46,11 @@ fn nodes_that_are_open_by_themselves_are_counted() {
 
 // --- on nodes in memory ---------------------------------------------------------------------------------------------------
 
-fn memory(nodes: usize) -> Vec<Arc<Server>> {
-    (1..=nodes).map(|number| Server::new(number, Arc::new(SystemClock))).collect()
+fn memory(nodes: usize) -> Vec<Arc<MemoryServer>> {
+    (1..=nodes).map(|number| MemoryServer::new(number, Arc::new(SystemClock))).collect()
 }
 
-fn client(servers: &[Arc<Server>]) -> Redlock {
+fn client(servers: &[Arc<MemoryServer>]) -> Redlock {
     let servers = servers.iter().map(|server| Arc::clone(server) as Arc<dyn Dial>).collect();
     Redlock::builder().build_on(servers, Arc::new(SystemClock)).0
 }

@@ -17,7 +17,7 @@ use super::giving_up::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::reply::Released;
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
@@ -179,7 +179,7 @@ fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
 fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
     let now = quorum.now();
     let calls: Vec<_> = all.iter().map(|one| one.call(now)).collect();
-    all.iter().zip(quorum.rounds(&calls, Lane::Reserved, by)).collect()
+    all.iter().zip(quorum.rounds(&calls, Priority::High, by)).collect()
 }
 
 /// Locks that were given up although their guards live.

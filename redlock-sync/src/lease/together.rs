@@ -7,7 +7,7 @@ use super::backlog::{Backlog, GivenUp, Leftover};
 use super::core::{Core, Ready, Release};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::quorum::Quorum;
 
 /// Ends them in this order, as [`Lease::finish`] ends one. A loss says more than any other error.
@@ -35,7 +35,7 @@ fn release_all(quorum: &Quorum, ready: Vec<(&Lease, Ready<'_>)>, began: Tick) ->
     let by = quorum.round_deadline();
     let (leases, ready): (Vec<&Lease>, Vec<Ready<'_>>) = ready.into_iter().unzip();
     let calls: Vec<_> = ready.iter().map(|one| one.call.clone()).collect();
-    let ballots = quorum.rounds(&calls, Lane::Reserved, by);
+    let ballots = quorum.rounds(&calls, Priority::High, by);
     // All rounds are over before a handler is called.
     let conclude = |(one, ballot): (Ready<'_>, _)| (one.is_orderly(), one.conclude(ballot, by, true));
     let ends: Vec<(bool, Release)> = ready.into_iter().zip(ballots).map(conclude).collect();

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::lease::{Core, Lease};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::Mine;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::token::LockId;
@@ -112,7 +112,7 @@ impl Handle {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         self.client.serves()?;
         let quorum = &self.client.quorum;
-        let ballot = quorum.round(&protocol.inspect(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
         if !ballot.tally().is_answered() {
             return Err(quorum.failed("inspect", key.as_str(), &ballot));
         }
@@ -130,7 +130,7 @@ impl Handle {
         }
         let quorum = &self.client.quorum;
         let release = ReleaseArgs { id: Some(&holder.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
-        let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&protocol.release(&release), Priority::High, quorum.round_deadline(), &|_| true);
         let tally = ballot.tally();
         if !tally.is_answered() {
             return Err(quorum.failed("force unlock", key.as_str(), &ballot));

@@ -1,4 +1,5 @@
-//! The few threads that all nodes of a client share: they make connections, probe, and do what other layers leave to them.
+//! The thread pool that all nodes of a client share. Its threads make connections, probe servers, and run jobs for
+//! other layers.
 
 use std::panic::catch_unwind;
 use std::sync::{Arc, OnceLock, mpsc};
@@ -10,57 +11,57 @@ use scheduled_thread_pool::{OnPoolDropBehavior, ScheduledThreadPool};
 
 use super::{Failure, FailureKind};
 
-/// A handle to the shared threads, which start with the first job and end with the last handle.
+/// A handle to the shared thread pool. The threads start with the first job and end when the last handle is dropped.
 ///
-/// A job that waits for its time must hold what it needs by `Weak`: a strong handle inside a waiting job would keep everything alive
-/// until it has run.
+/// A delayed job must hold what it needs by `Weak`. A strong reference would keep its target alive until the job has
+/// run.
 #[derive(Clone)]
-pub(crate) struct Background(Arc<Lazy>);
+pub(crate) struct Background(Arc<LazyThreads>);
 
-struct Lazy {
+struct LazyThreads {
     size: usize,
     threads: OnceLock<Arc<ScheduledThreadPool>>,
-    /// Held while they are started.
+    /// Held while the threads are started.
     starting: Mutex<()>,
-    /// Takes the jobs of a simulation.
+    /// Receives all jobs instead of the threads, in a simulation.
     #[cfg(test)]
-    taker: Option<Taker>,
+    job_sink: Option<JobSink>,
 }
 
 #[cfg(test)]
-type Taker = Box<dyn Fn(Duration, Box<dyn FnOnce() + Send>) + Send + Sync>;
+type JobSink = Box<dyn Fn(Duration, Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 impl Background {
-    /// Threads for this many nodes.
+    /// A pool sized for this many nodes.
     pub(crate) fn new(nodes: usize) -> Background {
-        Background(Arc::new(Lazy {
+        Background(Arc::new(LazyThreads {
             size: nodes.clamp(2, 8),
             threads: OnceLock::new(),
             starting: Mutex::new(()),
             #[cfg(test)]
-            taker: None,
+            job_sink: None,
         }))
     }
 
-    /// Gives each job away.
+    /// Passes every job to the simulation.
     #[cfg(test)]
-    pub(crate) fn given_to(taker: Taker) -> Background {
+    pub(crate) fn given_to(job_sink: JobSink) -> Background {
         let (threads, starting) = (OnceLock::new(), Mutex::new(()));
-        Background(Arc::new(Lazy { size: 0, threads, starting, taker: Some(taker) }))
+        Background(Arc::new(LazyThreads { size: 0, threads, starting, job_sink: Some(job_sink) }))
     }
 
-    /// Jobs are given away.
+    /// True if jobs go to a simulation.
     #[cfg(test)]
     pub(super) fn is_simulated(&self) -> bool {
-        self.0.taker.is_some()
+        self.0.job_sink.is_some()
     }
 
-    /// Runs the job after a delay. Never if the client is gone by then, or if the threads cannot be started; as long as there is a connection, they
-    /// are there.
+    /// Runs the job after a delay. The job never runs if the client is dropped before, or if the threads cannot be
+    /// started. Once a connection exists, the threads run.
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         #[cfg(test)]
-        if let Some(taker) = &self.0.taker {
-            return taker(delay, Box::new(job));
+        if let Some(job_sink) = &self.0.job_sink {
+            return job_sink(delay, Box::new(job));
         }
         match self.threads() {
             Ok(threads) => drop(threads.execute_after(delay, job)),
@@ -68,7 +69,7 @@ impl Background {
         }
     }
 
-    /// Starts them if they do not run yet. After a failure the next call tries again.
+    /// Returns the threads, and starts them if needed. If that fails, the next call tries again.
     pub(super) fn threads(&self) -> Result<&Arc<ScheduledThreadPool>, Failure> {
         if let Some(threads) = self.0.threads.get() {
             return Ok(threads);
@@ -84,9 +85,10 @@ impl Background {
     }
 }
 
-/// `build` panics if the system starts no thread. So as many threads are started before, by a function that returns an error.
+/// Starts the pool. `build` panics if the system cannot start a thread, so `check_threads_start` first tries it with a
+/// function that returns an error.
 fn start(size: usize) -> io::Result<ScheduledThreadPool> {
-    rehearse(size)?;
+    check_threads_start(size)?;
     let build = move || {
         ScheduledThreadPool::builder()
             .num_threads(size)
@@ -94,15 +96,15 @@ fn start(size: usize) -> io::Result<ScheduledThreadPool> {
             .on_drop_behavior(OnPoolDropBehavior::DiscardPendingScheduled)
             .build()
     };
-    // In between, other parts of the program can start threads too.
+    // Other parts of the program may have started threads since the check.
     catch_unwind(build).map_err(|_| io::Error::other("the system started no more threads"))
 }
 
-/// Starts so many threads, all of which run at the same time and have ended when this returns.
-fn rehearse(size: usize) -> io::Result<()> {
+/// Starts this many threads at the same time. All of them have ended when this returns.
+fn check_threads_start(size: usize) -> io::Result<()> {
     let mut started = Vec::new();
     for _ in 0..size {
-        // It ends when the sender is dropped, also where a later one cannot be started.
+        // The thread ends when its sender is dropped, also if a later thread cannot be started.
         let (end, ended) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name("redlock-start".into()).spawn(move || _ = ended.recv())?;
         started.push((end, thread));
@@ -140,7 +142,7 @@ mod tests {
         });
         drop(background);
         assert_eq!(rx.recv_timeout(Duration::from_secs(5)), Ok("now"));
-        // The threads end, and with them the job that was waiting.
+        // The threads end, and drop the job that was waiting.
         assert_eq!(rx.recv_timeout(Duration::from_secs(5)), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }

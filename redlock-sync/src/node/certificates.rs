@@ -1,4 +1,4 @@
-//! Certificates of TLS: which authorities a client trusts, and what it shows of itself.
+//! The certificates of TLS: which authorities a client trusts, and its own certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use super::tls::prepared;
 use super::{Failure, FailureKind};
 use crate::error::Error;
 
-/// Feature `tls`: an authority of one's own, and a certificate for this client, in place of what the system has; see
+/// Feature `tls`: the authorities that a client trusts instead of the system's, and a certificate of the client. See
 /// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are
-/// made from then on use them. If a certificate and its key are replaced one after the other, they do not match for a
-/// moment; connections that are made in that moment fail and are tried again.
+/// Files are PEM, and are read again for each new connection. If a file is replaced, new connections use the new one.
+/// If a certificate and its key are replaced one after the other, they do not match for a moment. Connections made in
+/// that moment fail, and are tried again.
 ///
 /// ```
 /// # let dir = redlock_tests::Server::start().dir();
@@ -36,7 +36,7 @@ pub struct Tls {
     key: Option<Pem>,
 }
 
-/// Where a text in the form of PEM is.
+/// The source of a PEM text.
 #[derive(Clone)]
 enum Pem {
     File(PathBuf),
@@ -54,7 +54,7 @@ impl Tls {
         Tls::default()
     }
 
-    /// Trusts the authorities in this file, and no others. The environment has `REDLOCK_TLS_CA` for it.
+    /// Trusts the authorities in this file, and no others. The environment variable is `REDLOCK_TLS_CA`.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().ca_file("/etc/redis/ca.pem");
@@ -76,8 +76,8 @@ impl Tls {
         self
     }
 
-    /// Shows the certificate in the first file, which may have those of its issuers behind it, and proves it by the key
-    /// in the second. The environment has `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY` for them.
+    /// Uses the certificate in the first file, which its issuers' certificates may follow, with the private key in the
+    /// second. The environment variables are `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY`.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().identity_files("/etc/redis/shop.pem", "/etc/redis/shop.key");
@@ -87,8 +87,8 @@ impl Tls {
         self.certificate_file(certificate.as_ref()).key_file(key.as_ref())
     }
 
-    /// Shows the certificate in the first text, which may have those of its issuers behind it, and proves it by the key
-    /// in the second.
+    /// Uses the certificate in the first text, which its issuers' certificates may follow, with the private key in the
+    /// second.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().identity_pem("-----BEGIN CERTIFICATE-----…", "-----BEGIN PRIVATE KEY-----…");
@@ -110,19 +110,19 @@ impl Tls {
         self
     }
 
-    /// Whether all of it can be used now.
+    /// Checks that all certificates and keys can be read and used now.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.read().map(drop).map_err(|why| Error::config(format!("TLS cannot be set up: {why}")))
     }
 
-    /// What TLS with that host begins with. Nothing is sent yet.
+    /// Starts a TLS session for this host name. Sends nothing yet.
     pub(super) fn session(&self, host: &str) -> Result<ClientConnection, Failure> {
         let name = ServerName::try_from(host.to_owned()).map_err(|why| refused(&why))?;
         ClientConnection::new(Arc::new(self.config()?), name).map_err(|why| refused(&why))
     }
 
-    /// Files that cannot be read can be otherwise in a moment, since a secret that is mounted is replaced. The system's
-    /// certificates stay as they are.
+    /// Reads the files for each connection, since a mounted secret may be replaced at any time. So a file that cannot
+    /// be read is a failure that may pass. The system's certificates are taken as they are.
     fn config(&self) -> Result<ClientConfig, Failure> {
         let failed = |why| Failure::unsent(FailureKind::Unreachable, format!("TLS cannot be set up: {why}"));
         let (authorities, identity) = self.read().map_err(failed)?;
@@ -135,7 +135,7 @@ impl Tls {
         }
     }
 
-    fn read(&self) -> Result<(Option<RootCertStore>, Option<Identity>), String> {
+    fn read(&self) -> Result<(Option<RootCertStore>, Option<ClientIdentity>), String> {
         let authorities = self.authorities.as_ref().map(read_authorities).transpose()?;
         let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some(read_identity(certificate, key)?),
@@ -147,14 +147,14 @@ impl Tls {
     }
 }
 
-/// A certificate with those of its issuers, and its key.
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// A certificate with its chain of issuers, and its private key.
+type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
 }
 
-/// What trying again does not help against.
+/// A failure that does not pass by trying again.
 fn refused(why: &dyn std::error::Error) -> Failure {
     Failure::unsent(FailureKind::Misuse, prepared(why))
 }
@@ -179,8 +179,9 @@ fn read_authorities(pem: &Pem) -> Result<RootCertStore, String> {
     Ok(trusted)
 }
 
-/// A key that is not that of the certificate would be found when the server is dialled.
-fn read_identity(certificate: &Pem, key: &Pem) -> Result<Identity, String> {
+/// Checks here that key and certificate belong together. Otherwise the mismatch would appear only when the server is
+/// dialled.
+fn read_identity(certificate: &Pem, key: &Pem) -> Result<ClientIdentity, String> {
     let chain = certificate.certificates(&certificate.read()?)?;
     let secret =
         PrivateKeyDer::from_pem_slice(&key.read()?).map_err(|why| format!("{key} has no private key: {why}"))?;
@@ -206,7 +207,7 @@ impl Pem {
 }
 
 impl fmt::Display for Pem {
-    /// Never what is in it.
+    /// Never shows the contents.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Pem::File(path) => write!(f, "{}", path.display()),
@@ -216,7 +217,7 @@ impl fmt::Display for Pem {
 }
 
 impl fmt::Debug for Tls {
-    /// Paths only; never a key.
+    /// Shows paths only, never a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |pem: &Option<Pem>| pem.as_ref().map(ToString::to_string);
         f.debug_struct("Tls")

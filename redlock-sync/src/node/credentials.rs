@@ -1,4 +1,4 @@
-//! Users and passwords that are asked for at each new connection.
+//! Users and passwords that the application supplies for each new connection.
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The password of the user in the URL; of the user `default`, if it names none.
+    /// The password of the user in the URL. If the URL names no user, the password of the user `default`.
     ///
     /// ```
     /// let credentials = redlock_sync::Credentials::password("secret");
@@ -39,7 +39,7 @@ impl Credentials {
         Credentials { user: None, password: password.into(), valid_for: None }
     }
 
-    /// A user and its password, whatever stands in the URL.
+    /// A user and its password. They replace those in the URL.
     ///
     /// ```
     /// let credentials = redlock_sync::Credentials::new("locks", "secret");
@@ -50,9 +50,9 @@ impl Credentials {
         Credentials { user: Some(user.into()), password: password.into(), valid_for: None }
     }
 
-    /// The longest time for which a connection that logged in with these is used before it is replaced: for passwords
-    /// that expire, such as the tokens of a cloud. The next credentials are asked for when a quarter of the time is
-    /// left. Default: a connection is kept as long as the server keeps it.
+    /// Sets how long a connection that logged in with these credentials is used before it is replaced. Use it for
+    /// passwords that expire, such as tokens of a cloud provider. New credentials are requested when a quarter of the
+    /// time is left. Default: a connection is kept as long as the server keeps it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -72,41 +72,43 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// How to log in.
+/// The login of one connection.
 pub(crate) struct Login {
     pub(super) info: RedisConnectionInfo,
     pub(super) valid_for: Option<Duration>,
-    /// It was asked for just now: asked again, it can be another one.
-    pub(super) was_asked_for: bool,
+    /// True if the application supplied it just now. If it is refused, asking again may yield another one.
+    pub(super) is_from_source: bool,
 }
 
 impl From<RedisConnectionInfo> for Login {
     fn from(info: RedisConnectionInfo) -> Login {
-        Login { info, valid_for: None, was_asked_for: false }
+        Login { info, valid_for: None, is_from_source: false }
     }
 }
 
-type Ask = dyn Fn(&str) -> Result<Credentials, String> + Send + Sync;
+type AskFn = dyn Fn(&str) -> Result<Credentials, String> + Send + Sync;
 
-/// Where credentials come from.
+/// A function of the application that supplies credentials.
 #[derive(Clone)]
-pub(crate) struct Asked(Arc<Ask>);
+pub(crate) struct CredentialSource(Arc<AskFn>);
 
-impl Asked {
-    pub(crate) fn of<E: fmt::Display>(ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static) -> Asked {
-        Asked(Arc::new(move |node| ask(node).map_err(|error| error.to_string())))
+impl CredentialSource {
+    pub(crate) fn of<E: fmt::Display>(
+        ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> CredentialSource {
+        CredentialSource(Arc::new(move |node| ask(node).map_err(|error| error.to_string())))
     }
 
-    /// The password is the file's first line.
-    pub(crate) fn file(path: &Path) -> Asked {
+    /// Reads the password from the first line of the file.
+    pub(crate) fn file(path: &Path) -> CredentialSource {
         let path = path.to_owned();
-        Asked::of(move |_node: &str| match std::fs::read_to_string(&path) {
+        CredentialSource::of(move |_node: &str| match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Credentials::password(text.lines().next().unwrap_or_default())),
             Err(error) => Err(format!("{}: {error}", path.display())),
         })
     }
 
-    /// The login in the URL with these in their place.
+    /// The login of the URL, with the user and password replaced by the supplied ones.
     pub(super) fn login(&self, node: &str, url: &RedisConnectionInfo) -> Result<Login, Failure> {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("no credentials: {why}"));
         let asked = caught(|| (self.0)(node)).map_err(|_| failed("the function that was asked panicked"))?;
@@ -116,6 +118,6 @@ impl Asked {
             Some(user) => login.set_username(user),
             None => login,
         };
-        Ok(Login { info, valid_for, was_asked_for: true })
+        Ok(Login { info, valid_for, is_from_source: true })
     }
 }

@@ -1,37 +1,37 @@
-//! The two ends of a socket, used at the same time: one thread writes and another one reads.
+//! The two halves of a socket, used at the same time: one thread writes while another one reads.
 //!
-//! Behind TLS both ends need the session. Its mutex is held while bytes are made or taken apart, and never while the socket waits: a thread that waits
-//! for room to write does not keep another one from reading. Only the end that writes puts bytes on the socket; what the session has to answer by itself,
-//! such as an update of its keys, goes out with the next call.
+//! Behind TLS, both halves need the session. Its mutex is held only while bytes are encrypted or decrypted, never while
+//! the socket waits. So a thread that waits for room to write does not block the reader. Only the writing half puts
+//! bytes on the socket. Bytes that the session produces by itself, such as a key update, are sent with the next call.
 
 use std::io::{Read, Write};
 
 use super::link::Broken;
-use super::pipes::ends::{Shut, Sink, Source};
-use super::stream::{Timed, broken};
+use super::pipes::halves::{Shut, Sink, Source};
+use super::stream::{TimedSocket, broken};
 use crate::clock::Tick;
 
-impl Sink for Timed {
+impl Sink for TimedSocket {
     fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken> {
         self.begin_writing(by);
         self.write_all(bytes).map_err(|error| broken(&error.into()))
     }
 }
 
-impl Source for Timed {
+impl Source for TimedSocket {
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
         self.begin_reading(until);
         match Read::read(self, room).map_err(|error| broken(&error.into())) {
-            Ok(0) => Err(Broken::Cut("connection closed by the server".into())),
+            Ok(0) => Err(Broken::Closed("connection closed by the server".into())),
             Err(Broken::TimedOut) => Ok(0),
             read => read,
         }
     }
 }
 
-impl Shut for Timed {
+impl Shut for TimedSocket {
     fn shut(&self) {
-        Timed::shut(self);
+        TimedSocket::shut(self);
     }
 }
 
@@ -45,65 +45,65 @@ mod tls {
 
     use rustls::{ClientConnection, StreamOwned};
 
-    use super::{Broken, Sink, Source, Tick, Timed, broken};
+    use super::{Broken, Sink, Source, Tick, TimedSocket, broken};
     use crate::node::link::Halves;
     use crate::sync::Mutex;
 
-    struct Front {
+    struct TlsSink {
         session: Arc<Mutex<ClientConnection>>,
-        socket: Timed,
-        /// What goes over the socket.
-        packed: Vec<u8>,
+        socket: TimedSocket,
+        /// Encrypted bytes to be written to the socket.
+        encrypted: Vec<u8>,
     }
 
-    struct Back {
+    struct TlsSource {
         session: Arc<Mutex<ClientConnection>>,
-        socket: Timed,
-        /// What came over the socket, of which the session has had so much.
-        packed: Vec<u8>,
-        had: usize,
+        socket: TimedSocket,
+        /// Encrypted bytes that were read from the socket.
+        encrypted: Vec<u8>,
+        consumed: usize,
     }
 
-    pub(in crate::node) fn behind_tls(stream: StreamOwned<ClientConnection, Timed>) -> Halves {
+    pub(in crate::node) fn behind_tls(stream: StreamOwned<ClientConnection, TimedSocket>) -> Halves {
         let (session, socket) = stream.into_parts();
         let session = Arc::new(Mutex::new(session));
-        let (source, shut) = (socket.beside(), socket.beside());
-        let front = Front { session: Arc::clone(&session), socket, packed: Vec::new() };
-        let back = Back { session, socket: source, packed: Vec::new(), had: 0 };
-        (Box::new(front), Box::new(back), Box::new(shut))
+        let (read_socket, shut) = (socket.other_direction(), socket.other_direction());
+        let sink = TlsSink { session: Arc::clone(&session), socket, encrypted: Vec::new() };
+        let source = TlsSource { session, socket: read_socket, encrypted: Vec::new(), consumed: 0 };
+        Halves { sink: Box::new(sink), source: Box::new(source), shut: Box::new(shut) }
     }
 
-    impl Sink for Front {
+    impl Sink for TlsSink {
         fn write(&mut self, mut bytes: &[u8], by: Tick) -> Result<(), Broken> {
             while !bytes.is_empty() {
-                self.packed.clear();
+                self.encrypted.clear();
                 let taken = {
                     let mut session = self.session.lock();
-                    // Not more than its buffer takes; the rest follows.
-                    let taken = session.writer().write(bytes).map_err(told)?;
+                    // The session takes as much as fits its buffer. The loop writes the rest.
+                    let taken = session.writer().write(bytes).map_err(io_failure)?;
                     while session.wants_write() {
-                        session.write_tls(&mut self.packed).map_err(told)?;
+                        session.write_tls(&mut self.encrypted).map_err(io_failure)?;
                     }
                     taken
                 };
                 bytes = bytes.get(taken..).unwrap_or_default();
-                Sink::write(&mut self.socket, &self.packed, by)?;
+                Sink::write(&mut self.socket, &self.encrypted, by)?;
             }
             Ok(())
         }
     }
 
-    impl Source for Back {
+    impl Source for TlsSource {
         fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
             loop {
-                let read = self.open(room)?;
+                let read = self.decrypt(room)?;
                 if read > 0 {
                     return Ok(read);
                 }
-                self.packed.resize(PIECE, 0);
-                let came = Source::read(&mut self.socket, &mut self.packed, until)?;
-                self.packed.truncate(came);
-                self.had = 0;
+                self.encrypted.resize(READ_SIZE, 0);
+                let came = Source::read(&mut self.socket, &mut self.encrypted, until)?;
+                self.encrypted.truncate(came);
+                self.consumed = 0;
                 if came == 0 {
                     return Ok(0);
                 }
@@ -111,32 +111,32 @@ mod tls {
         }
     }
 
-    /// Read from the socket at once.
-    const PIECE: usize = 16 << 10;
+    /// The number of bytes requested by one read of the socket.
+    const READ_SIZE: usize = 16 << 10;
 
-    impl Back {
-        /// What can be read of what came over the socket. Zero if more has to come.
-        fn open(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
+    impl TlsSource {
+        /// Decrypts what was read from the socket. Returns zero if more bytes are needed.
+        fn decrypt(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
             let mut session = self.session.lock();
             loop {
                 match session.reader().read(room) {
-                    Ok(0) => return Err(Broken::Cut("connection closed by the server".into())),
+                    Ok(0) => return Err(Broken::Closed("connection closed by the server".into())),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => return read.map_err(told),
+                    read => return read.map_err(io_failure),
                 }
-                let mut rest = self.packed.get(self.had..).unwrap_or_default();
+                let mut rest = self.encrypted.get(self.consumed..).unwrap_or_default();
                 if rest.is_empty() {
                     return Ok(0);
                 }
-                self.had += session.read_tls(&mut rest).map_err(told)?;
+                self.consumed += session.read_tls(&mut rest).map_err(io_failure)?;
                 session
                     .process_new_packets()
-                    .map_err(|error| told(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+                    .map_err(|error| io_failure(io::Error::new(io::ErrorKind::InvalidData, error)))?;
             }
         }
     }
 
-    fn told(error: io::Error) -> Broken {
+    fn io_failure(error: io::Error) -> Broken {
         broken(&error.into())
     }
 }

@@ -1,50 +1,51 @@
-//! The handshake on a new connection: log in, choose the database, and ask the server for its identity, and one of a cluster for the map of the slots. One
-//! write, one round trip.
+//! The handshake on a new connection: log in, select the database, and ask for the server's identity. A server of a
+//! cluster is also asked for the slot map. All commands are sent in one packet.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use super::cluster::told::Told;
+use super::cluster::slots_reply::SlotsReply;
 use super::identities::Identity;
 use super::link::Link;
 use super::url::host_port;
-use super::{Failure, FailureKind, reply};
+use super::{Failure, FailureKind, redis_reply};
 use crate::clock::{Clock, Tick};
 
-/// The oldest Redis that is not refused. Tests run on 6.2; 6.0 has no less of what the scripts use, and many systems come with it.
+/// Older versions of Redis are refused. Tests run on 6.2. Version 6.0 has all that the scripts use, and many systems
+/// ship it.
 const OLDEST: u32 = 6;
 
-/// What a handshake is about.
-pub(super) struct Talk<'a> {
+/// The parameters of a handshake.
+pub(super) struct Handshake<'a> {
     pub(super) login: &'a RedisConnectionInfo,
-    /// The server is to be one of a cluster.
-    pub(super) of_cluster: bool,
+    /// True if the server must be a member of a cluster.
+    pub(super) in_cluster: bool,
     pub(super) by: Tick,
     pub(super) clock: &'a dyn Clock,
 }
 
-/// What the server said.
+/// The answers of the server.
 pub(super) struct Greeting {
     pub(super) identity: Identity,
-    /// Nothing if the user may not ask, or the cluster has no slots yet.
-    pub(super) told: Option<Told>,
+    /// `None` if the user lacks the permission, or the cluster has no slots yet.
+    pub(super) slots: Option<SlotsReply>,
 }
 
-/// Logs in and asks. An error for a server that cannot be used at all.
-pub(super) fn greet(link: &mut Link, about: &Talk<'_>) -> Result<Greeting, Failure> {
-    match talk(link, about, about.login.username()) {
-        // Before Redis 6 there were no users.
+/// Logs in and asks for the identity. Returns an error if the server cannot be used.
+pub(super) fn greet(link: &mut Link, about: &Handshake<'_>) -> Result<Greeting, Failure> {
+    match attempt(link, about, about.login.username()) {
+        // Redis before version 6 has no users, and takes the password alone.
         Err(e) if about.login.username().is_some() && e.message.contains("wrong number of arguments") => {
-            talk(link, about, None)
+            attempt(link, about, None)
         }
         result => result,
     }
 }
 
-fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greeting, Failure> {
-    let Talk { login, of_cluster, by, clock } = *about;
+fn attempt(link: &mut Link, about: &Handshake<'_>, user: Option<&str>) -> Result<Greeting, Failure> {
+    let Handshake { login, in_cluster, by, clock } = *about;
     let mut pipe = redis::pipe();
     if let Some(password) = login.password() {
         pipe.cmd("AUTH").arg(user).arg(password);
@@ -52,14 +53,14 @@ fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greetin
     if login.db() != 0 {
         pipe.cmd("SELECT").arg(login.db());
     }
-    let demands = pipe.len();
+    let required = pipe.len();
     pipe.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-    if of_cluster {
+    if in_cluster {
         pipe.cmd("CLUSTER").arg("SLOTS");
     }
     link.send(&pipe.get_packed_pipeline()).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
-    for _ in 0..demands {
+    for _ in 0..required {
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(refused(answer));
     }
@@ -68,20 +69,21 @@ fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greetin
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
-    let told = if of_cluster { Told::read(&receive(link, by, clock)?) } else { None };
-    // The mode and the version come first: for either a server may refuse the login or the database.
+    let slots = if in_cluster { SlotsReply::read(&receive(link, by, clock)?) } else { None };
+    // The mode and the version are checked first, since a server may refuse the login or the database because of
+    // either.
     let identity = identity(&facts, clock.now());
-    unfit(&facts, of_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, told }), Err)
+    unfit(&facts, in_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, slots }), Err)
 }
 
-/// A server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
-fn unfit(facts: &HashMap<String, String>, of_cluster: bool) -> Option<Failure> {
+/// Refuses a server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
+fn unfit(facts: &HashMap<String, String>, in_cluster: bool) -> Option<Failure> {
     let mode = facts.get("redis_mode").or_else(|| facts.get("server_mode"))?;
     let why = match mode.as_str() {
-        "cluster" if !of_cluster => {
+        "cluster" if !in_cluster => {
             "belongs to a Redis Cluster: give the client the cluster as `redis+cluster://host:port,host:port`"
         }
-        "standalone" if of_cluster => {
+        "standalone" if in_cluster => {
             "is not a member of a Redis Cluster: give the client this server as `redis://host:port`"
         }
         "sentinel" => {
@@ -92,7 +94,8 @@ fn unfit(facts: &HashMap<String, String>, of_cluster: bool) -> Option<Failure> {
     Some(Failure::unsent(FailureKind::Misuse, why))
 }
 
-/// A Redis that nothing is tested with. What is compatible with Redis may claim any version, and names its own beside it.
+/// Refuses an old Redis, which the tests do not cover. Servers compatible with Redis may claim any version, and state
+/// their own version beside it.
 fn outdated(facts: &HashMap<String, String>) -> Option<Failure> {
     let version = facts.get("redis_version")?;
     let numbers: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
@@ -107,33 +110,34 @@ fn outdated(facts: &HashMap<String, String>) -> Option<Failure> {
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
     let answer = link.receive(by.since(clock.now())).map_err(|broken| broken.while_doing("connecting"))?;
     match &answer {
-        // The one error after which the server closes without having read anything.
+        // After this error the server closes the connection and has read no command.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
-            let failure = reply::failure(e);
+            let failure = redis_reply::failure(e);
             Err(Failure::unsent(FailureKind::Unreachable, failure.message))
         }
         redis::Value::ServerError(e) if e.code() == "DENIED" => {
-            let failure = reply::failure(e);
+            let failure = redis_reply::failure(e);
             Err(Failure::unsent(FailureKind::Misuse, failure.message))
         }
         _ => Ok(answer),
     }
 }
 
-/// A demand that was not met: wrong password, no such database.
+/// The failure if the login or the database was refused.
 fn refused(answer: redis::Value) -> Option<Failure> {
     let redis::Value::ServerError(error) = answer else { return None };
-    let failure = reply::failure(&error);
+    let failure = redis_reply::failure(&error);
     let kind = if failure.kind == FailureKind::Transient { FailureKind::Transient } else { FailureKind::Misuse };
     Some(Failure::unsent(kind, failure.message))
 }
 
-/// Reads `name:value` lines. A server that hides them from us is no error, one that wants a password is.
+/// Reads lines of the form `name:value`. It is no error if the server hides them, but it is one if the server requires
+/// a password.
 fn read_facts(answer: redis::Value, facts: &mut HashMap<String, String>) -> Option<Failure> {
     if let redis::Value::ServerError(error) = &answer {
         return (error.code() == "NOAUTH").then(|| refused(answer)).flatten();
     }
-    let Ok(super::Value::Text(text)) = reply::value(answer) else { return None };
+    let Ok(super::Value::Text(text)) = redis_reply::value(answer) else { return None };
     let text = String::from_utf8_lossy(&text);
     let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
     facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -142,7 +146,8 @@ fn read_facts(answer: redis::Value, facts: &mut HashMap<String, String>) -> Opti
 
 fn identity(facts: &HashMap<String, String>, now: Tick) -> Identity {
     let fact = |name: &str| facts.get(name).cloned().unwrap_or_default();
-    // The server subtracts whole seconds of its wall clock: it can have been up for nearly a second less than it says.
+    // The server subtracts whole seconds of its wall clock. The true uptime can be nearly one second less than
+    // reported.
     let at_least = |seconds: u64| Duration::from_secs(seconds.saturating_sub(1));
     let uptime = fact("uptime_in_seconds").parse().ok().map(|seconds| (at_least(seconds), now));
     let is_replica = matches!(fact("role").as_str(), "slave" | "replica");

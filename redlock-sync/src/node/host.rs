@@ -1,4 +1,4 @@
-//! What everything about one server shares: how to connect, and how it is doing.
+//! What all connections to one server share: how to connect, and the state of the server.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,61 +8,61 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::cluster::told::Told;
-use super::condition::{Condition, During, News, Success};
-use super::handshake::{Greeting, Talk};
-use super::health::Breaker;
+use super::breaker::Breaker;
+use super::cluster::slots_reply::SlotsReply;
+use super::handshake::{Greeting, Handshake};
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Broken, Dial, Link};
 use super::pipes::arrivals::Arrivals;
-use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, reply};
+use super::status::{ServerStatus, StatusChange, Step};
+use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
 use crate::names::printable;
 use crate::observer::{Event, Observers};
 use crate::protocol::script::{Call, Purpose};
 
-/// What is told of the nodes.
+/// Callbacks for events of the nodes.
 #[derive(Default)]
-pub(super) struct Hearers {
-    /// A node that was left out answers again. Must not wait.
-    pub(super) returns: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// A node cannot be used, or can be used again.
+pub(super) struct NodeEvents {
+    /// Called when a node that was left out answers again. Must not wait.
+    pub(super) on_return: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Informed when a node fails or becomes unusable, and when that ends.
     pub(super) observers: OnceLock<Observers>,
 }
 
 /// What all hosts of a client share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct HostContext {
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
-    pub(super) hearers: Arc<Hearers>,
+    pub(super) events: Arc<NodeEvents>,
     pub(super) arrivals: Arc<Arrivals>,
 }
 
-impl Shared {
-    /// A node that was left out answers again.
-    pub(super) fn tell_return(&self) {
-        if let Some(tell) = self.hearers.returns.get() {
+impl HostContext {
+    /// Tells that a node that was left out answers again.
+    pub(super) fn notify_return(&self) {
+        if let Some(tell) = self.events.on_return.get() {
             tell();
         }
     }
 }
 
-/// The cluster of a server, which keeps the map of the slots.
-pub(super) trait MapKeeper: Send + Sync {
-    /// Has the servers asked for the map.
-    fn learn_soon(&self);
-    /// The server at that address has told the map on a new connection. False if that is the map of another cluster.
-    fn learn(&self, told: &Told, from: &str) -> bool;
+/// The cluster of a server. It owns the slot map.
+pub(super) trait SlotMapOwner: Send + Sync {
+    /// Has the slot map fetched again, in the background.
+    fn refresh_soon(&self);
+    /// Updates the map from the reply of the server at `from`. Returns false if the reply describes another cluster.
+    fn update(&self, slots: &SlotsReply, from: &str) -> bool;
 }
 
-/// One server as a member of a client, or of a cluster that is one.
+/// One server: a node of its own, or a member of a cluster.
 pub(super) struct Host {
-    /// The place of its node among those of its client.
+    /// The index of its node among the nodes of the client.
     pub(super) member: usize,
-    /// Its place among the servers of its client.
+    /// The number of this server among all servers of the client.
     pub(super) number: usize,
     pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
@@ -70,27 +70,28 @@ pub(super) struct Host {
     pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
-    hearers: Arc<Hearers>,
-    condition: Condition,
-    /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
+    events: Arc<NodeEvents>,
+    status: ServerStatus,
+    /// Incremented when a connection breaks. All connections made before count as stale, since a restart breaks all of
+    /// them and each would fail one call.
     generation: AtomicU64,
-    /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
+    /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
     permissions: AtomicU64,
-    /// Of the newest connection its generation, and when what it logged in with runs out.
+    /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,
-    cluster: Option<Weak<dyn MapKeeper>>,
-    /// Has a connection made, which finds out when the server is back.
-    pub(super) seek: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    cluster: Option<Weak<dyn SlotMapOwner>>,
+    /// Has a new connection made, which finds out when the server is back.
+    pub(super) reconnect: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Host {
     pub(super) fn new(
         (member, number): (usize, usize),
         server: Arc<dyn Dial>,
-        shared: Shared,
-        cluster: Option<Weak<dyn MapKeeper>>,
+        context: HostContext,
+        cluster: Option<Weak<dyn SlotMapOwner>>,
     ) -> Arc<Host> {
-        let Shared { settings, clock, identities, background, hearers, .. } = shared;
+        let HostContext { settings, clock, identities, background, events, .. } = context;
         Arc::new(Host {
             member,
             number,
@@ -100,13 +101,13 @@ impl Host {
             identities,
             background,
             breaker: Breaker::default(),
-            hearers,
-            condition: Condition::default(),
+            events,
+            status: ServerStatus::default(),
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
             logged_in: Mutex::default(),
             cluster,
-            seek: OnceLock::new(),
+            reconnect: OnceLock::new(),
         })
     }
 
@@ -114,48 +115,49 @@ impl Host {
         by.since(self.clock.now())
     }
 
-    /// What a connection made now has. One of an earlier generation is stale.
+    /// The generation of a connection that is made now. Connections of earlier generations are stale.
     pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire) + self.server.moves().unwrap_or(0)
+        self.generation.load(Ordering::Acquire) + self.server.address_changes().unwrap_or(0)
     }
 
-    /// The server can become another one, by a failover.
-    fn may_move(&self) -> bool {
-        self.server.moves().is_some()
+    /// True if a failover can move the master to another server.
+    fn can_fail_over(&self) -> bool {
+        self.server.address_changes().is_some()
     }
 
-    /// What a failure means here: a server that was the master when the call was sent will be found again.
-    pub(super) fn meant(&self, failure: Failure) -> Failure {
-        let passes = failure.kind == FailureKind::Replica && self.may_move();
+    /// Adapts the kind of a failure: in a Sentinel group, "is a replica" passes, because the new master will be found.
+    pub(super) fn classify(&self, failure: Failure) -> Failure {
+        let passes = failure.kind == FailureKind::Replica && self.can_fail_over();
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
-    /// A connection of that generation broke: all older ones are out of use too. Those made since the last such event stay.
-    pub(super) fn put_out_of_use(&self, generation: u64) {
-        let Some(seen) = generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
+    /// Marks connections up to this generation as stale, after one of them broke. If the generation was raised since,
+    /// nothing changes, so newer connections stay in use.
+    pub(super) fn retire_generation(&self, generation: u64) {
+        let Some(seen) = generation.checked_sub(self.server.address_changes().unwrap_or(0)) else { return };
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// How often a refusal has made earlier checks void.
+    /// How often a refusal has made earlier checks of permissions void.
     pub(super) fn permissions(&self) -> u64 {
         self.permissions.load(Ordering::Acquire)
     }
 
-    pub(super) fn refused_call(&self, failure: &Failure) {
-        self.permissions.fetch_add(u64::from(reply::lacks_permission(failure)), Ordering::AcqRel);
+    pub(super) fn record_refusal(&self, failure: &Failure) {
+        self.permissions.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
     }
 
-    pub(super) fn is_of_cluster(&self) -> bool {
+    pub(super) fn is_in_cluster(&self) -> bool {
         self.cluster.is_some()
     }
 
-    /// The cluster to which it belongs.
-    fn cluster(&self) -> Option<Arc<dyn MapKeeper>> {
+    /// The cluster to which the server belongs.
+    fn cluster(&self) -> Option<Arc<dyn SlotMapOwner>> {
         self.cluster.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
-    pub(super) fn note(&self, failure: &Failure, during: During) {
+    /// Records a failure of a call or of a connect. A failure that shows a dead server opens the breaker.
+    pub(super) fn record_failure(&self, failure: &Failure, step: Step) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
@@ -163,32 +165,32 @@ impl Host {
             self.server.suspect();
         }
         self.breaker.trip(failure);
-        if let Some(seek) = self.seek.get() {
-            seek();
+        if let Some(reconnect) = self.reconnect.get() {
+            reconnect();
         }
-        // Another server may serve its slots by now.
+        // Another server may have taken over the slots.
         if let Some(cluster) = self.cluster() {
-            cluster.learn_soon();
+            cluster.refresh_soon();
         }
-        self.log(self.condition.down(during), &failure.message);
+        self.log(self.status.down(step), &failure.message);
     }
 
-    /// Notes that the server replied to a call, even if with an error.
-    pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
-        self.answers();
+    /// Records that the server replied to a call, possibly with an error.
+    pub(super) fn record_reply(&self, call: &Call, result: &Result<Value, Failure>) {
+        self.record_answer();
         match result {
-            Err(failure) if reply::lacks_commands(failure) => {
-                self.log(self.condition.unusable(During::Call, &failure.message), &failure.message);
+            Err(failure) if redis_reply::lacks_commands(failure) => {
+                self.log(self.status.unusable(Step::Acquire, &failure.message), &failure.message);
             }
-            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Success::Acquired),
-            _ => self.succeeded(Success::Answered),
+            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Step::Acquire),
+            _ => self.succeeded(Step::Call),
         }
     }
 
-    /// A failure as it is told: of a cluster with the server.
-    pub(super) fn named(&self, mut failure: Failure) -> Failure {
-        if self.is_of_cluster() {
-            failure = reply::in_cluster(failure);
+    /// Adds the server's address to a failure, if the node is a cluster.
+    pub(super) fn with_server(&self, mut failure: Failure) -> Failure {
+        if self.is_in_cluster() {
+            failure = redis_reply::in_cluster(failure);
             failure.message.push_str(" (at ");
             failure.message.push_str(self.server.address());
             failure.message.push(')');
@@ -196,65 +198,67 @@ impl Host {
         failure
     }
 
-    fn succeeded(&self, success: Success) {
-        self.log(self.condition.succeeded(success), "");
+    fn succeeded(&self, step: Step) {
+        self.log(self.status.succeeded(step), "");
     }
 
-    /// One line for a change. Failures have no part of a password in their messages.
-    fn log(&self, news: Option<News>, cause: &str) {
-        let Some(news) = news else { return };
-        let (number, address) = (self.member + 1, printable(&self.server.shown()));
-        match news {
-            News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
-            News::Back => log::info!("node {number} ({address}) answers again"),
-            News::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
-            News::Usable => log::info!("node {number} ({address}) can be used again"),
+    /// Logs a change of status in one line. Messages of failures contain no part of a password.
+    fn log(&self, change: Option<StatusChange>, cause: &str) {
+        let Some(change) = change else { return };
+        let (number, address) = (self.member + 1, printable(&self.server.display_address()));
+        match change {
+            StatusChange::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
+            StatusChange::Up => log::info!("node {number} ({address}) answers again"),
+            StatusChange::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
+            StatusChange::Usable => log::info!("node {number} ({address}) can be used again"),
         }
-        if let Some(observers) = self.hearers.observers.get() {
-            // The name that it keeps after a failover.
+        if let Some(observers) = self.events.observers.get() {
+            // The address of the node, which does not change with a failover.
             let node = self.server.address();
-            let after = self.condition.lasts(news, self.clock.now());
-            observers.tell(&match news {
-                News::Down | News::Unusable => Event::NodeDown { node, why: cause },
-                News::Back | News::Usable => Event::NodeUp { node, after },
+            let after = self.status.lasts(change, self.clock.now());
+            observers.tell(&match change {
+                StatusChange::Down | StatusChange::Unusable => Event::NodeDown { node, why: cause },
+                StatusChange::Up | StatusChange::Usable => Event::NodeUp { node, after },
             });
         }
     }
 
-    /// Connects: a node timeout to reach the server, and `answer_timeout` for its answers.
+    /// Connects. The server must be reached within a node timeout, and its answers may take `answer_timeout`.
     pub(super) fn connect(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         let opened = self.open_or_fail(answer_timeout);
         match &opened {
             Ok(_) => {
-                self.answers();
-                self.succeeded(Success::Connected);
+                self.record_answer();
+                self.succeeded(Step::Connect);
             }
-            Err(failure) => self.refused(failure),
+            Err(failure) => self.connect_failed(failure),
         }
         opened
     }
 
-    /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
-    fn refused(&self, failure: &Failure) {
-        self.note(failure, During::Connect);
+    /// Records that connecting failed. A server that answered with a refusal is not left out, so the next call reports
+    /// the refusal.
+    fn connect_failed(&self, failure: &Failure) {
+        self.record_failure(failure, Step::Connect);
         if failure.kind.is_misuse() {
-            self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
+            self.log(self.status.unusable(Step::Connect, &failure.message), &failure.message);
         }
         if failure.is_answer() {
-            self.answers();
+            self.record_answer();
         }
     }
 
-    /// The node is not left out any more.
-    pub(super) fn answers(&self) {
+    /// Records that the server answered: it is not left out any more.
+    pub(super) fn record_answer(&self) {
         if self.breaker.recover()
-            && let Some(tell) = self.hearers.returns.get()
+            && let Some(tell) = self.events.on_return.get()
         {
             tell();
         }
     }
 
-    /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto provider.
+    /// Converts a panic to a failure. Otherwise the attempt would count as under way for ever. rustls panics if it has
+    /// no crypto provider.
     fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         catch_unwind(AssertUnwindSafe(|| self.open(answer_timeout))).unwrap_or_else(|_| {
             Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
@@ -265,55 +269,61 @@ impl Host {
         let timeout = self.settings.node_timeout;
         let now = self.clock.now();
         let by = now.after(answer_timeout);
-        // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
+        // The generation is read before the dial. If a connection breaks meanwhile, this link counts as stale too,
+        // which costs at most one reconnect.
         let generation = self.generation();
-        let mut wire = self.server.dial(now.after(timeout), &*self.clock)?;
-        let dialled = self.server.shown().into_owned();
-        let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(answer_timeout)));
+        let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
+        let dialled = self.server.display_address().into_owned();
+        let set = connection
+            .set_write_timeout(timeout)
+            .and_then(|()| connection.set_read_timeout(timeout.max(answer_timeout)));
         set.map_err(Broken::while_connecting)?;
-        let mut link = Link::new(wire, generation);
+        let mut link = Link::new(connection, generation);
         let greeting = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
-            self.server.is_still(&dialled, timeout / 2)?;
+            self.server.check_is_current(&dialled, timeout / 2)?;
         }
-        self.learn(greeting)?;
+        self.accept_greeting(greeting)?;
         Ok(link)
     }
 
-    /// A replica of a cluster can be asked as well: it says where the master is.
-    fn learn(&self, greeting: Greeting) -> Result<(), Failure> {
-        let Greeting { identity, told } = greeting;
+    /// Checks and records what the server said in the handshake. In a cluster, a replica is accepted too: it redirects
+    /// calls to the master.
+    fn accept_greeting(&self, greeting: Greeting) -> Result<(), Failure> {
+        let Greeting { identity, slots } = greeting;
         if let Some(cluster) = self.cluster() {
-            if told.as_ref().is_some_and(|told| !cluster.learn(told, self.server.address())) {
+            if slots.as_ref().is_some_and(|slots| !cluster.update(slots, self.server.address())) {
                 return Err(Failure::unsent(FailureKind::Unreachable, "belongs to another Redis Cluster by now"));
             }
-            let run_id = told.as_ref().and_then(Told::id).cloned().unwrap_or_default();
+            let run_id = slots.as_ref().and_then(SlotsReply::id).cloned().unwrap_or_default();
             self.identities
                 .report_part(self.member, Identity { run_id, replid: String::new(), master: None, ..identity });
             return Ok(());
         }
-        self.accept(identity)
+        self.record_identity(identity)
     }
 
-    /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
-    fn accept(&self, identity: Identity) -> Result<(), Failure> {
-        let mut identity = self.identities.counted_on(self.member, identity, self.clock.now());
+    /// Records which server answered. A replica is refused. In a Sentinel group that failure may pass: a failover may
+    /// be under way.
+    fn record_identity(&self, identity: Identity) -> Result<(), Failure> {
+        let mut identity = self.identities.with_known_uptime(self.member, identity, self.clock.now());
         let master = identity.master.clone();
-        let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Replica };
+        let kind = if self.can_fail_over() { FailureKind::Unreachable } else { FailureKind::Replica };
         if let Some(age) = self.server.master_for().filter(|_| self.settings.failover_guard) {
             identity.was_made_master(age, self.clock.now());
         }
-        if master.is_none() || !self.may_move() {
+        if master.is_none() || !self.can_fail_over() {
             self.identities.report(self.member, identity);
         }
         master.map_or(Ok(()), |master| Err(Failure::unsent(kind, format!("is a replica of {master}"))))
     }
 
-    /// A password that is refused is asked for once more: it can have been changed in between.
+    /// Logs in. If the password is refused, the application is asked once more, because the password may have changed
+    /// meanwhile.
     fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<Greeting, Failure> {
         let mut login = self.login()?;
         let mut greeted = self.greet(link, &login, by);
-        if login.was_asked_for && greeted.as_ref().is_err_and(reply::is_wrong_password) {
+        if login.is_from_source && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
             login = self.login()?;
             greeted = self.greet(link, &login, by);
         }
@@ -326,7 +336,8 @@ impl Host {
         greeted
     }
 
-    /// Credentials that cannot be had say nothing about the server: while connections are good it is not left out for that.
+    /// Asks for the login. A failure to get credentials says nothing about the server, so the server is not left out
+    /// while other connections are good.
     fn login(&self) -> Result<Login, Failure> {
         let is_good = |(generation, end): (u64, Tick)| generation == self.generation() && self.clock.now() < end;
         self.server.login().map_err(|failure| {
@@ -336,11 +347,12 @@ impl Host {
     }
 
     fn greet(&self, link: &mut Link, login: &Login, by: Tick) -> Result<Greeting, Failure> {
-        let talk = Talk { login: &login.info, of_cluster: self.is_of_cluster(), by, clock: &*self.clock };
-        handshake::greet(link, &talk)
+        let handshake_with =
+            Handshake { login: &login.info, in_cluster: self.is_in_cluster(), by, clock: &*self.clock };
+        handshake::greet(link, &handshake_with)
     }
 
-    /// Finds out now whether a server in memory is back.
+    /// Checks now whether a server in memory is back.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
         drop(self.connect(self.settings.node_timeout));

@@ -1,5 +1,5 @@
-//! Which server each member of a client really is. Locks on "three nodes" that are one server, or a server and its replica, are worth
-//! less than they seem, so this is found out whenever a connection is made.
+//! Which server each node really is. Locks on "three nodes" are unsafe if two of them are one server, or a server and
+//! its replica. So the identity is asked for on each new connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,31 +8,32 @@ use parking_lot::Mutex;
 
 use crate::clock::Tick;
 
-/// What a server said of itself on a new connection; what it did not say is empty.
+/// What a server reported about itself in the handshake. Missing facts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) run_id: String,
     pub(super) replid: String,
-    /// The address of its master, if it is a replica.
+    /// The address of its master, if the server is a replica.
     pub(super) master: Option<String>,
-    /// How long it had been up, and when it said so.
+    /// The reported uptime, and when it was reported.
     pub(super) uptime: Option<(Duration, Tick)>,
 }
 
 impl Identity {
-    /// It has been the master for so long at least: what others wrote before may not have reached it.
+    /// Limits the uptime to the time since the server was promoted. Writes from before may not have been replicated to
+    /// it.
     pub(super) fn was_made_master(&mut self, age: Duration, now: Tick) {
         let up = self.uptime.map_or(age, |(uptime, at)| uptime.saturating_add(now.since(at)).min(age));
         self.uptime = Some((up, now));
     }
 }
 
-/// The identities of all members.
+/// The identities of all nodes.
 #[derive(Debug)]
 pub(super) struct ServerIdentities {
     addresses: Vec<String>,
     members: Mutex<Vec<Option<Identity>>>,
-    /// Set while `conflict` holds something, so that asking costs nothing when there is none.
+    /// True while `conflict` is set, so that a check without a conflict costs one load.
     in_conflict: AtomicBool,
     conflict: Mutex<Option<String>>,
 }
@@ -43,21 +44,21 @@ impl ServerIdentities {
         ServerIdentities { addresses, members, in_conflict: AtomicBool::new(false), conflict: Mutex::new(None) }
     }
 
-    /// Notes which server answered at a member's address just now; it may be another one than last time.
+    /// Records which server answered at the address of a node. It may be another one than before.
     pub(super) fn report(&self, member: usize, identity: Identity) {
         let mut members = self.members.lock();
         if let Some(slot) = members.get_mut(member) {
             *slot = Some(identity);
         }
-        // Both are set with the members locked: of two reports the later one decides.
+        // Both fields are set while `members` is locked, so the later of two reports wins.
         let found = find_conflict(&members, &self.addresses);
         self.in_conflict.store(found.is_some(), Ordering::Release);
         *self.conflict.lock() = found;
     }
 
-    /// What is known of the same run of a server counts on: its uptime is told in whole seconds, and by another connection it would seem to be younger than
-    /// servers that were started with it.
-    pub(super) fn counted_on(&self, member: usize, mut identity: Identity, now: Tick) -> Identity {
+    /// Returns the identity with the longer of the reported and the known uptime, if the run id is the same. Servers
+    /// report whole seconds. Without this, a reconnect could make a server look younger than servers started with it.
+    pub(super) fn with_known_uptime(&self, member: usize, mut identity: Identity, now: Tick) -> Identity {
         let members = self.members.lock();
         let same = |former: &&Identity| !former.run_id.is_empty() && former.run_id == identity.run_id;
         if let Some(former) = members.get(member).and_then(Option::as_ref).filter(same) {
@@ -67,7 +68,8 @@ impl ServerIdentities {
         identity
     }
 
-    /// As `report`, of a member that is several servers: its uptime is that of the youngest, and an id that one does not tell is kept.
+    /// Like `report`, for one server of a cluster. The node's uptime is that of its youngest server. An id stays known
+    /// if one server does not report it.
     pub(super) fn report_part(&self, member: usize, mut identity: Identity) {
         let former = self.members.lock().get(member).cloned().flatten();
         if let Some(former) = former {
@@ -81,21 +83,21 @@ impl ServerIdentities {
         self.report(member, identity);
     }
 
-    /// How long a member has been up, at least.
+    /// How long a node has been up, at least.
     pub(super) fn uptime(&self, member: usize, now: Tick) -> Option<Duration> {
         let members = self.members.lock();
         let (uptime, read_at) = members.get(member)?.as_ref()?.uptime?;
         Some(uptime.saturating_add(now.since(read_at)))
     }
 
-    /// The id that a member gave itself when it started.
+    /// The run id of the server, which it chose when it started.
     pub(super) fn run_id(&self, member: usize) -> Option<String> {
         let members = self.members.lock();
         let identity = members.get(member)?.as_ref()?;
         (!identity.run_id.is_empty()).then(|| identity.run_id.clone())
     }
 
-    /// Why the members are not independent of each other, if they are not.
+    /// Why two nodes are not independent of each other, if that was detected.
     pub(super) fn conflict(&self) -> Option<String> {
         if self.in_conflict.load(Ordering::Acquire) { self.conflict.lock().clone() } else { None }
     }
@@ -112,7 +114,7 @@ fn find_conflict(members: &[Option<Identity>], addresses: &[String]) -> Option<S
     })
 }
 
-/// What `a` is to `b`; `b` may be a member that was not reached yet.
+/// The relation of `a` to `b`, if there is one. `b` is `None` if that node was not reached yet.
 fn relation(i: usize, a: &Identity, j: usize, b: Option<&Identity>, b_address: &str) -> Option<&'static str> {
     if i == j {
         return None;
@@ -186,14 +188,14 @@ mod tests {
     fn the_uptime_of_one_run_is_counted_on() {
         let identities = identities();
         let second = |n| Duration::from_secs(n);
-        let told = |run_id, up, at| {
+        let reported = |run_id, up, at| {
             let identity = Identity { uptime: Some((second(up), Tick::ZERO.after(second(at)))), ..master(run_id, "r") };
-            identities.report(0, identities.counted_on(0, identity, Tick::ZERO.after(second(at))));
+            identities.report(0, identities.with_known_uptime(0, identity, Tick::ZERO.after(second(at))));
             identities.uptime(0, Tick::ZERO.after(second(at)))
         };
-        assert_eq!(told("x", 0, 10), Some(second(0)));
-        assert_eq!(told("x", 8, 20), Some(second(10)), "as it was told before");
-        assert_eq!(told("x", 13, 22), Some(second(13)), "it was rounded down before");
-        assert_eq!(told("y", 0, 24), Some(second(0)), "it was restarted");
+        assert_eq!(reported("x", 0, 10), Some(second(0)));
+        assert_eq!(reported("x", 8, 20), Some(second(10)), "as it was reported before");
+        assert_eq!(reported("x", 13, 22), Some(second(13)), "it was rounded down before");
+        assert_eq!(reported("y", 0, 24), Some(second(0)), "it was restarted");
     }
 }

@@ -1,4 +1,4 @@
-//! A node: what has one vote. One server, or a cluster of servers of which each has a part of the keys.
+//! A node: a single server, or a cluster in which each server has a part of the keys. Each node has one vote.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,23 +11,23 @@ use super::{Failure, NodeSettings, Push, push};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 
-/// What has one vote.
+/// A single server or a cluster. Each has one vote.
 pub(crate) enum Node {
     Server(Arc<Server>),
     Cluster(Arc<Cluster>),
 }
 
 impl Node {
-    /// Host and port, or the path of the socket; of a cluster the hosts in its URL, and a group's name with the address
-    /// of its master. Never a password.
+    /// Host and port, or the path of the socket. For a cluster, the hosts of its URL. For a Sentinel group, its name
+    /// and the address of its master. Never contains a password.
     pub(crate) fn address(&self) -> Cow<'_, str> {
         match self {
-            Node::Server(server) => server.host.server.shown(),
+            Node::Server(server) => server.host.server.display_address(),
             Node::Cluster(cluster) => Cow::Borrowed(cluster.address()),
         }
     }
 
-    /// The failure for which the node is left out at the moment, if it is. Costs nothing.
+    /// The failure because of which the node is left out now, if it is. Costs one load.
     pub(crate) fn outage(&self) -> Option<Failure> {
         match self {
             Node::Server(server) => server.outage(),
@@ -35,7 +35,8 @@ impl Node {
         }
     }
 
-    /// How long the server has been up at least; `None` if it never said. Of a cluster that of its youngest server.
+    /// How long the server has been up at least. `None` if it never reported that. For a cluster, the uptime of its
+    /// youngest server.
     pub(crate) fn uptime(&self) -> Option<Duration> {
         match self {
             Node::Server(server) => server.host.identities.uptime(server.host.member, server.host.clock.now()),
@@ -43,7 +44,8 @@ impl Node {
         }
     }
 
-    /// The id that the server gave itself when it started; `None` if it never said. Of a cluster one that stays.
+    /// The run id of the server, which it chose when it started. `None` if it never reported one. For a cluster, an id
+    /// that does not change.
     pub(crate) fn run_id(&self) -> Option<String> {
         match self {
             Node::Server(server) => server.host.identities.run_id(server.host.member),
@@ -51,8 +53,8 @@ impl Node {
         }
     }
 
-    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A
-    /// server that does not let us subscribe is [`FailureKind::Refused`](super::FailureKind::Refused).
+    /// Opens a connection that is subscribed to the channel, and returns once the server has confirmed it. If the
+    /// server forbids subscribing, the failure is [`FailureKind::Refused`](super::FailureKind::Refused).
     pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
         match self {
             Node::Server(server) => push::subscribe(&server.host, channel, by),
@@ -60,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Where this call goes.
+    /// The server to which this call goes.
     pub(super) fn server_for(&self, call: &Call) -> Option<Arc<Server>> {
         match self {
             Node::Server(server) => Some(Arc::clone(server)),
@@ -68,7 +70,7 @@ impl Node {
         }
     }
 
-    /// All servers that have a part of it.
+    /// All servers of the node.
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
         match self {
             Node::Server(server) => vec![Arc::clone(server)],
@@ -76,7 +78,7 @@ impl Node {
         }
     }
 
-    /// It answers in no time.
+    /// True if the node answers without waiting, as in memory.
     pub(super) fn is_instant(&self) -> bool {
         matches!(self, Node::Server(server) if !server.host.server.may_wait())
     }
@@ -85,7 +87,7 @@ impl Node {
         matches!(self, Node::Cluster(_))
     }
 
-    /// Whether a server in memory is back.
+    /// Checks whether a server in memory is back.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
         if let Node::Server(server) = self {
@@ -103,7 +105,7 @@ impl Node {
     }
 }
 
-/// The nodes of a client, and what their rounds need to know.
+/// The nodes of a client, with the clock and the settings for their rounds.
 pub(super) struct Members {
     pub(super) nodes: Vec<Node>,
     pub(super) clock: Arc<dyn Clock>,

@@ -1,44 +1,44 @@
-//! Nodes: the only part of the crate that opens sockets, and the only one that names the `redis` and `r2d2` crates.
+//! Nodes: the servers of a client and the connections to them. Only this folder opens sockets, and only it names the
+//! `redis` and `r2d2` crates.
 //!
-//! What a [`Node`] promises to the layers above:
+//! A [`Node`] promises to the layers above:
 //!
 //! - A call goes to all nodes at the same time, over a few connections that all threads of a client share.
 //! - Every wait has a bound.
-//! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]); it is never
-//!   reported as a "no".
+//! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]). Such a call is
+//!   never reported as a "no".
 //! - A server executes two calls of a client about one key in the order in which they were written, as long as the
-//!   earlier one is not answered and its connection not broken: so a release undoes an acquire that was given up.
+//!   earlier one is unanswered and its connection is not broken. So a release undoes an acquire that timed out.
 //!
-//! Its files, from the socket up:
+//! The files, from the socket up:
 //!
-//! 1. `url.rs`: a node's URL and its address. `redact.rs`: how they are shown without a password.
-//! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at
-//!    each connection. `certificates.rs`: those of TLS.
-//! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: what a connection is, and how it broke. `stream.rs`: one to Redis; `socket.rs` dials it, `tls.rs`
-//!    tells the errors of TLS that last, `duplex.rs` has its two ends. `memory/`: a server in memory, feature
-//!    `testing`. `sentinel/`: a server that Sentinels watch.
-//! 5. `background.rs`: the few threads that all nodes of a client share.
-//! 6. `identities.rs`: which server each member really is, and whether two of them are one.
-//! 7. `health.rs`: the circuit breaker of one server. `condition.rs`: what the log says of it.
-//! 8. `host.rs`: how to connect to a server, and how it is doing. `handshake.rs` is what is said on a new connection.
-//! 9. `push.rs`: the push connection, which is subscribed to a channel.
-//! 10. `pipes/`: the connections for calls. `server.rs`: one server with its connections.
-//! 11. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or
-//!     one server.
-//! 12. `exchange.rs`: the calls of one thread on their way. `post.rs`: a call that no thread waits for. `replicas.rs`:
-//!     which replicas have what was written. `set.rs`: the nodes of a client.
+//! 1. `url.rs`: parses the URL of a node. `redact.rs`: shows a URL without its passwords.
+//! 2. `resolve.rs`: resolves host names in bounded time. `credentials.rs`: asks the application for users and
+//!    passwords. `certificates.rs`: the certificates of TLS.
+//! 3. `redis_reply.rs`: converts replies to values, and errors of the server to failures.
+//! 4. `link.rs`: the traits `Dial` and `Connection`. `stream.rs`: a connection to Redis. `socket.rs`: dials it.
+//!    `tls.rs`: which TLS errors are permanent. `duplex.rs`: splits a connection into a writing and a reading half.
+//!    `memory/`: a server in memory, feature `testing`. `sentinel/`: the master of a Sentinel group.
+//! 5. `background.rs`: the thread pool that all nodes of a client share.
+//! 6. `identities.rs`: which server each node really is, and whether two nodes are the same server.
+//! 7. `breaker.rs`: the circuit breaker of a server. `status.rs`: the status that was logged last.
+//! 8. `host.rs`: how to connect to one server, and its state. `handshake.rs`: the handshake on a new connection.
+//! 9. `push.rs`: a connection that is subscribed to a channel.
+//! 10. `pipes/`: the shared connections for calls. `server.rs`: one server with its connections.
+//! 11. `cluster/`: a node that is a Redis Cluster. `members.rs`: a [`Node`], which is a single server or a cluster.
+//! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `target.rs`: one call to one node.
+//!     `post.rs`: sends a release without waiting. `replicas.rs`: checks how many replicas have a write. `set.rs`: all
+//!     nodes of a client.
 
 mod background;
+mod breaker;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
-mod condition;
 mod credentials;
 mod duplex;
 mod exchange;
 mod handshake;
-mod health;
 mod host;
 mod identities;
 mod link;
@@ -49,14 +49,16 @@ mod pipes;
 mod post;
 mod push;
 mod redact;
+mod redis_reply;
 mod replicas;
-mod reply;
 mod resolve;
 mod sentinel;
 mod server;
 mod set;
 mod socket;
+mod status;
 mod stream;
+mod target;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
@@ -72,7 +74,7 @@ pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Value};
 pub(crate) use background::Background;
 #[cfg(feature = "tls")]
 pub use certificates::Tls;
-pub(crate) use credentials::Asked;
+pub(crate) use credentials::CredentialSource;
 pub use credentials::Credentials;
 pub(crate) use credentials::Login;
 #[cfg(any(test, feature = "testing"))]
@@ -81,22 +83,22 @@ pub(crate) use link::Dial;
 pub(crate) use link::{Broken, Connection, Halves};
 pub(crate) use members::Node;
 #[cfg(test)]
-pub(crate) use pipes::ends::{Shut, Sink, Source};
+pub(crate) use pipes::halves::{Shut, Sink, Source};
 #[cfg(feature = "client")]
 pub(crate) use redis::Client as RedisClient;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
 
-/// What concerns the connections to every node.
+/// The settings that concern the connections to every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeSettings {
-    /// Longest wait for one node: to connect, to write, to read.
+    /// The longest wait for one node: to connect, to write, and to read.
     pub(crate) node_timeout: Duration,
-    /// How many connections to each server all calls share.
+    /// The number of connections to each server. All calls share them.
     pub(crate) connections: u32,
-    /// A server that has become the master of its group counts as restarted at that moment.
+    /// If set, a server that was promoted to master counts as restarted at that moment.
     pub(crate) failover_guard: bool,
-    /// So many replicas have to have what gives or lengthens a lease; 0: none is asked.
+    /// How many replicas must acknowledge a call that takes or extends a lease. With 0, replicas are not asked.
     pub(crate) min_replicas_ack: u32,
 }
 
@@ -111,40 +113,40 @@ impl Default for NodeSettings {
     }
 }
 
-/// Which calls go first.
+/// The order in which calls that wait in one outbox are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
-    /// Attempts to take a lock, and questions.
-    Ordinary,
-    /// Renewals and releases.
-    Reserved,
+pub(crate) enum Priority {
+    /// Attempts to take a lock, and queries.
+    Normal,
+    /// Renewals and releases. They are sent before normal calls.
+    High,
 }
 
-/// Which nodes a round asks.
-pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
+/// Selects the nodes of a round by their index.
+pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 
-/// What the nodes said to a call.
+/// The answers of the nodes to one call.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    /// One for each node.
+    /// One result for each node.
     pub(crate) results: Vec<Result<Value, Failure>>,
-    /// The moment before the first byte.
+    /// The time before the first byte was written.
     pub(crate) started: Tick,
-    /// A transmission of this call broke off and was repeated: its copy could still be executed, out of order.
+    /// True if the call was sent twice because a connection broke. The first copy may still be executed, out of order.
     pub(crate) duplicate: bool,
 }
 
-/// A connection on which a channel is subscribed.
+/// A connection that is subscribed to one channel.
 pub(crate) trait Push: Send + fmt::Debug {
-    /// Waits for a message for `timeout` at most.
+    /// Waits for a message, for at most `timeout`.
     fn receive(&mut self, timeout: Duration) -> Heard;
 }
 
-/// How a wait for a message ended.
+/// The result of a wait for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Message(Vec<u8>),
     Nothing,
-    /// The connection is of no more use; with a message.
+    /// The connection cannot be used any more. The string says why.
     Broken(String),
 }

@@ -1,4 +1,4 @@
-//! The push connection: it is subscribed to one channel, and a thread that has it waits for messages.
+//! A connection that is subscribed to one channel. The thread that owns it waits for messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::link::{Broken, Connection, Dial, Link, SHORTEST};
-use super::{Executed, Failure, FailureKind, Heard, Push, reply};
+use super::{Executed, Failure, FailureKind, Heard, Push, redis_reply};
 use crate::clock::{Clock, Tick};
 
-/// Connects, logs in as any connection does, and subscribes.
+/// Connects, logs in, and subscribes.
 pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
-    let moves = host.server.moves();
+    let address_changes = host.server.address_changes();
     let mut link = connect(host)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     link.send(&command).map_err(lost)?;
     let answer = link.receive(host.time_left(by)).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
-        return Err(refused(reply::failure(error)));
+        return Err(refused(redis_reply::failure(error)));
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
-    let wire = link.take().ok_or_else(|| lost(Broken::Cut("connection is gone".into())))?;
-    Ok(Box::new(Subscribed { wire, ends, server: Arc::clone(&host.server), moves }))
+    let connection = link.take().ok_or_else(|| lost(Broken::Closed("connection is gone".into())))?;
+    Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), address_changes }))
 }
 
-/// Not to a server that is left out: a probe will find it back.
+/// Connects, unless the server is left out. A probe finds out when it is back.
 fn connect(host: &Host) -> Result<Link, Failure> {
     match host.breaker.outage() {
         Some(outage) => Err(outage),
@@ -33,7 +33,7 @@ fn connect(host: &Host) -> Result<Link, Failure> {
     }
 }
 
-/// A server that does not let us subscribe has refused, whatever its words, unless that passes.
+/// A refusal to subscribe counts as `Refused` whatever the error, unless the error may pass.
 fn refused(failure: Failure) -> Failure {
     match failure.kind {
         FailureKind::Transient => failure,
@@ -41,35 +41,36 @@ fn refused(failure: Failure) -> Failure {
     }
 }
 
-/// A connection with a subscription. Dropping it closes it, without a word to the server.
-struct Subscribed {
-    wire: Box<dyn Connection>,
-    /// When what it logged in with runs out.
+/// A subscribed connection. Dropping it closes the connection without a command to the server.
+struct Subscription {
+    connection: Box<dyn Connection>,
+    /// When the login of the connection expires.
     ends: Option<(Tick, Arc<dyn Clock>)>,
     server: Arc<dyn Dial>,
-    /// How often it was another server when this connection was made.
-    moves: Option<u64>,
+    /// The value of [`Dial::address_changes`] before the connection was made.
+    address_changes: Option<u64>,
 }
 
-impl Push for Subscribed {
+impl Push for Subscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
             return Heard::Broken("what it logged in with has run out".into());
         }
-        let heard = self.wire.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.wire.hear());
-        // Asked after the read: a master that was deposed while it hung grants locks when it goes on.
-        if self.server.moves() != self.moves {
+        let heard =
+            self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.receive_message());
+        // Checked after the read: a former master that hung goes on granting locks when it wakes up.
+        if self.server.address_changes() != self.address_changes {
             return Heard::Broken("another server may be the master now".into());
         }
         match heard {
             Ok(message) => Heard::Message(message),
             Err(Broken::TimedOut | Broken::Slow) => Heard::Nothing,
-            Err(Broken::Cut(why) | Broken::Unfit(why)) => Heard::Broken(why),
+            Err(Broken::Closed(why) | Broken::Unusable(why)) => Heard::Broken(why),
         }
     }
 }
 
-impl fmt::Debug for Subscribed {
+impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Subscribed")
     }

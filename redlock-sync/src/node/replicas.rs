@@ -1,16 +1,17 @@
-//! Acknowledgements of replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)): a `WAIT` behind the
-//! calls of a packet.
+//! Acknowledgements by replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)). A `WAIT` command
+//! follows the calls of a packet.
 //!
-//! A yes counts only if its script wrote something in this packet, since the write of an earlier copy may have come by
-//! another connection, for which this `WAIT` does not speak: those scripts write even where nothing changes.
+//! A yes counts only if its script wrote something in the same packet. An earlier copy of the call may have been
+//! written over another connection, for which this `WAIT` says nothing. So those scripts write even if nothing changes.
 
 use std::time::Duration;
 
 use super::{Executed, Failure, FailureKind, Value};
 use crate::protocol::reply::is_no;
 
-/// What a reply counts, by what the server said of its replicas behind it. If they are too few, the call was executed all the same.
-pub(super) fn judged(
+/// The result of a call, given its reply and the reply to the `WAIT` after it. If too few replicas acknowledged it,
+/// the failure says that the call was executed.
+pub(super) fn checked_result(
     said: Result<Value, Failure>,
     replicas: Result<Value, Failure>,
     least: u32,
@@ -28,8 +29,8 @@ pub(super) fn judged(
     }
 }
 
-/// The server did not say it in time.
-pub(super) fn silent(least: u32, waited: Duration) -> Failure {
+/// The failure if the server did not reply to the `WAIT` in time.
+pub(super) fn timed_out_result(least: u32, waited: Duration) -> Failure {
     too_few(&format!("fewer than {least}"), waited)
 }
 
@@ -45,17 +46,17 @@ fn too_few(how_many: &str, waited: Duration) -> Failure {
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
-    use crate::node::reply;
+    use crate::node::redis_reply;
 
     #[test]
     fn too_few_is_a_refusal_of_what_may_have_been_done() {
-        let judged = |replicas| judged(Ok(Value::Int(1)), replicas, 2, Duration::from_millis(125));
-        assert_eq!((judged(Ok(Value::Int(2))), judged(Ok(Value::Int(3)))), (Ok(Value::Int(1)), Ok(Value::Int(1))));
-        let failure = judged(Ok(Value::Int(1))).unwrap_err();
+        let checked = |replicas| checked_result(Ok(Value::Int(1)), replicas, 2, Duration::from_millis(125));
+        assert_eq!((checked(Ok(Value::Int(2))), checked(Ok(Value::Int(3)))), (Ok(Value::Int(1)), Ok(Value::Int(1))));
+        let failure = checked(Ok(Value::Int(1))).unwrap_err();
         assert_eq!((failure.kind, failure.executed), (FailureKind::Refused, Executed::Maybe));
         assert!(failure.message.contains("by 1 of 2 replicas within 125 ms"), "{}", failure.message);
         let forbidden = redis::parse_redis_value(b"-NOPERM this user has no permissions to run the 'wait' command\r\n");
-        let failure = judged(reply::value(forbidden.unwrap())).unwrap_err();
+        let failure = checked(redis_reply::value(forbidden.unwrap())).unwrap_err();
         assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::Maybe));
     }
 }

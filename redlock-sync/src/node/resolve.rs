@@ -1,5 +1,5 @@
-//! Names to addresses. The system's resolver has no time limit, so it runs on a helper thread, one per node at most, and a thread that needs the result
-//! waits for it until its own time is up.
+//! Resolves host names. The system's resolver has no time limit, so it runs on a thread of its own, at most one for
+//! each host. A caller waits for the result until its own deadline.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,29 +9,29 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What looks a name up; a test has its own.
-type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+/// The function that looks up a name. Tests use their own.
+type LookupFn = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks up one host.
+/// Resolves one host.
 #[derive(Debug)]
 pub(super) struct Resolver {
     host: String,
     port: u16,
-    lookup: Lookup,
-    flight: Arc<Flight>,
+    lookup: LookupFn,
+    shared: Arc<SharedLookup>,
 }
 
-/// The one lookup that is under way, and what the last one found.
+/// The lookup that is running, and the result of the last one.
 #[derive(Debug, Default)]
-struct Flight {
-    state: Mutex<State>,
-    landed: Condvar,
+struct SharedLookup {
+    state: Mutex<LookupState>,
+    completed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    under_way: bool,
-    /// Counts finished lookups, so that a waiter takes no result from before it asked.
+struct LookupState {
+    is_running: bool,
+    /// The number of finished lookups. A caller compares it, so that it takes no result from before its own request.
     finished: u64,
     last: Option<Result<Vec<SocketAddr>, String>>,
 }
@@ -41,42 +41,42 @@ impl Resolver {
         Resolver::with_lookup(host, port, system_lookup)
     }
 
-    fn with_lookup(host: &str, port: u16, lookup: Lookup) -> Resolver {
-        Resolver { host: host.to_owned(), port, lookup, flight: Arc::default() }
+    fn with_lookup(host: &str, port: u16, lookup: LookupFn) -> Resolver {
+        Resolver { host: host.to_owned(), port, lookup, shared: Arc::default() }
     }
 
-    /// The host's addresses, at least one. The error is a message.
+    /// Returns at least one address. The error is a message.
     pub(super) fn resolve(&self, within: Duration) -> Result<Vec<SocketAddr>, String> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
-        let mut state = self.flight.state.lock();
-        if !state.under_way {
-            self.take_off().map_err(|e| format!("cannot start a thread to resolve `{}`: {e}", self.host))?;
-            state.under_way = true;
+        let mut state = self.shared.state.lock();
+        if !state.is_running {
+            self.start_lookup().map_err(|e| format!("cannot start a thread to resolve `{}`: {e}", self.host))?;
+            state.is_running = true;
         }
         let before = state.finished;
-        self.flight.landed.wait_while_for(&mut state, |s| s.finished == before, within);
+        self.shared.completed.wait_while_for(&mut state, |s| s.finished == before, within);
         match &state.last {
             Some(result) if state.finished != before => result.clone(),
             _ => Err(format!("name `{}` was not resolved within {} ms", self.host, within.as_millis())),
         }
     }
 
-    fn take_off(&self) -> io::Result<()> {
-        let (host, port, lookup, flight) = (self.host.clone(), self.port, self.lookup, Arc::clone(&self.flight));
-        let fly = move || flight.land(found(&host, lookup(&host, port)));
-        thread::Builder::new().name("redlock-resolve".into()).spawn(fly).map(drop)
+    fn start_lookup(&self) -> io::Result<()> {
+        let (host, port, lookup, shared) = (self.host.clone(), self.port, self.lookup, Arc::clone(&self.shared));
+        let run = move || shared.complete(checked(&host, lookup(&host, port)));
+        thread::Builder::new().name("redlock-resolve".into()).spawn(run).map(drop)
     }
 }
 
-impl Flight {
-    fn land(&self, result: Result<Vec<SocketAddr>, String>) {
+impl SharedLookup {
+    fn complete(&self, result: Result<Vec<SocketAddr>, String>) {
         let mut state = self.state.lock();
-        state.under_way = false;
+        state.is_running = false;
         state.finished += 1;
         state.last = Some(result);
-        self.landed.notify_all();
+        self.completed.notify_all();
     }
 }
 
@@ -84,7 +84,7 @@ fn system_lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     (host, port).to_socket_addrs().map(Iterator::collect)
 }
 
-fn found(host: &str, result: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
+fn checked(host: &str, result: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
     match result {
         Ok(addresses) if addresses.is_empty() => Err(format!("name `{host}` has no address")),
         Ok(addresses) => Ok(addresses),

@@ -1,37 +1,48 @@
-//! One server: the connections to it, and what is known of it.
+//! One server with its connections.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::condition::During;
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{Connections, Found, Wish};
-use super::pipes::ends::Broken;
+use super::pipes::connections::{ClaimedPipe, Connections, PipeRequest};
+use super::pipes::halves::Broken;
 use super::pipes::supply::supply;
-use super::{Failure, FailureKind, Value, reply};
+use super::status::Step;
+use super::{Failure, FailureKind, Value, redis_reply};
 use crate::protocol::script::{Call, Needs, Note, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
 
-/// A call that is longer carries a body, and goes over a connection for those.
-const BODY: usize = 64 << 10;
+/// A longer call carries a body, and goes over the connection for bodies.
+const BODY_SIZE: usize = 64 << 10;
+
+/// What is needed to judge the reply to a call that was sent.
+#[derive(Clone, Copy)]
+pub(super) struct Transmission {
+    /// The generation of the connection.
+    pub(super) generation: u64,
+    pub(super) note: Note,
+    /// The value of [`Host::permissions`] when the call was sent.
+    permissions: u64,
+}
 
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
     arrivals: Arc<Arrivals>,
     calls: Connections,
-    /// For calls that carry bodies of tasks: other calls shall not wait behind those.
+    /// The connection for calls with bodies of tasks, so that other calls do not wait behind a body.
     bodies: OnceLock<Connections>,
-    /// For which kinds the user's permissions were found to be enough, and when, as the host counts.
+    /// The kinds of locks for which the user's permissions were checked, each with [`Host::permissions`] at that
+    /// time.
     permitted: Mutex<Vec<(Needs, u64)>>,
-    /// The scripts that it has executed, by their digests; of those calls that carry their source until then.
+    /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,
 }
 
 impl Server {
     pub(super) fn new(host: Arc<Host>, arrivals: &Arc<Arrivals>) -> Arc<Server> {
-        // What a server says of its replicas is about the connection that asks: a call that is sent again has to go over the same one.
+        // `WAIT` concerns only writes of its own connection. So a call that is sent again must use the same connection.
         let asks_replicas = host.settings.min_replicas_ack > 0;
         let most = if asks_replicas { 1 } else { usize::try_from(host.settings.connections).unwrap_or(usize::MAX) };
         let server = Arc::new(Server {
@@ -43,8 +54,8 @@ impl Server {
             known: Mutex::default(),
         });
         let this = Arc::downgrade(&server);
-        let seek = move || this.upgrade().iter().for_each(|server| server.calls.try_another());
-        drop(server.host.seek.set(Box::new(seek)));
+        let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.connect_another());
+        drop(server.host.reconnect.set(Box::new(reconnect)));
         server
     }
 
@@ -56,15 +67,15 @@ impl Server {
         self.host.server.address()
     }
 
-    /// The failure for which it is left out at the moment, if it is.
+    /// The failure because of which the server is left out now, if it is.
     pub(super) fn outage(&self) -> Option<Failure> {
         let hung = || Failure::unsent(FailureKind::LeftOut, "left out: does not answer what was written before");
         self.host.breaker.outage().or_else(|| self.calls.is_hung().then(hung))
     }
 
-    /// The connections for a call. A release of a call that carried a body goes behind it.
+    /// The connections for a call. A release uses those for bodies if the acquire of its token is unanswered there.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
-        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY;
+        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY_SIZE;
         let is_behind = |bodies: &&Connections| {
             let is_release = |token: &&LockId| call.purpose == Purpose::Release && !token.as_str().is_empty();
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
@@ -75,85 +86,89 @@ impl Server {
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
     }
 
-    /// A connection for a call, if there is one now.
-    pub(super) fn claim(&self, call: &Call, wish: &Wish<'_>) -> Option<Found> {
-        self.connections(call).claim(call.first_key().unwrap_or_default(), wish)
+    /// Picks a connection for a call. `None` if there is none now.
+    pub(super) fn claim(&self, call: &Call, request: &PipeRequest<'_>) -> Option<ClaimedPipe> {
+        self.connections(call).claim(call.first_key().unwrap_or_default(), request)
     }
 
-    /// All connections for calls.
+    /// The connections of both kinds.
     pub(super) fn all_connections(&self) -> impl Iterator<Item = &Connections> {
         std::iter::once(&self.calls).chain(self.bodies.get())
     }
 
-    /// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until
-    /// the check of one of their kind was passed, so that nothing is set before.
-    pub(super) fn note(&self, call: &Call, permissions: u64) -> Note {
+    /// Prepares to send a call over a connection of this generation. Scripts that set keys also check the user's
+    /// permissions, until one check of the same kind has passed. So nothing is set before the check. A call with only
+    /// its first keys (`is_alone`) checks nothing.
+    pub(super) fn transmission(&self, call: &Call, generation: u64, is_alone: bool) -> Transmission {
+        let permissions = self.host.permissions();
         let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
-        if call.script.needs.is_none_or(is_known) { Note::Nothing } else { Note::Check }
+        let needs_no_check = is_alone || call.script.needs.is_none_or(is_known);
+        let note = if needs_no_check { Note::Nothing } else { Note::Check };
+        Transmission { generation, note, permissions }
     }
 
-    /// The call has to carry its source: no thread may be there to send a release again, and a body is not sent twice.
+    /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
+    /// not sent twice.
     pub(super) fn needs_source(&self, call: &Call) -> bool {
         brings_its_source(call) && !self.known.lock().contains(&&*call.script.sha)
     }
 
-    fn note_known(&self, call: &Call) {
+    fn mark_known(&self, call: &Call) {
         if self.needs_source(call) {
             self.known.lock().push(&call.script.sha);
         }
     }
 
-    /// A connection of that generation broke. A restart breaks all of them, and forgets all scripts.
+    /// Records that a connection of this generation broke. If the server was restarted, it has forgotten all scripts.
     pub(super) fn connection_broke(&self, generation: u64) {
         self.known.lock().clear();
         self.permitted.lock().clear();
-        self.host.put_out_of_use(generation);
+        self.host.retire_generation(generation);
     }
 
-    /// No answer came in time.
-    pub(super) fn was_silent(&self, call: &Call, failure: &Failure) {
-        self.host.note(failure, During::Call);
-        self.connections(call).try_another();
+    /// Records that no reply came in time.
+    pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
+        self.host.record_failure(failure, Step::Call);
+        self.connections(call).connect_another();
     }
 
-    /// What a reply says of the server.
-    pub(super) fn judged(
+    /// Records what a reply says about the server, and returns the result of the call.
+    pub(super) fn record_reply(
         &self,
         call: &Call,
-        note: Note,
-        permissions: u64,
+        sent: &Transmission,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                self.note_known(call);
-                if note == Note::Check {
+                self.mark_known(call);
+                if sent.note == Note::Check {
                     let mut permitted = self.permitted.lock();
                     permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
-                    permitted.extend(call.script.needs.map(|needs| (needs, permissions)));
+                    permitted.extend(call.script.needs.map(|needs| (needs, sent.permissions)));
                 }
             }
             Err(failure) => {
                 self.permitted.lock().clear();
-                self.host.refused_call(failure);
-                if reply::wants_new_connection(failure) {
+                self.host.record_refusal(failure);
+                if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
-                    all.for_each(|pipe| pipe.end(Broken::Cut("has to log in anew".into())));
+                    all.for_each(|pipe| pipe.close(Broken::Closed("has to log in anew".into())));
                 }
             }
         }
-        self.host.replied(call, &result);
-        result.map_err(|failure| self.host.meant(failure))
+        self.host.record_reply(call, &result);
+        result.map_err(|failure| self.host.classify(failure))
     }
 }
 
 fn brings_its_source(call: &Call) -> bool {
-    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY
+    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE
 }
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
-    let place = arrivals.place();
-    Connections::new(host, (place, arrivals), supply(host, place, arrivals, most), most)
+    let arrival_index = arrivals.register();
+    Connections::new(host, (arrival_index, arrivals), supply(host, arrival_index, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::exchange::Exchange;
-use super::host::{Hearers, Host, Shared};
+use super::host::{Host, HostContext, NodeEvents};
 use super::identities::ServerIdentities;
 use super::link::Dial;
 use super::members::{Members, Node};
@@ -15,33 +15,34 @@ use super::pipes::arrivals::Arrivals;
 use super::sentinel::SentinelServer;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl, post};
+use super::{Answers, Background, NodeFilter, NodeSettings, NodeUrl, Priority, post};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
 use crate::protocol::script::Call;
 
-/// The nodes in the order in which they were given.
+/// The nodes, in the order of the configuration.
 pub(crate) struct Nodes {
     members: Members,
     arrivals: Arc<Arrivals>,
     identities: Arc<ServerIdentities>,
     background: Background,
-    hearers: Arc<Hearers>,
+    events: Arc<NodeEvents>,
 }
 
 impl Nodes {
-    /// The servers at these URLs. Does no I/O and starts no thread: connections are made when they are needed.
+    /// The nodes at these URLs. Does no I/O and starts no thread. Connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
-        let places: Vec<_> = urls.iter().map(|url| Place::of(url, settings, clock)).collect();
-        check(&places, settings)?;
-        let (connecting, background) = (Background::new(places.iter().map(Place::servers).sum()), Background::new(1));
-        Ok(Nodes::at(places, settings, clock, connecting, background))
+        let endpoints: Vec<_> = urls.iter().map(|url| Endpoint::of(url, settings, clock)).collect();
+        check_settings(&endpoints, settings)?;
+        let (connecting, background) =
+            (Background::new(endpoints.iter().map(Endpoint::servers).sum()), Background::new(1));
+        Ok(Nodes::at(endpoints, settings, clock, connecting, background))
     }
 
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
-        // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
+        // Two thread pools: a server that hangs can block the threads that connect, and must not delay releases.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
         Nodes::with(servers, settings, clock, connecting, background)
     }
@@ -54,74 +55,88 @@ impl Nodes {
         connecting: Background,
         background: Background,
     ) -> Nodes {
-        let places = servers.into_iter().map(Place::Server).collect();
-        Nodes::at(places, settings, clock, connecting, background)
+        let endpoints = servers.into_iter().map(Endpoint::Server).collect();
+        Nodes::at(endpoints, settings, clock, connecting, background)
     }
 
     fn at(
-        places: Vec<Place>,
+        endpoints: Vec<Endpoint>,
         settings: NodeSettings,
         clock: &Arc<dyn Clock>,
         connecting: Background,
         background: Background,
     ) -> Nodes {
         let identities =
-            Arc::new(ServerIdentities::new(places.iter().map(|place| place.address().to_owned()).collect()));
-        let hearers = Arc::new(Hearers::default());
-        let shared = Shared {
+            Arc::new(ServerIdentities::new(endpoints.iter().map(|endpoint| endpoint.address().to_owned()).collect()));
+        let events = Arc::new(NodeEvents::default());
+        let context = HostContext {
             settings,
             clock: Arc::clone(clock),
             identities: Arc::clone(&identities),
             background: connecting,
-            hearers: Arc::clone(&hearers),
+            events: Arc::clone(&events),
             arrivals: Arrivals::new(),
         };
-        let arrivals = Arc::clone(&shared.arrivals);
-        let numbers = Arc::new(AtomicUsize::new(places.len()));
-        let node = |(member, place)| match place {
-            Place::Server(server) => {
-                Node::Server(Server::new(Host::new((member, member), server, shared.clone(), None), &arrivals))
+        let arrivals = Arc::clone(&context.arrivals);
+        let numbers = Arc::new(AtomicUsize::new(endpoints.len()));
+        let node = |(member, endpoint)| match endpoint {
+            Endpoint::Server(server) => {
+                Node::Server(Server::new(Host::new((member, member), server, context.clone(), None), &arrivals))
             }
-            Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), Arc::clone(&numbers))),
+            Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context.clone(), Arc::clone(&numbers))),
         };
-        let nodes = places.into_iter().enumerate().map(node).collect();
+        let nodes = endpoints.into_iter().enumerate().map(node).collect();
         let members = Members { nodes, clock: Arc::clone(clock), settings };
-        Nodes { members, arrivals, identities, background, hearers }
+        Nodes { members, arrivals, identities, background, events }
     }
 
-    /// Sends a call to every node that `ask` names, and waits for what they say; `need` nodes are a majority.
-    pub(crate) fn call(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
+    /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
+    pub(crate) fn call(
+        &self,
+        call: &Arc<Call>,
+        priority: Priority,
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+    ) -> Answers {
         let none = || Answers { results: Vec::new(), started: self.members.clock.now(), duplicate: false };
-        self.calls(std::slice::from_ref(call), lane, by, ask, need).pop().unwrap_or_else(none)
+        self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
     }
 
-    /// As [`call`](Nodes::call), with several calls at the same time. The answers have the order of the calls.
-    pub(crate) fn calls(&self, calls: &[Arc<Call>], lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Vec<Answers> {
-        Exchange { members: &self.members, arrivals: &self.arrivals, lane, by, need }.run(calls, ask)
+    /// Like [`call`](Nodes::call), for several calls at the same time. The answers are in the order of the calls.
+    pub(crate) fn calls(
+        &self,
+        calls: &[Arc<Call>],
+        priority: Priority,
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+    ) -> Vec<Answers> {
+        Exchange { members: &self.members, arrivals: &self.arrivals, priority, by, need }.run(calls, ask)
     }
 
-    /// Sends a release to all nodes, and does not wait for what they say. `tell` is called with that, once: by a thread that reads, or by this one. It must
-    /// neither wait nor send anything.
-    pub(crate) fn post(&self, call: &Arc<Call>, tell: Box<dyn FnOnce(Answers) + Send>) {
-        post::post(&self.members, call, tell);
+    /// Sends a release to all nodes and does not wait for the answers. `on_answers` is called once with them, by a
+    /// thread that reads or by this thread. It must neither wait nor send anything.
+    pub(crate) fn post(&self, call: &Arc<Call>, on_answers: Box<dyn FnOnce(Answers) + Send>) {
+        post::post(&self.members, call, on_answers);
     }
 
-    /// Writes and reads what no thread waits for, for a client that ends; at most until then.
+    /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
     pub(crate) fn finish(&self, until: Tick) {
         let servers: Vec<_> = self.members.nodes.iter().flat_map(Node::servers).collect();
         servers.iter().flat_map(|server| server.all_connections()).for_each(|connections| connections.finish(until));
     }
 
-    /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this
-    /// has an effect.
-    pub(crate) fn on_return(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        drop(self.hearers.returns.set(tell));
+    /// Sets a callback for when a node that was left out answers again. It must not wait. Only the first callback that
+    /// is set is used.
+    pub(crate) fn on_return(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        drop(self.events.on_return.set(callback));
     }
 
-    /// Tells them when a node cannot be used, and when it can be used again.
-    pub(crate) fn tell(&self, observers: &Observers) {
+    /// Sets the observers. They are told when a node cannot be used, and when it can be used again.
+    pub(crate) fn set_observers(&self, observers: &Observers) {
         if observers.are_there() {
-            drop(self.hearers.observers.set(observers.clone()));
+            drop(self.events.observers.set(observers.clone()));
         }
     }
 
@@ -133,7 +148,7 @@ impl Nodes {
         self.members.nodes.iter()
     }
 
-    /// If that node is left out: whether it is back.
+    /// If the node is left out, checks whether it is back.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn probe_now(&self, member: usize) {
         let node = self.members.nodes.get(member).filter(|node| node.outage().is_some());
@@ -147,12 +162,13 @@ impl Nodes {
         self.members.nodes.get(i)
     }
 
-    /// A node is a cluster: it keeps the keys in slots, so that one call cannot name any two locks.
+    /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
         self.members.nodes.iter().any(Node::is_cluster)
     }
 
-    /// For calls that look at all keys of a node: a slot of each of its servers, and nothing for a node that is no cluster.
+    /// The parts of a node, for calls that look at all its keys. For a cluster, one slot of each server. For a single
+    /// server, one `None`.
     pub(crate) fn parts(&self, member: usize) -> Vec<Option<usize>> {
         match self.members.nodes.get(member) {
             Some(Node::Cluster(cluster)) => cluster.slots().into_iter().map(Some).collect(),
@@ -160,62 +176,63 @@ impl Nodes {
         }
     }
 
-    /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
+    /// Why two nodes are not independent of each other, if that was detected. Costs one load if they are.
     pub(crate) fn conflict(&self) -> Option<String> {
         self.identities.conflict()
     }
 
-    /// Threads to which work off the critical path can be left.
+    /// The threads for work that no caller waits for.
     pub(crate) fn background(&self) -> &Background {
         &self.background
     }
 }
 
-/// Of a cluster: three masters and their replicas.
-const USUAL_SERVERS: usize = 6;
+/// Three masters with one replica each.
+const TYPICAL_CLUSTER_SERVERS: usize = 6;
 
-/// Where a node is.
-enum Place {
+/// What a node's URL leads to.
+enum Endpoint {
     Server(Arc<dyn Dial>),
     Cluster(Box<NodeUrl>),
 }
 
-impl Place {
-    fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Place {
+impl Endpoint {
+    fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Endpoint {
         match (url.hosts(), url.group()) {
-            ([], None) => Place::Server(Arc::new(RedisServer::new(url.clone()))),
+            ([], None) => Endpoint::Server(Arc::new(RedisServer::new(url.clone()))),
             ([], Some(group)) => {
                 let server = SentinelServer::new(url.clone(), group, settings.node_timeout, clock);
-                Place::Server(Arc::new(server))
+                Endpoint::Server(Arc::new(server))
             }
-            _ => Place::Cluster(Box::new(url.clone())),
+            _ => Endpoint::Cluster(Box::new(url.clone())),
         }
     }
 
-    /// How many servers may hang while others of it go on. A cluster does not tell before it is asked.
+    /// How many servers of the node may hang while its others work. The size of a cluster is not known before it is
+    /// asked.
     fn servers(&self) -> usize {
         match self {
-            Place::Server(_) => 1,
-            Place::Cluster(_) => USUAL_SERVERS,
+            Endpoint::Server(_) => 1,
+            Endpoint::Cluster(_) => TYPICAL_CLUSTER_SERVERS,
         }
     }
 
     fn address(&self) -> &str {
         match self {
-            Place::Server(server) => server.address(),
-            Place::Cluster(url) => url.address(),
+            Endpoint::Server(server) => server.address(),
+            Endpoint::Cluster(url) => url.address(),
         }
     }
 }
 
-fn check(servers: &[Place], settings: NodeSettings) -> Result<(), Error> {
+fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Error> {
     if servers.is_empty() {
         return Err(Error::config("no node was given: a client needs at least one URL"));
     }
     if settings.node_timeout < Duration::from_millis(1) {
         return Err(Error::config(format!("node_timeout = {:?} is shorter than 1 ms", settings.node_timeout)));
     }
-    if settings.failover_guard && matches!(servers, [Place::Cluster(_)]) {
+    if settings.failover_guard && matches!(servers, [Endpoint::Cluster(_)]) {
         return Err(Error::config(
             "failover_guard is for Sentinel groups: the servers of a Redis Cluster do not tell since when they are masters; use \
              min_replicas_ack, or several nodes",

@@ -1,4 +1,4 @@
-//! A Redis server at a URL, and how it is dialled.
+//! A Redis server at a URL, and how to dial it.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use redis::io::tcp::socket2::SockRef;
 
 use super::link::{Connection, Dial, SHORTEST};
 use super::resolve::Resolver;
-use super::stream::{Stream, Timed, broken};
+use super::stream::{Stream, TimedSocket, broken};
 use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
@@ -32,8 +32,8 @@ impl RedisServer {
         RedisServer { url, resolver }
     }
 
-    /// Tries one address after another; all of them share the time.
-    fn reach(&self, by: Tick, clock: &dyn Clock) -> Result<Timed, Failure> {
+    /// Tries one address after the other. All of them share the time until `by`.
+    fn reach(&self, by: Tick, clock: &dyn Clock) -> Result<TimedSocket, Failure> {
         let left = || by.since(clock.now());
         if let ConnectionAddr::Unix(path) = self.url.info().addr() {
             return connect_unix(path).map_err(failed);
@@ -45,7 +45,7 @@ impl RedisServer {
         for (tried, address) in addresses.iter().enumerate() {
             let ahead = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
             match self.connect(address, (left() / ahead).max(SHORTEST)) {
-                Ok(socket) => return Ok(Timed::new(socket)),
+                Ok(socket) => return Ok(TimedSocket::new(socket)),
                 Err(error) => last = failed(error),
             }
         }
@@ -89,22 +89,22 @@ impl fmt::Display for RedisServer {
     }
 }
 
-/// The wait for a place in the queue of the socket has no bound in the system, and is hardly ever there. A signal can
-/// end it.
+/// Connects to a Unix socket. If the socket's backlog is full, the system waits without a bound, which hardly ever
+/// happens. A signal may interrupt it.
 #[cfg(unix)]
-fn connect_unix(path: &Path) -> io::Result<Timed> {
+fn connect_unix(path: &Path) -> io::Result<TimedSocket> {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     loop {
         match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            connected => return connected.map(|socket| Timed::new(TcpStream::from(OwnedFd::from(socket)))),
+            connected => return connected.map(|socket| TimedSocket::new(TcpStream::from(OwnedFd::from(socket)))),
         }
     }
 }
 
 #[cfg(not(unix))]
-fn connect_unix(_: &Path) -> io::Result<Timed> {
+fn connect_unix(_: &Path) -> io::Result<TimedSocket> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -1,5 +1,5 @@
-//! A socket on which one step, such as to read a reply, has a bound in all. A socket's own time-outs bound each single
-//! read and write of it.
+//! A connection to Redis over a socket. A deadline bounds each step as a whole, such as reading one reply. The timeouts
+//! of a socket itself only bound each single read and write.
 
 use std::io::{self, Read, Write};
 use std::mem;
@@ -12,68 +12,68 @@ use redis::{Msg, Parser, RedisError};
 use super::link::{Broken, Connection, Halves, SHORTEST, at_the_floor, nearly};
 use crate::clock::{Clock, SystemClock, Tick};
 
-/// The bytes of a connection, perhaps behind TLS.
-pub(super) trait Channel: Read + Write + Send {
-    fn timed(&mut self) -> &mut Timed;
+/// The byte stream of a connection, possibly behind TLS.
+pub(super) trait Transport: Read + Write + Send {
+    fn socket(&mut self) -> &mut TimedSocket;
 
     fn split(self) -> Halves;
 }
 
-/// A connection to Redis over such a channel.
+/// A connection to Redis over a byte stream.
 pub(super) struct Stream<C> {
-    channel: C,
-    /// Keeps the part of a reply that has come when a step ends early.
+    transport: C,
+    /// Keeps the part of a reply that arrived before a step timed out.
     parser: Parser,
-    /// Replies that are still due: the one that is waited for, and before it those for which a step was too short.
+    /// The number of replies that are due: the awaited one, and before it those whose step timed out.
     due: usize,
-    /// A reply has come that Redis can have written.
+    /// True once a valid Redis reply was read.
     is_redis: bool,
     read_timeout: Duration,
     write_timeout: Duration,
 }
 
-impl<C: Channel> Stream<C> {
-    pub(super) fn new(channel: C) -> Stream<C> {
-        // What opens a connection sets the time-outs.
+impl<C: Transport> Stream<C> {
+    pub(super) fn new(transport: C) -> Stream<C> {
+        // The timeouts are set after the connection is made.
         let (read_timeout, write_timeout) = (SHORTEST, SHORTEST);
-        Stream { channel, parser: Parser::new(), due: 0, is_redis: false, read_timeout, write_timeout }
+        Stream { transport, parser: Parser::new(), due: 0, is_redis: false, read_timeout, write_timeout }
     }
 
     fn read(&mut self) -> Result<redis::Value, Broken> {
-        match self.parser.parse_value(&mut self.channel) {
+        match self.parser.parse_value(&mut self.transport) {
             Ok(value) => {
                 self.is_redis = true;
                 Ok(value)
             }
-            Err(error) if error.is_io_error() => Err(self.ended(&error)),
-            Err(_) if self.is_redis => Err(Broken::Cut("sent what is no reply of Redis".into())),
-            Err(_) => Err(Broken::Unfit(
+            Err(error) if error.is_io_error() => Err(self.step_failure(&error)),
+            Err(_) if self.is_redis => Err(Broken::Closed("sent what is no reply of Redis".into())),
+            Err(_) => Err(Broken::Unusable(
                 "what listens there does not speak the protocol of Redis: give the port of the Redis server, and `rediss://` if that speaks TLS".into(),
             )),
         }
     }
 }
 
-impl<C: Channel> Stream<C> {
-    /// How the step ended.
-    fn ended(&mut self, error: &RedisError) -> Broken {
+impl<C: Transport> Stream<C> {
+    /// Why a step failed.
+    fn step_failure(&mut self, error: &RedisError) -> Broken {
         match broken(error) {
-            Broken::TimedOut if self.channel.timed().was_moving() => Broken::Slow,
+            Broken::TimedOut if self.transport.socket().was_moving() => Broken::Slow,
             other => other,
         }
     }
 }
 
-impl<C: Channel + 'static> Connection for Stream<C> {
+impl<C: Transport + 'static> Connection for Stream<C> {
     fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
-        self.channel.timed().begin(self.write_timeout);
-        let written = self.channel.write_all(commands);
-        written.map_err(|error| self.ended(&error.into()))
+        self.transport.socket().begin(self.write_timeout);
+        let written = self.transport.write_all(commands);
+        written.map_err(|error| self.step_failure(&error.into()))
     }
 
     fn receive(&mut self) -> Result<redis::Value, Broken> {
         self.due += 1;
-        self.channel.timed().begin(self.read_timeout);
+        self.transport.socket().begin(self.read_timeout);
         loop {
             let reply = self.read()?;
             self.due -= 1;
@@ -83,8 +83,8 @@ impl<C: Channel + 'static> Connection for Stream<C> {
         }
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
-        self.channel.timed().begin(self.read_timeout);
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
+        self.transport.socket().begin(self.read_timeout);
         loop {
             if let Some(message) = Msg::from_owned_value(self.read()?) {
                 return Ok(message.get_payload_bytes().to_vec());
@@ -103,56 +103,66 @@ impl<C: Channel + 'static> Connection for Stream<C> {
     }
 
     fn split(self: Box<Self>) -> Halves {
-        self.channel.split()
+        self.transport.split()
     }
 }
 
-/// A socket that knows until when the step under way may wait. A signal that interrupts a wait does not end the step.
-pub(super) struct Timed {
-    /// The other direction may be another one's: see [`Timed::beside`].
+/// A socket that keeps the deadline of the current step. A signal that interrupts a wait does not end the step.
+pub(super) struct TimedSocket {
+    /// Shared with the half for the other direction: see [`TimedSocket::other_direction`].
     socket: Arc<TcpStream>,
-    /// How long the step may take.
-    whole: Duration,
-    /// It has not waited yet.
-    is_new: bool,
+    /// The time limit of the step.
+    limit: Duration,
+    /// True until the first wait of the step.
+    is_first_wait: bool,
     by: Tick,
-    /// What the step has moved.
+    /// The number of bytes that the step has moved.
     moved: usize,
-    /// The time is up. What has come already can still be read, once.
-    is_over: bool,
-    /// The socket's own time-outs; zero before they are set.
+    /// The deadline has passed. One more read is allowed, for bytes that have already arrived.
+    has_expired: bool,
+    /// The current timeouts of the socket. Zero before they are set.
     read_timeout: Duration,
     write_timeout: Duration,
 }
 
-impl Timed {
-    /// A Unix socket can be given as well: what is done here is the same for both.
-    pub(super) fn new(socket: TcpStream) -> Timed {
+impl TimedSocket {
+    /// Also takes a Unix socket, which is used in the same way.
+    pub(super) fn new(socket: TcpStream) -> TimedSocket {
         let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
-        let (whole, by) = (Duration::ZERO, Tick::ZERO);
+        let (limit, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::new(socket);
-        Timed { socket, whole, is_new: true, by, moved: 0, is_over: false, read_timeout, write_timeout }
+        TimedSocket {
+            socket,
+            limit,
+            is_first_wait: true,
+            by,
+            moved: 0,
+            has_expired: false,
+            read_timeout,
+            write_timeout,
+        }
     }
 
-    /// A step begins that may take so long.
+    /// Begins a step with this time limit.
     fn begin(&mut self, within: Duration) {
         self.by = SystemClock.now().after(within);
-        (self.whole, self.is_new, self.is_over, self.moved) = (within, true, false, 0);
+        (self.limit, self.is_first_wait, self.has_expired, self.moved) = (within, true, false, 0);
     }
 
-    /// The same socket, for the other direction.
-    pub(super) fn beside(&self) -> Timed {
-        let (whole, by) = (Duration::ZERO, Tick::ZERO);
+    /// A second handle to the socket, for the other direction.
+    pub(super) fn other_direction(&self) -> TimedSocket {
+        let (limit, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::clone(&self.socket);
-        Timed { socket, whole, by, is_new: true, moved: 0, is_over: false, ..*self }
+        TimedSocket { socket, limit, by, is_first_wait: true, moved: 0, has_expired: false, ..*self }
     }
 
-    /// A step begins that only reads, and that may wait until then; the first wait by a seventh longer, which saves the socket most changes.
+    /// Begins a step that only reads, until the deadline. The first wait may exceed it by a seventh, so that the
+    /// socket's timeout rarely needs to be changed.
     pub(super) fn begin_reading(&mut self, until: Tick) {
         self.begin_until(until, self.read_timeout);
     }
 
-    /// As that, of a step that only writes.
+    /// Like [`TimedSocket::begin_reading`], for a step that only writes.
     pub(super) fn begin_writing(&mut self, until: Tick) {
         self.begin_until(until, self.write_timeout);
     }
@@ -163,49 +173,48 @@ impl Timed {
         self.by = until;
     }
 
-    /// Ends the connection for both directions: what waits comes back.
+    /// Closes both directions. Waiting reads and writes return.
     pub(super) fn shut(&self) {
-        // One that is closed already is what is wanted.
+        // An error means that the socket is closed already.
         _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    fn moves(&mut self, bytes: usize) {
+    fn add_moved(&mut self, bytes: usize) {
         self.moved += bytes;
     }
 
-    /// The step has moved at least an eighth of what it would have at the floor.
+    /// True if the step has moved at least an eighth of what the lowest healthy rate allows.
     fn was_moving(&self) -> bool {
-        at_the_floor(self.moved) >= self.whole / 8
+        at_the_floor(self.moved) >= self.limit / 8
     }
 
-    /// How long the next wait may take. The first one may take the whole time, which the socket is set to in most
-    /// cases.
+    /// The timeout of the next wait. The first wait may take the whole limit, to which the socket is set in most cases.
     fn left(&mut self) -> io::Result<Duration> {
-        if mem::replace(&mut self.is_new, false) {
-            return Ok(self.whole.max(SHORTEST));
+        if mem::replace(&mut self.is_first_wait, false) {
+            return Ok(self.limit.max(SHORTEST));
         }
         let left = self.by.since(SystemClock.now());
-        if left.is_zero() && mem::replace(&mut self.is_over, true) {
+        if left.is_zero() && mem::replace(&mut self.has_expired, true) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(left.max(SHORTEST))
     }
 }
 
-impl Channel for Timed {
-    fn timed(&mut self) -> &mut Timed {
+impl Transport for TimedSocket {
+    fn socket(&mut self) -> &mut TimedSocket {
         self
     }
 
     fn split(self) -> Halves {
-        let (source, shut) = (self.beside(), self.beside());
-        (Box::new(self), Box::new(source), Box::new(shut))
+        let (source, shut) = (self.other_direction(), self.other_direction());
+        Halves { sink: Box::new(self), source: Box::new(source), shut: Box::new(shut) }
     }
 }
 
 #[cfg(feature = "tls")]
-impl Channel for rustls::StreamOwned<rustls::ClientConnection, Timed> {
-    fn timed(&mut self) -> &mut Timed {
+impl Transport for rustls::StreamOwned<rustls::ClientConnection, TimedSocket> {
+    fn socket(&mut self) -> &mut TimedSocket {
         &mut self.sock
     }
 
@@ -214,7 +223,7 @@ impl Channel for rustls::StreamOwned<rustls::ClientConnection, Timed> {
     }
 }
 
-impl Read for Timed {
+impl Read for TimedSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.left()?;
@@ -224,13 +233,13 @@ impl Read for Timed {
             }
             match (&*self.socket).read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.moves(*bytes)),
+                result => return result.inspect(|bytes| self.add_moved(*bytes)),
             }
         }
     }
 }
 
-impl Write for Timed {
+impl Write for TimedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let left = self.left()?;
@@ -240,7 +249,7 @@ impl Write for Timed {
             }
             match (&*self.socket).write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.moves(*bytes)),
+                result => return result.inspect(|bytes| self.add_moved(*bytes)),
             }
         }
     }
@@ -250,12 +259,12 @@ impl Write for Timed {
     }
 }
 
-/// What an error of the channel means.
+/// Converts an error of the stream.
 pub(super) fn broken(error: &RedisError) -> Broken {
     match tls_refusal(error) {
         _ if error.is_timeout() => Broken::TimedOut,
-        Some(why) => Broken::Unfit(why),
-        None => Broken::Cut(io_text(&error.to_string())),
+        Some(why) => Broken::Unusable(why),
+        None => Broken::Closed(io_text(&error.to_string())),
     }
 }
 
@@ -267,7 +276,7 @@ fn tls_refusal(_: &RedisError) -> Option<String> {
     None
 }
 
-/// An I/O error's text in the style of our messages: "connection refused".
+/// The text of an I/O error in the style of the library's messages, such as "connection refused".
 fn io_text(text: &str) -> String {
     let text = text.split(" (os error").next().unwrap_or(text);
     let mut chars = text.chars();

@@ -1,4 +1,4 @@
-//! What an error of TLS means: some stay until a certificate or a setting is changed, and trying again does not help.
+//! The meaning of TLS errors. Some remain until a certificate or a setting is changed, so trying again does not help.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use redis::RedisError;
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// Why the server, or the certificates of this machine, have to be changed; nothing for an error that can pass.
+/// What must be changed at the server or in the certificates. `None` for an error that may pass.
 pub(super) fn refusal(error: &RedisError) -> Option<String> {
     let cause: &(dyn StdError + 'static) = &**error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
     cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref().and_then(meaning)
 }
 
-/// What was wrong before anything was sent.
+/// The message if TLS fails before anything was sent.
 pub(super) fn prepared(error: &dyn StdError) -> String {
     format!(
         "TLS cannot be set up: {error} (the system's certificates are read from SSL_CERT_FILE and SSL_CERT_DIR, else from its store)"
     )
 }
 
-/// What an error in the talk with the server means, if it lasts.
+/// The meaning of an error of the TLS handshake, if it is permanent.
 fn meaning(error: &Error) -> Option<String> {
     use AlertDescription::{
         AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown,
@@ -31,7 +31,7 @@ fn meaning(error: &Error) -> Option<String> {
         Error::AlertReceived(CertificateRequired) => {
             "the server asks for a client certificate: give one by `Builder::tls` or in REDLOCK_TLS_CERT, or set `tls-auth-clients no` there"
         }
-        // What TLS 1.2 has for that, among other things.
+        // TLS 1.2 sends this alert if a client certificate is missing, but also in other cases.
         Error::AlertReceived(HandshakeFailure) => {
             "most likely the server asks for a client certificate: give one by `Builder::tls` or in REDLOCK_TLS_CERT, or set `tls-auth-clients no` there"
         }

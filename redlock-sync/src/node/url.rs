@@ -1,4 +1,4 @@
-//! A node's URL: what may stand in it, and how it is shown without a password.
+//! The URL of a node: how it is parsed, and how it is shown without its password.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,40 +10,43 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
 
 #[cfg(feature = "tls")]
 use super::Tls;
-use super::cluster::url::servers;
+use super::cluster::cluster_url::servers;
 use super::redact::{check_parameters, redact};
-use super::sentinel::url::{GroupText, group_in};
-use super::{Asked, Failure, Login};
+use super::sentinel::group_url::{GroupText, group_in};
+use super::{CredentialSource, Failure, Login};
 use crate::error::Error;
 
-/// After this much silence the kernel asks whether the peer is still there.
+/// The kernel probes a peer that was silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 const NEEDS_TLS: &str = "TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }";
 
-/// A checked URL of one node.
+/// The parsed URL of one node.
 #[derive(Clone)]
 pub(crate) struct NodeUrl {
     info: ConnectionInfo,
     address: String,
-    credentials: Option<Asked>,
-    /// The server is the master of this group; `info` has the login there.
-    group: Option<Arc<Watched>>,
+    credentials: Option<CredentialSource>,
+    /// The Sentinel group whose master is the server. `info` has the login at the master.
+    group: Option<Arc<GroupConfig>>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
-    /// The servers of a cluster that it names; empty for a server that stands alone.
+    /// The hosts of a cluster. Empty for a single server.
     hosts: Vec<(String, u16)>,
 }
 
 impl NodeUrl {
-    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`,
-    /// `unix://` likewise, `redis+sentinel://…` as in `sentinel/url.rs`, and for a cluster
-    /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, `rediss+cluster://` likewise.
+    /// Parses these forms. `rediss` is the same with TLS.
+    ///
+    /// - `redis://[user[:password]@]host[:port][/db]`
+    /// - `redis+unix:///path?db=..&user=..&pass=..`, or `unix://`
+    /// - `redis+sentinel://…`, see `sentinel/group_url.rs`
+    /// - `redis+cluster://[user[:password]@]host[:port],host[:port]`
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
         NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
     }
 
-    /// Where a client of the `redis` crate connects to.
+    /// The server to which a client of the `redis` crate connects.
     #[cfg(feature = "client")]
     pub(crate) fn of_client(client: &redis::Client) -> Result<NodeUrl, Error> {
         let info = client.get_connection_info().clone();
@@ -97,7 +100,7 @@ impl NodeUrl {
             return Err("the path of the socket is missing".into());
         }
         if !tcp && ["&", ";"].iter().any(|sign| url.path().contains(sign)) && url.path().contains('=') {
-            // It would be a part of the path, and shown as one.
+            // The parser would take the parameters as a part of the path, and the path is shown.
             return Err("the parameters of a socket begin with `?`; write `%26` or `%3B` for a sign in its path".into());
         }
         if url.fragment().is_some() {
@@ -105,7 +108,7 @@ impl NodeUrl {
         }
         let known: &[&str] = if tcp { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
         check_parameters(url.query_pairs(), url.query(), known)?;
-        // The crate's own message can carry a part of the URL only in its detail, which is left out.
+        // The parser's message contains parts of the URL only after ` - `, which `plain` cuts off.
         let info = url.into_connection_info().map_err(|e| plain(&e))?;
         NodeUrl::from_info(info)
     }
@@ -113,7 +116,7 @@ impl NodeUrl {
     fn check_group(text: GroupText) -> Result<NodeUrl, String> {
         let GroupText { name, server, sentinels, user, password } = text;
         let sentinel = |text: &String| Ok(NodeUrl::check_one(text)?.with_login(user.clone(), password.clone()));
-        let group = Watched { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
+        let group = GroupConfig { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
         Ok(NodeUrl { address: group.address(), group: Some(Arc::new(group)), ..NodeUrl::check_one(&server)? })
     }
 
@@ -138,11 +141,11 @@ impl NodeUrl {
         })
     }
 
-    pub(super) fn group(&self) -> Option<&Watched> {
+    pub(super) fn group(&self) -> Option<&GroupConfig> {
         self.group.as_deref()
     }
 
-    /// With this login in place of that in the URL.
+    /// Replaces the login of the URL.
     pub(super) fn with_login(self, user: Option<String>, password: Option<String>) -> NodeUrl {
         let login = self.info.redis_settings().clone();
         let login = user.into_iter().fold(login, RedisConnectionInfo::set_username);
@@ -150,12 +153,12 @@ impl NodeUrl {
         NodeUrl { info: self.info.set_redis_settings(login), ..self }
     }
 
-    /// Asks for users and passwords there, at each connection.
-    pub(crate) fn with_credentials(self, credentials: Option<Asked>) -> NodeUrl {
+    /// Asks this source for credentials at each connection.
+    pub(crate) fn with_credentials(self, credentials: Option<CredentialSource>) -> NodeUrl {
         NodeUrl { credentials, ..self }
     }
 
-    /// Uses these certificates, if its connections speak TLS.
+    /// Uses these certificates if the connections use TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn with_tls(self, tls: Option<Tls>) -> NodeUrl {
         let group = self.group.as_ref().map(|group| Arc::new(group.with_tls(tls.as_ref())));
@@ -182,7 +185,7 @@ impl NodeUrl {
         &self.address
     }
 
-    /// The servers of a cluster that it names; none for a server that stands alone.
+    /// The hosts of a cluster. Empty for a single server.
     pub(super) fn hosts(&self) -> &[(String, u16)] {
         &self.hosts
     }
@@ -202,23 +205,23 @@ impl NodeUrl {
     }
 }
 
-/// A group that sentinels watch.
+/// A group of servers monitored by Sentinels.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct GroupConfig {
     pub(super) name: String,
-    /// With the login there.
+    /// The URLs of the Sentinels, with the login there.
     pub(super) sentinels: Vec<NodeUrl>,
 }
 
-impl Watched {
-    /// With these certificates for the sentinels.
+impl GroupConfig {
+    /// Uses these certificates for the Sentinels.
     #[cfg(feature = "tls")]
-    pub(super) fn with_tls(&self, tls: Option<&Tls>) -> Watched {
+    pub(super) fn with_tls(&self, tls: Option<&Tls>) -> GroupConfig {
         let sentinels = self.sentinels.iter().map(|url| url.clone().with_tls(tls.cloned())).collect();
-        Watched { name: self.name.clone(), sentinels }
+        GroupConfig { name: self.name.clone(), sentinels }
     }
 
-    /// Tells it from other groups, and says where its sentinels are.
+    /// Identifies the group: its name and the addresses of its Sentinels.
     pub(super) fn address(&self) -> String {
         format!("{}@{}", self.name, self.hosts())
     }
@@ -229,14 +232,14 @@ impl Watched {
     }
 }
 
-/// Nothing stands between the login, if there is one, and the port, the path or the end.
+/// True if the host is empty: the port, the path or the end follows directly.
 fn lacks_host(text: &str) -> bool {
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
     place.is_empty() || place.starts_with([':', '/'])
 }
 
-/// Says what is wrong with the scheme, with the remedy, before the parser says less.
+/// Checks the scheme. The messages are more helpful than those of the parser.
 fn check_scheme(text: &str, has_tls: bool) -> Result<(), String> {
     let Some((scheme, _)) = text.split_once("://") else {
         return Err("a URL starts with `redis://`, `rediss://` or `redis+unix://`".into());
@@ -249,7 +252,7 @@ fn check_scheme(text: &str, has_tls: bool) -> Result<(), String> {
         _ if scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => Err(format!(
             "unknown scheme `{scheme}`; use redis, rediss, redis+unix, unix, redis+sentinel or redis+cluster"
         )),
-        // What is no scheme at all may be a part of a password, and is not repeated.
+        // Text that is not a scheme may be a part of a password, so it is not repeated.
         _ => Err("a URL starts with `redis://`, `rediss://` or `redis+unix://`".into()),
     }
 }
@@ -267,7 +270,7 @@ fn address_of(addr: &ConnectionAddr) -> String {
     }
 }
 
-/// `host:port` as a URL has it; host names in lower case, so that the same one compares equal.
+/// `host:port` as in a URL. Host names are in lower case, so that equal names compare equal.
 pub(super) fn host_port(host: &str, port: u16) -> String {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(v6)) => format!("[{v6}]:{port}"),
@@ -424,7 +427,7 @@ mod tests {
         assert!(!refusal("redis://ho\u{7f}st\n:x").contains(char::is_control));
     }
 
-    /// The tests of the workspace have the feature, so this is asked of the function that knows both.
+    /// Tests are compiled with the feature `tls`, so this calls a function that takes it as a parameter.
     #[test]
     fn input_11_tls_without_the_feature() {
         for scheme in ["rediss", "valkeys", "REDISS"] {

@@ -12,7 +12,7 @@ use super::{Queue, on_one_node};
 use crate::acquire::Wait;
 use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::queue::{Count, Limits, PushReply, Pushing, Shown, Tasks};
 use crate::protocol::reply::{Reply, Vote};
@@ -263,7 +263,7 @@ impl Queue {
         call: impl FnOnce(&Tasks) -> TypedCall<R>,
     ) -> Result<Option<R>, Error> {
         let (tasks, quorum) = (self.ready()?, &self.client.quorum);
-        let mut ballot = quorum.round(&call(tasks), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let mut ballot = quorum.round(&call(tasks), Priority::Normal, quorum.round_deadline(), &|_| true);
         match ballot.votes.pop() {
             Some(Vote::Yes(reply)) => Ok(Some(reply)),
             Some(vote @ Vote::Failed(_)) => {

@@ -24,7 +24,7 @@ pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
 use crate::names::told;
-use crate::node::{Answers, Ask, Lane, Node, Nodes};
+use crate::node::{Answers, Node, NodeFilter, Nodes, Priority};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
@@ -46,7 +46,7 @@ impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
-        nodes.tell(&limits.observers);
+        nodes.set_observers(&limits.observers);
         Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), quiet: QuietKeys::new() }
     }
 
@@ -100,24 +100,30 @@ impl Quorum {
 
     /// Asks one node only, and takes its reply as it is.
     pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>, by: Tick) -> Result<Value, Failure> {
-        said_by(node, self.say(call, Lane::Reserved, by, &|i| i == node))
+        said_by(node, self.say(call, Priority::High, by, &|i| i == node))
     }
 
     /// Asks one node several calls at the same time. The replies have the order of the calls.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
-        let said = self.nodes.calls(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need());
+        let said = self.nodes.calls(calls, Priority::High, self.round_deadline(), &|i| i == node, self.need());
         said.into_iter().map(|said| said_by(node, said)).collect()
     }
 
     /// **The round.** Asks every node that `ask` names, all at the same time.
-    pub(crate) fn round<R: Reply>(&self, call: &TypedCall<R>, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot<R> {
-        ballot(self.say(&call.call, lane, by, ask))
+    pub(crate) fn round<R: Reply>(
+        &self,
+        call: &TypedCall<R>,
+        priority: Priority,
+        by: Tick,
+        ask: NodeFilter<'_>,
+    ) -> Ballot<R> {
+        ballot(self.say(&call.call, priority, by, ask))
     }
 
     /// A round for each call, all at the same time.
-    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Vec<Ballot<R>> {
+    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], priority: Priority, by: Tick) -> Vec<Ballot<R>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
-        self.nodes.calls(&calls, lane, by, &|_| true, self.need()).into_iter().map(ballot).collect()
+        self.nodes.calls(&calls, priority, by, &|_| true, self.need()).into_iter().map(ballot).collect()
     }
 
     /// Sends a release to all nodes and does not wait. What they said is told by a thread that must neither wait nor send anything.
@@ -125,8 +131,8 @@ impl Quorum {
         self.nodes.post(&call.call, Box::new(|answers| tell(ballot(answers))));
     }
 
-    fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
-        self.nodes.call(call, lane, by, ask, self.need())
+    fn say(&self, call: &Arc<Call>, priority: Priority, by: Tick, ask: NodeFilter<'_>) -> Answers {
+        self.nodes.call(call, priority, by, ask, self.need())
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock
@@ -192,7 +198,7 @@ impl Quorum {
         let mut is_left = ballot.may_linger();
         let pause = self.limits.node_timeout / 10;
         loop {
-            let undone = self.round(release, Lane::Reserved, by, &|i| unsent.contains(&i));
+            let undone = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
             let said = |i: usize| undone.votes.get(i);
             is_left |= unsent.iter().any(|&i| said(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
             unsent.retain(|&i| said(i).is_some_and(Vote::is_unsent));

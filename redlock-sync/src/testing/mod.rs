@@ -71,7 +71,7 @@ use crate::client::{Builder, Redlock};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::node::Dial;
-use crate::node::memory::Server;
+use crate::node::memory::MemoryServer;
 use crate::sync::Mutex;
 
 /// Nodes in memory, with clients of them.
@@ -95,7 +95,7 @@ pub struct Memory(Arc<Shared>);
 
 struct Shared {
     clock: TestClock,
-    servers: Vec<Arc<Server>>,
+    servers: Vec<Arc<MemoryServer>>,
     clients: Mutex<Vec<Weak<ClientInner>>>,
 }
 
@@ -116,7 +116,7 @@ impl Memory {
     pub fn new(nodes: usize) -> Memory {
         assert!(nodes > 0, "a client needs at least one node");
         let clock = TestClock::default();
-        let server = |number| Server::new(number, Arc::new(clock.clone()));
+        let server = |number| MemoryServer::new(number, Arc::new(clock.clone()));
         let servers = (1..=nodes).map(server).collect();
         Memory(Arc::new(Shared { clock, servers, clients: Mutex::default() }))
     }
@@ -216,7 +216,7 @@ impl Memory {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn take_away(&self, node: usize) {
-        self.on_node(node, Server::go_away);
+        self.on_node(node, MemoryServer::go_away);
     }
 
     /// Brings a node back that was [taken away](Memory::take_away). The clients have noticed when this returns.
@@ -235,14 +235,14 @@ impl Memory {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn bring_back(&self, node: usize) {
-        self.on_node(node, Server::come_back);
+        self.on_node(node, MemoryServer::come_back);
         let clients: Vec<_> = self.0.clients.lock().iter().filter_map(Weak::upgrade).collect();
         for client in clients {
             client.quorum.nodes.probe_now(node - 1);
         }
     }
 
-    pub(crate) fn on_node<R>(&self, node: usize, act: impl FnOnce(&Server) -> R) -> Option<R> {
+    pub(crate) fn on_node<R>(&self, node: usize, act: impl FnOnce(&MemoryServer) -> R) -> Option<R> {
         let server = node.checked_sub(1).and_then(|i| self.0.servers.get(i));
         assert!(server.is_some(), "there is no node {node}: they are 1 to {}", self.0.servers.len());
         server.map(|server| act(server))

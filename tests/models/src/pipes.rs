@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::node::pipes::command::{Abandoned, Callback, Outcome, Outcomes, Wait};
+use crate::node::pipes::command::{Abandoned, Callback, Outcome, Outcomes, WaitStatus};
 use crate::node::pipes::framer::Reply;
 use crate::node::pipes::waiting;
 use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
@@ -312,7 +312,7 @@ pub fn several_servers() {
             for (index, pipe) in &asked {
                 pipe.send(outcomes.command(*index, number(*index as u64), false, None));
             }
-            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), Wait::Over);
+            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), WaitStatus::Done);
             for index in [0, 1] {
                 assert_eq!(outcome(&outcomes, index), End::Reply(Reply::Int(i64::try_from(index).unwrap())));
             }
@@ -339,7 +339,7 @@ pub fn a_server_that_hangs_beside_another_one() {
             for (index, pipe) in &asked {
                 pipe.send(outcomes.command(*index, number(n), false, None));
             }
-            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), Wait::Over);
+            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), WaitStatus::Done);
         })
     });
     let time = Passing::start(PATIENCE / 8);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::pipes::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
-use crate::node::pipes::ends::{Broken, Ends, Shut, Sink, Source};
+use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
 use crate::node::pipes::framer::Reply;
-use crate::node::pipes::pipe::{Hearer, Pipe};
+use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
+use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
 use crate::sync::{Condvar, Mutex};
@@ -111,7 +111,7 @@ impl Sink for Front {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
         let mut line = self.0.line.lock();
         if line.is_cut {
-            return Err(Broken::Cut("cut".into()));
+            return Err(Broken::Closed("cut".into()));
         }
         assert!(line.room != Room::Nothing, "written behind a part of a packet");
         if line.room == Room::Part {
@@ -129,7 +129,7 @@ impl Source for Back {
         let mut line = self.0.line.lock();
         while line.replies.is_empty() {
             if line.is_cut {
-                return Err(Broken::Cut("cut".into()));
+                return Err(Broken::Closed("cut".into()));
             }
             if world::now() >= until {
                 return Ok(0);
@@ -172,8 +172,8 @@ fn commands(bytes: &[u8]) -> Vec<Said> {
 /// The server has answered.
 struct Unheard;
 
-impl Hearer for Unheard {
-    fn heard(&self, _: Tick) {}
+impl ReplyObserver for Unheard {
+    fn on_reply(&self, _: Tick) {}
 }
 
 /// A clock whose system starts no thread.
@@ -213,13 +213,12 @@ pub(crate) enum End {
 impl Rig {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Rig {
         let server = Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) });
-        let ends = Ends {
+        let halves = Halves {
             sink: Box::new(Front(Arc::clone(&server))),
             source: Box::new(Back(Arc::clone(&server))),
             shut: Box::new(Door(Arc::clone(&server))),
-            keeper: Box::new(()),
         };
-        let pipe = Pipe::new(ends, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
+        let pipe = Pipe::new(halves, Box::new(()), Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
         Rig { pipe, server, clock }
     }
 
@@ -235,15 +234,15 @@ impl Rig {
     }
 
     /// A call of one thread, until then.
-    pub(crate) fn call(&self, load: Load, is_release: bool, by: Tick) -> End {
+    pub(crate) fn call(&self, payload: Payload, is_release: bool, by: Tick) -> End {
         let outcomes = Outcomes::new(1, None);
-        self.pipe.send(outcomes.command(0, load, is_release, None));
+        self.pipe.send(outcomes.command(0, payload, is_release, None));
         match waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
-            Wait::Goes => match self.pipe.leave(&outcomes, 0, is_release) {
+            WaitStatus::Pending => match self.pipe.give_up(&outcomes, 0, is_release) {
                 Abandoned::Answered => outcome(&outcomes, 0),
                 abandoned => End::Left(abandoned),
             },
-            Wait::Over | Wait::Cut => outcome(&outcomes, 0),
+            WaitStatus::Done | WaitStatus::Disconnected => outcome(&outcomes, 0),
         }
     }
 
@@ -267,33 +266,33 @@ impl Rig {
         self.server.line.lock().is_done = true;
         self.server.moved.notify_all();
         assert_eq!(self.pipe.len(), 0, "a call is left");
-        self.pipe.end(Broken::Cut("the end".into()));
+        self.pipe.close(Broken::Closed("the end".into()));
     }
 }
 
 pub(crate) fn outcome(outcomes: &Outcomes, index: usize) -> End {
     match outcomes.take(index).expect("it has an outcome") {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
-        Outcome::Cut { was_written, .. } => End::Cut { was_written },
+        Outcome::Disconnected { was_written, .. } => End::Cut { was_written },
     }
 }
 
-pub(crate) fn number(n: u64) -> Load {
+pub(crate) fn number(n: u64) -> Payload {
     let n = n.to_string();
-    Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
 }
 
-fn script(call: Arc<Call>) -> Load {
-    Load::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
+fn script(call: Arc<Call>) -> Payload {
+    Payload::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
 }
 
-pub(crate) fn acquire(token: &str) -> Load {
+pub(crate) fn acquire(token: &str) -> Payload {
     let id = LockId::from_server(token);
     script(Call::new(&ACQUIRE, Purpose::Acquire, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
 }
 
 /// With its source it is the same: the token comes last.
-pub(crate) fn release(token: &str) -> Load {
+pub(crate) fn release(token: &str) -> Payload {
     let id = LockId::from_server(token);
     script(Call::new(&RELEASE, Purpose::Release, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
 }

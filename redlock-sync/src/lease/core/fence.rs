@@ -2,7 +2,7 @@
 
 use super::{Core, Io};
 use crate::error::Error;
-use crate::node::Lane;
+use crate::node::Priority;
 
 impl Core {
     /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that
@@ -35,7 +35,7 @@ impl Core {
             let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
         };
-        let mut ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
+        let mut ballot = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &|_| true);
         // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
         self.note_losses(io, &ballot);

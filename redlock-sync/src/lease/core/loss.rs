@@ -8,7 +8,7 @@ use crate::error::LostReason;
 use crate::handler::caught;
 use crate::lease::state::LeaseState;
 use crate::names::told;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::MIN_LEASE;
 use crate::quorum::Ballot;
 
@@ -80,7 +80,7 @@ impl Core {
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
             // The shortest lease lengthens nothing: a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
-            let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
+            let ballot = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &|_| true);
             self.note_losses(&mut io, &ballot);
         }
     }

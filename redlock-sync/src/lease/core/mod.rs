@@ -45,7 +45,7 @@ use crate::handover::queue::QueueHead;
 use crate::handover::rules::Chain;
 use crate::handover::sharing::Gate;
 use crate::key::Key;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Vote};
 use crate::protocol::{AcquireArgs, Order, Protocol, TypedCall};
@@ -364,7 +364,7 @@ impl Core {
             state.latest = state.latest.max(by.after(lease));
             by
         };
-        let ballot = self.quorum.round(call, Lane::Reserved, by, &|_| true);
+        let ballot = self.quorum.round(call, Priority::High, by, &|_| true);
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
@@ -443,7 +443,7 @@ impl Core {
         let fence = io.fence.or(io.offered_fence);
         let attempt = AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, orphans: &[] };
         let call = self.protocol().acquire(&attempt);
-        let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
+        let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
         io.may_linger |= filled.duplicate;
         for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
             *at |= vote.may_be_set();

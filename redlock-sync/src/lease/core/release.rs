@@ -13,7 +13,7 @@ use crate::handover::grant;
 use crate::lease::backlog::{Ended, Leftover, Remnant};
 use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
-use crate::node::Lane;
+use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
@@ -108,7 +108,7 @@ impl<'a> Ready<'a> {
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
-            let again = quorum.round(&core.release_call(keep, Next::Anybody), Lane::Reserved, by, &missing);
+            let again = quorum.round(&core.release_call(keep, Next::Anybody), Priority::High, by, &missing);
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
@@ -128,7 +128,7 @@ impl Core {
             Err(release) => return release,
         };
         let by = self.quorum.round_deadline();
-        let ballot = self.quorum.round(&ready.call, Lane::Reserved, by, &|_| true);
+        let ballot = self.quorum.round(&ready.call, Priority::High, by, &|_| true);
         let is_orderly = ready.is_orderly();
         self.end_release(ready.conclude(ballot, by, true), is_orderly)
     }

@@ -71,7 +71,7 @@ impl Rig {
         let lease = Core::first_lease(&start.options);
         let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, orphans: &[] };
         let call = start.protocol.acquire(&attempt);
-        let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
+        let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
         Core::won(start, &ballot)
     }

@@ -1,22 +1,22 @@
-//! Redis Cluster: one node of a client, kept on several servers of which each has a part of the slots.
+//! Redis Cluster: one node of a client on several servers, each of which serves a part of the hash slots.
 //!
-//! The servers are as any others, each with its own connections and breaker; what is here says which of them a call goes to.
-//! The `redis` crate's own client for clusters is not used: it sends and receives in one step, so no round could go to several clusters at once, and a
-//! server that is stopped would hold up the calls for all others.
+//! Each server has its own connections and circuit breaker, like any other. This module decides to which server a call
+//! goes. The cluster client of the `redis` crate is not used, because it sends and receives in one step. A round could
+//! not ask several clusters at once, and a stopped server would delay the calls to all others.
 //!
-//! 1. `slots.rs`: into which slot a key falls.
-//! 2. `redirect.rs`: replies that send a call elsewhere.
-//! 3. `told.rs`: how servers tell which of them serves which slot. `map.rs`: what is known of it.
-//! 4. Here: the map is asked, corrected, and learnt anew.
-//! 5. `push.rs`: the push connection.
-//! 6. `url.rs`: the URL with its list of hosts.
+//! 1. `slots.rs`: the hash slot of a key.
+//! 2. `redirect.rs`: replies that redirect a call.
+//! 3. `slots_reply.rs`: the reply to `CLUSTER SLOTS`. `slot_map.rs`: the map that is made of it.
+//! 4. `mod.rs`: fetches and corrects the map, and routes calls by it.
+//! 5. `subscription.rs`: a subscription to a channel of the cluster.
+//! 6. `cluster_url.rs`: the URL with its list of hosts.
 
-mod map;
-mod push;
+pub(super) mod cluster_url;
 pub(super) mod redirect;
+mod slot_map;
 mod slots;
-pub(super) mod told;
-pub(super) mod url;
+pub(super) mod slots_reply;
+mod subscription;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use self::map::Map;
-pub(super) use self::push::subscribe;
 use self::redirect::{Address, Redirect, Route};
+use self::slot_map::SlotMap;
 use self::slots::slot_of;
-use self::told::Told;
-use super::host::{Host, MapKeeper, Shared};
+use self::slots_reply::SlotsReply;
+pub(super) use self::subscription::subscribe;
+use super::host::{Host, HostContext, SlotMapOwner};
 use super::server::Server;
 use super::socket::RedisServer;
 use super::url::host_port;
@@ -38,41 +38,41 @@ use super::{Failure, NodeUrl};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
-/// So often the servers are asked for the map at most.
-const LEAST_PAUSE: Duration = Duration::from_millis(500);
-/// A call is sent elsewhere so often at most.
-const MOST_REDIRECTS: u8 = 4;
+/// The shortest time between two fetches of the map.
+const MIN_FETCH_INTERVAL: Duration = Duration::from_millis(500);
+/// How often one call is redirected at most.
+const MAX_REDIRECTS: u8 = 4;
 
-/// A cluster as a member of a client.
+/// A cluster as a node of a client.
 pub(crate) struct Cluster {
     member: usize,
     url: NodeUrl,
-    shared: Shared,
-    /// Those that its servers get.
+    context: HostContext,
+    /// The next number for a server. All nodes of the client share it.
     numbers: Arc<AtomicUsize>,
-    map: RwLock<Map>,
-    /// When the servers were asked for the map last.
-    asked: Mutex<Option<Tick>>,
-    /// They are to be asked again.
+    map: RwLock<SlotMap>,
+    /// When the map was last fetched.
+    fetched_at: Mutex<Option<Tick>>,
+    /// True if a fetch is scheduled.
     is_planned: AtomicBool,
     this: Weak<Cluster>,
 }
 
 impl Cluster {
-    pub(super) fn new(member: usize, url: NodeUrl, shared: Shared, numbers: Arc<AtomicUsize>) -> Arc<Cluster> {
+    pub(super) fn new(member: usize, url: NodeUrl, context: HostContext, numbers: Arc<AtomicUsize>) -> Arc<Cluster> {
         Arc::new_cyclic(|this: &Weak<Cluster>| {
             let mut cluster = Cluster {
                 member,
                 url,
-                shared,
+                context,
                 numbers,
                 map: RwLock::default(),
-                asked: Mutex::new(None),
+                fetched_at: Mutex::new(None),
                 is_planned: AtomicBool::new(false),
                 this: this.clone(),
             };
             let seeds = cluster.seeds();
-            cluster.map = RwLock::new(Map::of(seeds));
+            cluster.map = RwLock::new(SlotMap::from_seeds(seeds));
             cluster
         })
     }
@@ -85,40 +85,40 @@ impl Cluster {
         self.url.hosts().iter().map(|(host, port)| self.server(host, *port)).collect()
     }
 
-    /// Makes what everything about one of its servers shares. No I/O.
+    /// Makes a server of the cluster. Does no I/O.
     fn server(&self, host: &str, port: u16) -> Arc<Server> {
         let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let keeper: Weak<dyn MapKeeper> = self.this.clone();
-        let host = Host::new((self.member, number), dial, self.shared.clone(), Some(keeper));
-        Server::new(host, &self.shared.arrivals)
+        let owner: Weak<dyn SlotMapOwner> = self.this.clone();
+        let host = Host::new((self.member, number), dial, self.context.clone(), Some(owner));
+        Server::new(host, &self.context.arrivals)
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
         self.map.read().servers.clone()
     }
 
-    /// One that is well, if any is.
+    /// A server that is not left out, if there is one.
     pub(super) fn any(&self) -> Option<Arc<Server>> {
         self.map.read().any().cloned()
     }
 
-    /// Where this call goes.
+    /// The server to which this call goes.
     pub(super) fn server_for(&self, call: &Call) -> Option<Arc<Server>> {
         self.map.read().server(call.slot.or_else(|| call.first_key().map(slot_of))).cloned()
     }
 
-    /// A slot of each master.
+    /// One slot of each master.
     pub(super) fn slots(&self) -> Vec<usize> {
-        if !self.map.read().is_told {
-            self.ask();
+        if !self.map.read().is_known {
+            self.fetch_map();
         }
         self.map.read().slots()
     }
 
-    // --- redirects ----------------------------------------------------------------------------------------------------
+    // --- redirects ---------------------------------------------------------------------------------------------------
 
-    /// Where a call goes on after that reply, and how; nothing if the reply is its answer.
+    /// The next server and route of a call after an error reply. `None` if the reply is the result of the call.
     pub(super) fn redirect(
         &self,
         reply: &redis::Value,
@@ -128,27 +128,27 @@ impl Cluster {
     ) -> Option<(Arc<Server>, Route)> {
         let on = |asks| Route { asks, redirects: route.redirects + 1, ..route };
         match Redirect::read(reply)? {
-            // What only takes a wait out of the queue needs the queue.
+            // A call that only takes a waiter out of the queue needs the key of the queue.
             Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !route.is_alone => {
                 Some((Arc::clone(from), Route { is_alone: true, ..route }))
             }
             Redirect::TryAgain => None,
             Redirect::Down => {
-                self.learn_soon();
+                self.refresh_soon();
                 None
             }
-            _ if route.redirects == MOST_REDIRECTS => None,
+            _ if route.redirects == MAX_REDIRECTS => None,
             Redirect::Ask(address) => Some((self.at(address, from), on(true))),
             Redirect::Moved(slot, address) => {
                 let server = self.at(address, from);
                 self.map.write().correct(slot, &server);
-                self.learn_soon();
+                self.refresh_soon();
                 Some((server, on(false)))
             }
         }
     }
 
-    /// The server at that address, which may be new.
+    /// The server at this address. It may be new.
     fn at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
         let host = host.unwrap_or_else(|| host_of(from.address()));
         let address = host_port(&host, port);
@@ -164,24 +164,25 @@ impl Cluster {
         server
     }
 
-    // --- the map ------------------------------------------------------------------------------------------------------
+    // --- the map -----------------------------------------------------------------------------------------------------
 
-    /// Asks one server after the other, those that are well first, and at last those of the URL. A new connection brings the map.
-    fn ask(&self) {
-        *self.asked.lock() = Some(self.shared.clock.now());
+    /// Asks one server after the other until one answers: first those of the map, then the others. Connecting brings
+    /// the map.
+    fn fetch_map(&self) {
+        *self.fetched_at.lock() = Some(self.context.clock.now());
         self.is_planned.store(false, Ordering::Release);
-        let is_told = |server: &Arc<Server>| {
-            server.outage().is_none() && server.host.connect(self.shared.settings.node_timeout).is_ok()
+        let has_answered = |server: &Arc<Server>| {
+            server.outage().is_none() && server.host.connect(self.context.settings.node_timeout).is_ok()
         };
         let mut servers = self.servers();
-        // One that is cut off from the others tells what was, and shall not be the first each time.
+        // A server that is cut off from the others reports an old map. It must not be the first each time.
         fastrand::shuffle(&mut servers);
-        if !servers.iter().any(is_told) {
-            let _told = self.others().iter().any(is_told);
+        if !servers.iter().any(has_answered) {
+            let _answered = self.others().iter().any(has_answered);
         }
     }
 
-    /// Those of the URL that are not in the map, and others that it has met.
+    /// Servers that are not in the map: those of the URL, and others that redirects named.
     fn others(&self) -> Vec<Arc<Server>> {
         let mut map = self.map.write();
         for (host, port) in self.url.hosts() {
@@ -193,51 +194,53 @@ impl Cluster {
         map.others.clone()
     }
 
-    // --- as a node ----------------------------------------------------------------------------------------------------
+    // --- state ---------------------------------------------------------------------------------------------------
 
-    /// Why no server of it can be asked, if that is so.
+    /// Why no server of the cluster can be asked, if that is the case.
     pub(super) fn outage(&self) -> Option<Failure> {
         self.any()?.outage()
     }
 
     pub(super) fn uptime(&self) -> Option<Duration> {
-        self.shared.identities.uptime(self.member, self.shared.clock.now())
+        self.context.identities.uptime(self.member, self.context.clock.now())
     }
 
     pub(super) fn run_id(&self) -> Option<String> {
-        self.shared.identities.run_id(self.member)
+        self.context.identities.run_id(self.member)
     }
 }
 
-impl MapKeeper for Cluster {
-    /// In the background; if that was done just now, a little later.
-    fn learn_soon(&self) {
+impl SlotMapOwner for Cluster {
+    /// Fetches the map in the background: now, or a little later if it was just fetched.
+    fn refresh_soon(&self) {
         if self.is_planned.swap(true, Ordering::AcqRel) {
             return;
         }
-        let now = self.shared.clock.now();
-        let pause = self.asked.lock().map_or(Duration::ZERO, |asked| asked.after(LEAST_PAUSE).since(now));
+        let now = self.context.clock.now();
+        let pause =
+            self.fetched_at.lock().map_or(Duration::ZERO, |fetched_at| fetched_at.after(MIN_FETCH_INTERVAL).since(now));
         let this = self.this.clone();
-        self.shared.background.after(pause, move || {
+        self.context.background.after(pause, move || {
             if let Some(cluster) = this.upgrade() {
-                cluster.ask();
+                cluster.fetch_map();
             }
         });
     }
 
-    fn learn(&self, told: &Told, from: &str) -> bool {
+    fn update(&self, reply: &SlotsReply, from: &str) -> bool {
         let mut map = self.map.write();
-        if told.is_of_another(&map.ids) {
-            // Its address was given to another cluster; or the whole cluster was replaced, and no server of the former one is left.
-            let is_well = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
-            if map.servers.iter().any(is_well) {
+        if reply.is_of_another_cluster(&map.ids) {
+            // Either the server's address was given to another cluster, or the whole cluster was replaced. In the
+            // second case no former server answers any more.
+            let is_up = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
+            if map.servers.iter().any(is_up) {
                 return false;
             }
             log::warn!("node {} ({}) is another Redis Cluster than before", self.member + 1, self.address());
         }
         let mut known: Vec<_> = map.all().cloned().collect();
-        let mut ranges = Vec::with_capacity(told.ranges.len());
-        for range in &told.ranges {
+        let mut ranges = Vec::with_capacity(reply.ranges.len());
+        for range in &reply.ranges {
             let host = range.host.clone().unwrap_or_else(|| host_of(from));
             let address = host_port(&host, range.port);
             let found = known.iter().find(|server| server.address() == address).cloned();
@@ -248,19 +251,19 @@ impl MapKeeper for Cluster {
             });
             ranges.push((range.first, range.last, server));
         }
-        let mut next = Map::told(&ranges, &told.ids);
+        let mut next = SlotMap::from_reply(&ranges, &reply.ids);
         next.keep(known);
         let former = std::mem::replace(&mut *map, next);
-        let is_new = !former.is_told || !map.has_same_servers(&former);
+        let is_new = !former.is_known || !map.has_same_servers(&former);
         drop(map);
         if is_new {
-            self.shared.tell_return();
+            self.context.notify_return();
         }
         true
     }
 }
 
-/// The host of an address.
+/// The host in an address.
 fn host_of(address: &str) -> String {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']']).to_owned()

@@ -1,30 +1,30 @@
-//! Replies that send a call elsewhere.
+//! Replies that redirect a call to another server.
 
-/// What a server of a cluster says to a call for a slot that it does not serve, or not alone.
+/// The reply of a server to a call for a slot that it does not serve, or does not serve alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// The slot is served there.
+    /// Another server serves the slot.
     Moved(usize, Address),
-    /// The slot is on its way there, and so is this key: this call alone goes there, behind `ASKING`.
+    /// The slot is migrating, and the key has already moved. Only this call goes to the other server, after `ASKING`.
     Ask(Address),
-    /// The slot is on its way, and some keys of the call have arrived and others have not.
+    /// The slot is migrating. Some keys of the call have moved, and others have not.
     TryAgain,
-    /// None: the server sees too little of the cluster, or thinks so because it is cut off from the others.
+    /// No server serves the slot. Or the server is cut off from the others and cannot tell.
     Down,
 }
 
-/// How a call goes to a server of a cluster.
+/// How a call is sent to a server of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::node) struct Route {
-    /// `ASKING` stands before it.
+    /// `ASKING` is sent before it.
     pub(in crate::node) asks: bool,
-    /// It names its first keys alone.
+    /// Only its first keys are sent.
     pub(in crate::node) is_alone: bool,
-    /// How often it was sent elsewhere.
+    /// How often it was redirected.
     pub(in crate::node) redirects: u8,
 }
 
-/// Host and port; without a host it is that of the server that said so.
+/// Host and port. `None` stands for the host of the server that replied.
 pub(super) type Address = (Option<String>, u16);
 
 impl Redirect {
@@ -41,13 +41,14 @@ impl Redirect {
     }
 }
 
-/// `host:port`, where an IPv6 address has no brackets.
+/// Parses `host:port`. An IPv6 address has no brackets here.
 fn address(text: &str) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     Some((named(host), port.parse().ok()?))
 }
 
-/// A server that does not know its own address, or is told not to tell it, has none, or says `?`.
+/// The host, unless it is empty or `?`. A server sends that if it does not know its own address, or is configured not
+/// to send it.
 pub(super) fn named(host: &str) -> Option<String> {
     (!host.is_empty() && host != "?").then(|| host.to_owned())
 }

@@ -1,8 +1,9 @@
-//! Hash slots: into which of 16384 parts of a cluster a key falls.
+//! Hash slots: each key belongs to one of 16384.
 //!
-//! After the specification of Redis Cluster: CRC16 (XMODEM) of the key, or of what stands between its first `{` and the next `}` if that is not empty.
+//! The slot is the CRC16 (XMODEM) of the key, as the specification of Redis Cluster defines it. If the key has text
+//! between its first `{` and the next `}`, only that text is hashed.
 
-/// How many there are.
+/// The number of slots.
 pub(super) const SLOTS: usize = 16384;
 
 /// The slot of a key.
@@ -26,7 +27,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The change that each value of the upper byte brings.
+/// The CRC table for the upper byte.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 static TABLE: [u16; 256] = {
     let mut table = [0; 256];
@@ -51,7 +52,7 @@ mod tests {
     fn known_values() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!(crc16(b""), 0);
-        // What `CLUSTER KEYSLOT` replies.
+        // As replied by `CLUSTER KEYSLOT`.
         for (key, slot) in
             [("foo", 12182), ("bar", 5061), ("somekey", 11058), ("foo{hash_tag}", 2515), ("hash_tag", 2515)]
         {

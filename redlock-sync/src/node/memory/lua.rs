@@ -1,4 +1,4 @@
-//! Runs scripts on the store of an in-memory node, as a server does: by an embedded Lua 5.1.
+//! Runs scripts on the store of a server in memory, with an embedded Lua 5.1, as Redis does.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,36 +7,36 @@ use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
 use super::store::{Reply, Store};
 
-/// A script as it came in.
+/// The text of a script, as received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source<'a> {
-    /// Scripts of one digest are the same script.
+    /// Identifies the script.
     pub(crate) digest: &'a str,
     pub(crate) text: &'a str,
 }
 
-/// Lua, with the scripts that it has compiled. Each thread has one: Lua itself has no locks.
-struct Machine {
+/// A Lua interpreter with the scripts that it has compiled. Each thread has its own, since Lua is not thread-safe.
+struct Interpreter {
     lua: Lua,
     compiled: HashMap<String, Function>,
 }
 
 thread_local! {
-    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
-    /// The store of the node whose script runs.
+    static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
+    /// The store of the server whose script is running.
     static STORE: RefCell<Store> = RefCell::default();
 }
 
-/// Runs a script as EVAL does.
+/// Runs a script like `EVAL`.
 pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
     store.script_begins();
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
-    let reply = MACHINE.with_borrow_mut(|machine| {
-        if machine.is_none() {
-            *machine = Machine::new().ok();
+    let reply = INTERPRETER.with_borrow_mut(|interpreter| {
+        if interpreter.is_none() {
+            *interpreter = Interpreter::new().ok();
         }
-        match machine {
-            Some(machine) => machine.run(script, keys, args),
+        match interpreter {
+            Some(interpreter) => interpreter.run(script, keys, args),
             None => Reply::Error("ERR Lua does not start".into()),
         }
     });
@@ -45,20 +45,20 @@ pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &
     reply
 }
 
-impl Machine {
-    fn new() -> mlua::Result<Machine> {
+impl Interpreter {
+    fn new() -> mlua::Result<Interpreter> {
         let lua = Lua::new();
-        // Scripts leave little behind: it is collected when there is ten times as much as was kept.
+        // Scripts leave little garbage. It is collected when memory use has grown to ten times what was in use.
         lua.gc_set_pause(1000);
         let redis = lua.create_table()?;
         redis.set("call", lua.create_function(|_, words| command(&words, true))?)?;
         redis.set("pcall", lua.create_function(|_, words| command(&words, false))?)?;
         redis
             .set("error_reply", lua.create_function(|lua, text: mlua::String| field(lua, "err", &text.as_bytes()))?)?;
-        // The user may run everything.
+        // The user has all permissions.
         redis.set("acl_check_cmd", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
         lua.globals().set("redis", redis)?;
-        Ok(Machine { lua, compiled: HashMap::new() })
+        Ok(Interpreter { lua, compiled: HashMap::new() })
     }
 
     fn run(&mut self, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
@@ -74,7 +74,7 @@ impl Machine {
         if let Some(function) = self.compiled.get(script.digest) {
             return Ok(function.clone());
         }
-        // On the script's first line, so that the lines of errors are right.
+        // Prepended without a line break, so that line numbers in errors are right.
         let chunk = self.lua.load(format!("local KEYS, ARGV = ... {}", script.text));
         let function = chunk.set_name("@user_script").into_function()?;
         self.compiled.insert(script.digest.to_owned(), function.clone());
@@ -86,7 +86,7 @@ impl Machine {
     }
 }
 
-/// What a server says of an error in a script: of a command that failed its own words.
+/// The error text that a server would send. For a failed command, its own error.
 fn message(error: &mlua::Error) -> String {
     match error {
         mlua::Error::CallbackError { cause, .. } => message(cause),
@@ -117,7 +117,7 @@ fn command(words: &MultiValue, raises: bool) -> mlua::Result<Reply> {
     }
 }
 
-/// A reply as scripts see it.
+/// Converts a reply to the value that scripts see.
 impl IntoLua for Reply {
     #[allow(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
@@ -141,7 +141,7 @@ fn field(lua: &Lua, name: &str, text: &[u8]) -> mlua::Result<Value> {
 /// A word of a command.
 enum Word<'a> {
     Text(mlua::BorrowedBytes<'a>),
-    /// A number as Redis writes it.
+    /// A number in the format of Redis.
     Number(String),
 }
 
@@ -151,7 +151,7 @@ impl Word<'_> {
         match value {
             Value::String(text) => Word::Text(text.as_bytes()),
             Value::Integer(n) => Word::Number(n.to_string()),
-            // Redis writes whole numbers without a point.
+            // Redis writes whole numbers without a decimal point.
             Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Word::Number((*n as i64).to_string()),
             Value::Number(n) => Word::Number(n.to_string()),
             other => Word::Number(format!("{other:?}")),
@@ -166,7 +166,7 @@ impl Word<'_> {
     }
 }
 
-/// What a script returns, as the server sends it.
+/// Converts the value that a script returns to the server's reply.
 #[allow(clippy::cast_possible_truncation, reason = "as a server does")]
 fn converted(value: &Value) -> mlua::Result<Reply> {
     Ok(match value {

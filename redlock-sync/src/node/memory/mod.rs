@@ -1,25 +1,26 @@
-//! A node in memory: it runs the library's own scripts, as they come over the seam (`link.rs`), on a store of its own. Threads may share it.
+//! A node in memory. It runs the library's own scripts on its own store, behind the interface of `link.rs`. Several
+//! threads may share it.
 //!
-//! 1. `store.rs`: the data, and the commands that the scripts use.
+//! 1. `store.rs`: the data, and the commands that scripts use.
 //! 2. `lua.rs`: runs a script on a store.
-//! 3. `server.rs`: a server, with what tests do to it.
-//! 4. `connection.rs`: a connection to it.
+//! 3. `memory_server.rs`: a server, and what tests can do to it.
+//! 4. `memory_connection.rs`: a connection to a server.
 
-mod connection;
 mod lua;
-mod server;
+mod memory_connection;
+mod memory_server;
 mod store;
 
 #[cfg(test)]
-pub(crate) use self::connection::command;
-#[cfg(test)]
 pub(crate) use self::lua::{Source, run};
-pub(crate) use self::server::Server;
+#[cfg(test)]
+pub(crate) use self::memory_connection::command;
+pub(crate) use self::memory_server::MemoryServer;
 pub(crate) use self::store::Reply;
 #[cfg(test)]
-pub(crate) use self::store::{Data, Item, State, Store};
+pub(crate) use self::store::{Data, Item, Store, StoredText};
 
-/// A reply as a client reads it from the wire.
+/// The reply as the `redis` crate would read it from a socket.
 pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
     match reply {
         Reply::Nil => redis::Value::Nil,
@@ -34,7 +35,7 @@ pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
     }
 }
 
-/// A reply in the form of the protocol.
+/// The reply as bytes of the protocol.
 pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
     match reply {
         redis::Value::Int(n) => format!(":{n}\r\n").into_bytes(),
@@ -52,8 +53,8 @@ pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
     }
 }
 
-/// What a client makes of a reply.
+/// The result that a client gets for this reply.
 #[cfg(test)]
 pub(crate) fn outcome(reply: Reply) -> Result<super::Value, super::Failure> {
-    super::reply::value(on_the_wire(reply))
+    super::redis_reply::value(on_the_wire(reply))
 }

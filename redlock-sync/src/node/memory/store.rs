@@ -1,5 +1,4 @@
-//! What an in-memory node stores, and the commands that the scripts use. Keys expire by the node's own clock, when they
-//! are looked at.
+//! The data of a server in memory, and the commands that scripts use. Expired keys are removed when they are accessed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::semaphore::MAX_PERMITS;
 
-/// A reply in the terms of the protocol.
+/// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reply {
     Nil,
@@ -31,28 +30,28 @@ pub(crate) enum Data {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Item {
     pub(crate) data: Data,
-    /// Milliseconds of the node's clock.
+    /// The end of the key, in milliseconds of the server's clock.
     pub(crate) expires: Option<u64>,
 }
 
-/// The data of one node.
+/// The data of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     items: BTreeMap<Vec<u8>, Item>,
-    /// The node's wall clock in microseconds.
+    /// The server's wall clock, in microseconds.
     pub(crate) clock: u64,
-    /// Microseconds that pass with each command: a server does not stop its clock while a script runs.
-    pub(crate) creep: u64,
-    /// How many connections are subscribed to each channel.
+    /// How far each command advances the clock. The clock of a real server goes on while a script runs.
+    pub(crate) microseconds_per_command: u64,
+    /// The number of connections subscribed to each channel.
     pub(crate) listeners: BTreeMap<Vec<u8>, i64>,
-    /// The user of the call may not publish.
+    /// True if the user lacks the permission to publish.
     pub(crate) refuses: bool,
-    /// What was published, with its channel.
+    /// The published messages, each with its channel.
     pub(crate) published: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A command has written something, perhaps what was there before.
+    /// True if a command has written something, even if nothing changed.
     #[cfg(test)]
     pub(crate) has_written: bool,
-    /// The millisecond at which the running script began: until its end no further key expires.
+    /// The time at which the running script began, in milliseconds. No further key expires until the script ends.
     script_began: Option<u64>,
 }
 
@@ -95,7 +94,7 @@ impl Store {
         self.script_began = None;
     }
 
-    /// The item, unless its time has passed. As on a server, a key lives through its last millisecond.
+    /// The item at a key, unless it has expired. As on a server, a key still exists in its last millisecond.
     fn item(&mut self, key: &[u8]) -> Option<&mut Item> {
         let now = self.script_began.unwrap_or(self.ms());
         if self.items.get(key)?.expires.is_some_and(|at| now > at) {
@@ -105,7 +104,7 @@ impl Store {
         self.items.get_mut(key)
     }
 
-    /// Puts another item in the place of one, or removes it; returns what was there.
+    /// Replaces or removes the item at a key. Returns the former one.
     pub(crate) fn replace(&mut self, key: &[u8], item: Option<Item>) -> Option<Item> {
         match item {
             Some(item) => self.items.insert(key.to_vec(), item),
@@ -113,22 +112,22 @@ impl Store {
         }
     }
 
-    /// A string with a time to live from now.
+    /// A string with this time to live.
     pub(crate) fn lasting(&self, text: &str, ms: u64) -> Item {
         Item { data: Data::Text(text.as_bytes().to_vec()), expires: Some(self.ms().saturating_add(ms)) }
     }
 
-    /// A semaphore of which every slot is lent for so long.
+    /// A semaphore with every slot lent for this time.
     pub(crate) fn exhausted(&self, token: &str, ms: u64) -> Item {
         self.ending((0..MAX_PERMITS).map(|slot| format!("{slot} {token}")), ms)
     }
 
-    /// A read-write lock that a writer has for so long.
+    /// A read-write lock held by a writer for this time.
     pub(crate) fn written(&self, token: &str, ms: u64) -> Item {
         self.ending([format!("w{token}")], ms)
     }
 
-    /// A sorted set of members that end so long from now, and the set with them.
+    /// A sorted set in which each member, and the set itself, ends after this time.
     fn ending(&self, members: impl IntoIterator<Item = String>, ms: u64) -> Item {
         let ends = self.ms().saturating_add(ms);
         #[allow(clippy::cast_precision_loss, reason = "scores are no other numbers")]
@@ -143,9 +142,9 @@ impl Store {
         self.items.iter()
     }
 
-    /// Carries out one command.
+    /// Executes one command.
     pub(crate) fn command(&mut self, words: &[&[u8]]) -> Reply {
-        self.clock += self.creep;
+        self.clock += self.microseconds_per_command;
         match words {
             [b"TIME"] => {
                 let parts = [self.clock / 1_000_000, self.clock % 1_000_000];
@@ -209,11 +208,11 @@ impl Store {
         if self.refuses {
             return error("NOPERM this user has no permissions to access one of the channels used as arguments");
         }
-        let heard = self.listeners.get(channel).copied().unwrap_or(0);
-        if heard > 0 {
+        let receivers = self.listeners.get(channel).copied().unwrap_or(0);
+        if receivers > 0 {
             self.published.push((channel.to_vec(), message.to_vec()));
         }
-        Reply::Int(heard)
+        Reply::Int(receivers)
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], options: &[&[u8]]) -> Reply {
@@ -232,7 +231,7 @@ impl Store {
         }
         let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
         self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
-        self.note_write();
+        self.mark_written();
         Reply::Ok
     }
 
@@ -244,12 +243,12 @@ impl Store {
         if ms <= 0 {
             self.items.remove(key);
         }
-        self.note_write();
+        self.mark_written();
         Reply::Int(1)
     }
 
     #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only the simulation asks"))]
-    fn note_write(&mut self) {
+    fn mark_written(&mut self) {
         #[cfg(test)]
         {
             self.has_written = true;
@@ -315,13 +314,13 @@ impl Store {
 /// A string and its time to live.
 #[cfg(test)]
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct StoredText {
     pub(crate) text: String,
     pub(crate) expires: Option<u64>,
     pub(crate) left: Duration,
 }
 
-/// What the simulation looks at.
+/// Access for the simulation.
 #[cfg(test)]
 impl Store {
     /// The string at a key.
@@ -332,7 +331,7 @@ impl Store {
         }
     }
 
-    /// What holds the lock at a key: the string there, or the members whose time has not passed.
+    /// The holders of the lock at a key: the string, or the members that have not ended.
     pub(crate) fn holders(&mut self, key: &str) -> Vec<String> {
         let now = self.ms();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -347,11 +346,11 @@ impl Store {
     }
 
     /// The string at a key, with its time to live.
-    pub(crate) fn state(&mut self, key: &str) -> Option<State> {
+    pub(crate) fn state(&mut self, key: &str) -> Option<StoredText> {
         let text = String::from_utf8_lossy(self.text(key)?).into_owned();
         let expires = self.item(key.as_bytes())?.expires;
         let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
-        Some(State { text, expires, left })
+        Some(StoredText { text, expires, left })
     }
 }
 
@@ -413,7 +412,7 @@ fn remove(set: &mut BTreeMap<Vec<u8>, f64>, members: &Members) {
     }
 }
 
-/// By score, and those of the same score by their bytes.
+/// The members ordered by score, then by bytes.
 fn ordered(set: &BTreeMap<Vec<u8>, f64>) -> Members {
     let mut all: Members = set.iter().map(|(member, score)| (member.clone(), *score)).collect();
     all.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -424,7 +423,7 @@ fn range(all: &Members, low: &[u8], high: &[u8], with: &[&[u8]]) -> Reply {
     within(all, low, high).map_or_else(not_a_number, |members| shown(&members, !with.is_empty()))
 }
 
-/// Those from one rank to another, both included; -1 is the last.
+/// The members between two ranks, both included. Rank -1 is the last.
 fn within(all: &Members, low: &[u8], high: &[u8]) -> Option<Members> {
     let rank = |text| Some(usize::try_from(number(text)?).unwrap_or(all.len()));
     let (low, high) = (rank(low)?, rank(high)?);
@@ -457,7 +456,7 @@ fn float(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok().filter(|score: &f64| !score.is_nan())
 }
 
-/// Whether a text matches a pattern of `*`, `?`, and `\` before what stands for itself.
+/// True if the text matches the pattern. `*` and `?` are wildcards, and `\` escapes the next character.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], rest) => rest.is_empty(),

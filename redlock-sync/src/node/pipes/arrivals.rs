@@ -1,4 +1,5 @@
-//! Where threads wait for connections that are made for them: one place for all servers of a client, so that a thread can wait for several.
+//! How threads wait for new connections. There is one instance for all servers of a client, so a thread can wait for
+//! connections to several servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,116 +8,119 @@ use crate::clock::{Clock, Tick};
 use crate::node::Failure;
 use crate::sync::{Condvar, Mutex};
 
-/// From the moment at which a connection is said to have come, the pool needs so long to give it at most; else a thread asks once more.
-const MOMENT: Duration = Duration::from_micros(100);
+/// After a connection was announced, the pool needs at most about this long to hand it out. Then a waiting thread asks
+/// again.
+const RECHECK_AFTER: Duration = Duration::from_micros(100);
 
 pub(crate) struct Arrivals {
-    board: Mutex<Board>,
-    moved: Arc<Condvar>,
+    all: Mutex<AllArrivals>,
+    changed: Arc<Condvar>,
 }
 
-/// What was heard of all servers.
-struct Board {
-    servers: Vec<Arrival>,
-    /// Rises with each failed attempt, and with each connection that was taken into use.
-    news: u64,
+/// The state of the connections to all servers.
+struct AllArrivals {
+    servers: Vec<ServerArrivals>,
+    /// Incremented with each failed attempt, and with each connection that is taken into use.
+    version: u64,
 }
 
-/// What was heard of the connections to one server.
+/// The state of the new connections to one server.
 #[derive(Default)]
-struct Arrival {
+struct ServerArrivals {
     is_ordered: bool,
-    /// One has come, and was not taken.
+    /// A connection has arrived and was not taken yet.
     is_here: bool,
-    last: Option<Failure>,
+    last_failure: Option<Failure>,
 }
 
 impl Arrivals {
     pub(crate) fn new() -> Arc<Arrivals> {
-        let board = Mutex::new(Board { servers: Vec::new(), news: 1 });
-        Arc::new(Arrivals { board, moved: Arc::new(Condvar::new()) })
+        let all = Mutex::new(AllArrivals { servers: Vec::new(), version: 1 });
+        Arc::new(Arrivals { all, changed: Arc::new(Condvar::new()) })
     }
 
-    /// A place for one more server.
-    pub(crate) fn place(&self) -> usize {
-        let mut board = self.board.lock();
-        board.servers.push(Arrival::default());
-        board.servers.len() - 1
+    /// Registers a server, and returns its index.
+    pub(crate) fn register(&self) -> usize {
+        let mut all = self.all.lock();
+        all.servers.push(ServerArrivals::default());
+        all.servers.len() - 1
     }
 
-    fn with<T: Default>(&self, server: usize, f: impl FnOnce(&mut Arrival) -> T) -> T {
-        self.board.lock().servers.get_mut(server).map_or_else(T::default, f)
+    fn with<T: Default>(&self, server: usize, f: impl FnOnce(&mut ServerArrivals) -> T) -> T {
+        self.all.lock().servers.get_mut(server).map_or_else(T::default, f)
     }
 
-    /// Changes what is known of a server, and wakes the threads that wait.
-    fn tell(&self, server: usize, f: impl FnOnce(&mut Arrival)) {
-        let mut board = self.board.lock();
-        board.news += 1;
-        if let Some(arrival) = board.servers.get_mut(server) {
+    /// Changes the state of a server, and wakes the waiting threads.
+    fn update(&self, server: usize, f: impl FnOnce(&mut ServerArrivals)) {
+        let mut all = self.all.lock();
+        all.version += 1;
+        if let Some(arrival) = all.servers.get_mut(server) {
             f(arrival);
         }
-        drop(board);
-        self.moved.notify_all();
+        drop(all);
+        self.changed.notify_all();
     }
 
-    /// True if none is ordered; then one is from now on. One at a time: attempts to reach a server that does not answer shall not keep all threads that
-    /// connect.
+    /// Marks a connection as ordered. Returns false if one already was. Only one attempt at a time is made, so that a
+    /// dead server does not block all threads that connect.
     pub(super) fn order(&self, server: usize) -> bool {
         self.with(server, |arrival| !std::mem::replace(&mut arrival.is_ordered, true))
     }
 
-    /// A connection can be had, now or in a moment.
+    /// A connection is available, now or in a moment.
     pub(super) fn came(&self, server: usize) {
-        self.with(server, |arrival| (arrival.is_here, arrival.last) = (true, None));
-        self.moved.notify_all();
+        self.with(server, |arrival| (arrival.is_here, arrival.last_failure) = (true, None));
+        self.changed.notify_all();
     }
 
-    /// An attempt has failed. The pool tries again: it stays ordered.
+    /// An attempt failed. The pool tries again, so the connection remains ordered.
     pub(super) fn failed(&self, server: usize, failure: Failure) {
-        self.tell(server, |arrival| arrival.last = Some(failure));
+        self.update(server, |arrival| arrival.last_failure = Some(failure));
     }
 
-    /// An attempt has failed, and there will be no other one until one is ordered.
+    /// An attempt failed, and no other follows until a connection is ordered again.
     pub(super) fn gave_up(&self, server: usize, failure: Failure) {
-        self.tell(server, |arrival| {
-            (arrival.is_ordered, arrival.last) = (false, Some(failure));
+        self.update(server, |arrival| {
+            (arrival.is_ordered, arrival.last_failure) = (false, Some(failure));
         });
     }
 
-    /// A connection may be there that was not taken.
+    /// True if a connection may be available.
     pub(super) fn is_here(&self, server: usize) -> bool {
         self.with(server, |arrival| arrival.is_here)
     }
 
-    /// It was taken into use. The threads that waited for it share it, and one of them may not have seen that it was here.
+    /// A connection was taken into use. All waiting threads are woken, because they share it, and one may not have seen
+    /// its arrival.
     pub(super) fn taken(&self, server: usize) {
-        self.tell(server, |arrival| {
-            (arrival.is_ordered, arrival.is_here, arrival.last) = (false, false, None);
+        self.update(server, |arrival| {
+            (arrival.is_ordered, arrival.is_here, arrival.last_failure) = (false, false, None);
         });
     }
 
-    /// How much was told until now: to be asked before a thread looks for connections, after which it may wait.
-    pub(crate) fn news(&self) -> u64 {
-        self.board.lock().news
+    /// The current version. A thread reads it before it looks for connections, and passes it to `wait`.
+    pub(crate) fn version(&self) -> u64 {
+        self.all.lock().version
     }
 
-    /// Why the last attempt failed, if no connection has come since.
+    /// Why the last attempt failed, if no connection has arrived since.
     pub(crate) fn failure(&self, server: usize) -> Option<Failure> {
-        self.with(server, |arrival| arrival.last.clone())
+        self.with(server, |arrival| arrival.last_failure.clone())
     }
 
-    /// Waits until there is news since then, or a connection to one of these servers is here; at most until then.
+    /// Waits until the version differs from `seen`, or a connection to one of these servers is available, or until the
+    /// deadline.
     pub(crate) fn wait(&self, places: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
-        let mut board = self.board.lock();
-        while board.news == seen {
+        let mut all = self.all.lock();
+        while all.version == seen {
             let now = clock.now();
-            if places.iter().any(|place| board.servers.get(*place).is_some_and(|arrival| arrival.is_here)) {
-                return clock.wait_until(&self.moved, &mut board, now.after(MOMENT).min(until));
+            if places.iter().any(|place| all.servers.get(*place).is_some_and(|arrival| arrival.is_here)) {
+                return clock.wait_until(&self.changed, &mut all, now.after(RECHECK_AFTER).min(until));
             }
             if now >= until {
                 return;
             }
-            clock.wait_until(&self.moved, &mut board, until);
+            clock.wait_until(&self.changed, &mut all, until);
         }
     }
 }

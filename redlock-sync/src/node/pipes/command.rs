@@ -1,227 +1,230 @@
-//! The calls of one thread to one server or several. A [`Command`] is a call on its way to a server. [`Outcomes`] is what the thread waits for.
+//! The calls of one thread to one or several servers. A [`Command`] is a call on its way to a server. [`Outcomes`] is
+//! what the thread waits for.
 //!
-//! All outcomes of a thread are under one mutex. The thread looks at it and begins to wait under that mutex, and each outcome is noted under it: so none
-//! is noted between the look and the wait. The mutex is the last in the order of locks: nothing is locked under it.
+//! One mutex guards all outcomes of a thread. The thread checks them and begins to wait under this mutex, and each
+//! outcome is set under it. So no outcome is missed between the check and the wait. No other mutex is locked while this
+//! one is held.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::ends::Broken;
 use super::framer::Reply;
+use super::halves::Broken;
 use super::table::Claim;
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 
-/// What a call became at one server.
+/// What became of a call at one server.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Replied(Reply),
-    /// The reply, and what the server said of its replicas behind it.
+    /// The reply to the call, and the reply to the `WAIT` after it.
     Acknowledged {
         reply: Reply,
         replicas: Reply,
     },
-    /// The connection is of no more use.
-    Cut {
-        /// The server may have the call.
+    /// The connection broke or was closed.
+    Disconnected {
+        /// True if the server may have received the call.
         was_written: bool,
         why: Arc<Broken>,
     },
 }
 
-/// How far a call has come at one server.
+/// The progress of a call at one server.
 #[derive(Debug)]
-enum Status {
+enum CallState {
     /// The server is not asked, or the outcome was taken.
     Empty,
     /// In an outbox.
     Unsent,
-    /// The server may have it.
+    /// The server may have received it.
     Sent,
-    /// The server has answered it, and has not said which replicas have it.
+    /// The server has replied, but not yet to the `WAIT` after it.
     Unacknowledged,
     Done(Outcome),
-    /// Its thread has gone. The thread that reads passes the reply to the callback.
-    Left,
+    /// No thread waits for it. A reply goes to the callback.
+    Abandoned,
 }
 
-impl Status {
+impl CallState {
     fn is_awaited(&self) -> bool {
-        matches!(self, Status::Unsent | Status::Sent | Status::Unacknowledged)
+        matches!(self, CallState::Unsent | CallState::Sent | CallState::Unacknowledged)
     }
 }
 
-/// How a thread left a call whose time was up.
+/// The state of a call when its thread gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abandoned {
-    /// It was answered before.
+    /// It has an outcome.
     Answered,
-    /// It is not written any more.
+    /// It was not written, and will not be.
     Unsent,
     /// The server may have executed it, or may still do so.
     Sent,
-    /// The server has executed it, and has not said which replicas have it.
+    /// The server has executed it, but has not replied to the `WAIT` after it.
     Unacknowledged,
-    /// It will be written: a release gets through.
+    /// It is a release, and will still be written.
     WillBeSent,
 }
 
-/// Called with what becomes of calls for which no thread waits, by a thread that reads or that ends the connection: it must neither wait nor send anything.
+/// Receives the outcomes of calls for which no thread waits. It is called by a thread that reads, or that closes the
+/// connection. It must neither wait nor send anything.
 pub(crate) trait Callback: Send + Sync {
-    /// Once for each call. `None`: it was not answered in time, and may be executed later.
+    /// Called once for each call. `None` if no reply came in time; the call may still be executed.
     fn call(&self, index: usize, outcome: Option<Outcome>);
 }
 
-/// What the calls of one thread became: each has a place in it.
+/// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
-    statuses: Mutex<Vec<Status>>,
-    /// Notified when an outcome is noted that ends the wait.
-    moved: Arc<Condvar>,
+    states: Mutex<Vec<CallState>>,
+    /// Notified when an outcome ends the wait.
+    changed: Arc<Condvar>,
     callback: Option<Arc<dyn Callback>>,
 }
 
-/// What is left to wait for.
+/// Whether the thread has to go on waiting.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Each server that was asked has an outcome.
-    Over,
-    /// A connection broke: the thread may send the call again.
-    Cut,
-    Goes,
+pub(crate) enum WaitStatus {
+    /// Each call has an outcome.
+    Done,
+    /// A connection broke. The thread may send the call again.
+    Disconnected,
+    Pending,
 }
 
 impl Outcomes {
-    /// For so many calls.
+    /// Outcomes for this many calls.
     pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
-        let statuses = (0..calls).map(|_| Status::Empty).collect();
-        Arc::new(Outcomes { statuses: Mutex::new(statuses), moved: Arc::new(Condvar::new()), callback })
+        let states = (0..calls).map(|_| CallState::Empty).collect();
+        Arc::new(Outcomes { states: Mutex::new(states), changed: Arc::new(Condvar::new()), callback })
     }
 
-    /// The call on its way to one of the servers. An index has one command at a time.
+    /// A command for the call with this index. An index has one command at a time.
     pub(crate) fn command(
         self: &Arc<Self>,
         index: usize,
-        load: Load,
+        payload: Payload,
         is_urgent: bool,
         claim: Option<Claim>,
     ) -> Command {
-        self.set(index, Status::Unsent);
-        Command { outcomes: Arc::clone(self), index, load, is_urgent, claim }
+        self.set(index, CallState::Unsent);
+        Command { outcomes: Arc::clone(self), index, payload, is_urgent, claim }
     }
 
-    fn set(&self, index: usize, new: Status) {
-        if let Some(status) = self.statuses.lock().get_mut(index) {
-            *status = new;
+    fn set(&self, index: usize, new: CallState) {
+        if let Some(state) = self.states.lock().get_mut(index) {
+            *state = new;
         }
     }
 
-    /// It has neither an outcome nor was it left.
+    /// True if the call has no outcome and was not given up.
     pub(crate) fn is_awaited(&self, index: usize) -> bool {
-        self.statuses.lock().get(index).is_some_and(Status::is_awaited)
+        self.states.lock().get(index).is_some_and(CallState::is_awaited)
     }
 
-    fn is_left(&self, index: usize) -> bool {
-        matches!(self.statuses.lock().get(index), Some(Status::Left))
+    fn is_abandoned(&self, index: usize) -> bool {
+        matches!(self.states.lock().get(index), Some(CallState::Abandoned))
     }
 
-    /// The outcome, once.
+    /// Takes the outcome, if there is one.
     pub(crate) fn take(&self, index: usize) -> Option<Outcome> {
-        let mut statuses = self.statuses.lock();
-        let status = statuses.get_mut(index).filter(|status| matches!(status, Status::Done(_)))?;
-        match std::mem::replace(status, Status::Empty) {
-            Status::Done(outcome) => Some(outcome),
+        let mut states = self.states.lock();
+        let state = states.get_mut(index).filter(|state| matches!(state, CallState::Done(_)))?;
+        match std::mem::replace(state, CallState::Empty) {
+            CallState::Done(outcome) => Some(outcome),
             _ => None,
         }
     }
 
-    /// What is left to wait for.
-    pub(crate) fn wait(&self) -> Wait {
-        wait(&self.statuses.lock())
+    /// Whether the thread has to go on waiting.
+    pub(crate) fn wait_status(&self) -> WaitStatus {
+        wait_status(&self.states.lock())
     }
 
-    /// Sleeps until there is an outcome that ends the wait, at most until then.
+    /// Sleeps until an outcome ends the wait, or until the deadline.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
-        let mut statuses = self.statuses.lock();
-        if wait(&statuses) == Wait::Goes && clock.now() < until {
-            clock.wait_until(&self.moved, &mut statuses, until);
+        let mut states = self.states.lock();
+        if wait_status(&states) == WaitStatus::Pending && clock.now() < until {
+            clock.wait_until(&self.changed, &mut states, until);
         }
     }
 
-    /// The thread goes. What is in an outbox is not written any more, but for a release.
-    pub(crate) fn leave(&self, index: usize, is_release: bool) -> Abandoned {
-        let mut statuses = self.statuses.lock();
-        let Some(status) = statuses.get_mut(index) else { return Abandoned::Answered };
-        let abandoned = match status {
-            Status::Empty | Status::Done(_) | Status::Left => return Abandoned::Answered,
-            Status::Unsent if is_release => Abandoned::WillBeSent,
-            Status::Unsent => Abandoned::Unsent,
-            Status::Sent => Abandoned::Sent,
-            Status::Unacknowledged => Abandoned::Unacknowledged,
+    /// Gives up a call. A call in an outbox is not written any more, unless it is a release.
+    pub(crate) fn give_up(&self, index: usize, is_release: bool) -> Abandoned {
+        let mut states = self.states.lock();
+        let Some(state) = states.get_mut(index) else { return Abandoned::Answered };
+        let abandoned = match state {
+            CallState::Empty | CallState::Done(_) | CallState::Abandoned => return Abandoned::Answered,
+            CallState::Unsent if is_release => Abandoned::WillBeSent,
+            CallState::Unsent => Abandoned::Unsent,
+            CallState::Sent => Abandoned::Sent,
+            CallState::Unacknowledged => Abandoned::Unacknowledged,
         };
-        *status = Status::Left;
+        *state = CallState::Abandoned;
         abandoned
     }
 }
 
-fn wait(statuses: &[Status]) -> Wait {
-    if statuses.iter().any(|status| matches!(status, Status::Done(Outcome::Cut { .. }))) {
-        return Wait::Cut;
+fn wait_status(states: &[CallState]) -> WaitStatus {
+    if states.iter().any(|state| matches!(state, CallState::Done(Outcome::Disconnected { .. }))) {
+        return WaitStatus::Disconnected;
     }
-    if statuses.iter().any(Status::is_awaited) { Wait::Goes } else { Wait::Over }
+    if states.iter().any(CallState::is_awaited) { WaitStatus::Pending } else { WaitStatus::Done }
 }
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// What is written for a call.
+/// What is sent for a call.
 #[derive(Clone)]
-pub(crate) enum Load {
+pub(crate) enum Payload {
     Script {
         call: Arc<Call>,
         note: Note,
         form: Form,
-        /// Behind `ASKING`, which lets the call in for a slot that is on its way to that server.
+        /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
         asks: bool,
     },
     #[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
-    /// A command that is no script, in the form of the protocol, with one reply.
+    /// A command that is not a script, encoded, with one reply.
     Plain(Cow<'static, [u8]>),
 }
 
-/// How a call is written.
+/// How a script is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Digest,
-    /// For a server that does not know the script.
+    /// With its source, for a server that does not know the script.
     Source,
-    /// A first attempt, as `SET NX`.
+    /// As `SET NX`, in a first attempt.
     Native,
 }
 
-/// Whether a command is written.
+/// Whether a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     Awaited,
-    /// No thread waits for its reply.
+    /// It is sent, and no thread waits for its reply.
     Unattended,
-    /// Its thread has gone, and it need not be written.
+    /// Its thread gave it up, and it need not be sent.
     Refused,
 }
 
-/// A thread to wake, or a callback to call, once nothing is locked.
+/// A thread to wake or a callback to call, after all mutexes are released.
 #[must_use = "the thread sleeps until then"]
 pub(super) struct Wakeup {
     outcomes: Arc<Outcomes>,
-    left: Option<Left>,
+    pending: Option<PendingCallback>,
 }
 
-/// For the callback.
-struct Left {
+/// The arguments of a callback.
+struct PendingCallback {
     index: usize,
     outcome: Option<Outcome>,
-    /// Calls about the key stay on this connection until the callback has returned.
+    /// Keeps calls about the key on this connection until the callback has returned.
     _claim: Option<Claim>,
 }
 
@@ -229,33 +232,33 @@ struct Left {
 pub(crate) struct Command {
     outcomes: Arc<Outcomes>,
     index: usize,
-    load: Load,
-    /// Releases and renewals go before attempts.
+    payload: Payload,
+    /// Releases and renewals are sent before attempts.
     pub(super) is_urgent: bool,
-    /// Until it is answered, calls about the same key go over the same connection.
+    /// Until the call is answered, calls about the same key go over the same connection.
     claim: Option<Claim>,
 }
 
 impl Command {
-    /// No thread waits for it.
+    /// Marks that no thread waits for it.
     pub(crate) fn unattended(self) -> Command {
-        self.outcomes.set(self.index, Status::Left);
+        self.outcomes.set(self.index, CallState::Abandoned);
         self
     }
 
-    /// To be called before its first byte goes out.
+    /// Must be called before the first byte is written.
     pub(super) fn begin(&mut self) -> Sending {
-        let mut statuses = self.outcomes.statuses.lock();
-        if let Some(status @ Status::Unsent) = statuses.get_mut(self.index) {
-            *status = Status::Sent;
+        let mut states = self.outcomes.states.lock();
+        if let Some(state @ CallState::Unsent) = states.get_mut(self.index) {
+            *state = CallState::Sent;
             return Sending::Awaited;
         }
-        drop(statuses);
+        drop(states);
         if !self.is_release() && self.outcomes.callback.is_none() {
             return Sending::Refused;
         }
-        // No thread will be there to answer a NOSCRIPT.
-        if let Load::Script { form, .. } = &mut self.load
+        // If the script is unknown, no thread would send it again. So it is sent with its source.
+        if let Payload::Script { form, .. } = &mut self.payload
             && self.outcomes.callback.is_none()
         {
             *form = Form::Source;
@@ -263,28 +266,28 @@ impl Command {
         Sending::Unattended
     }
 
-    /// Appends what is written.
+    /// Appends the bytes of the call.
     pub(super) fn write_to(&self, packet: &mut Vec<u8>) {
         if self.asks() {
             packet.extend_from_slice(ASKING);
         }
-        match &self.load {
-            Load::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
-            Load::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
-            Load::Script { call, form: Form::Native, .. } => call.write_native_to(packet),
-            Load::Plain(command) => packet.extend_from_slice(command),
+        match &self.payload {
+            Payload::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
+            Payload::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
+            Payload::Script { call, form: Form::Native, .. } => call.write_native_to(packet),
+            Payload::Plain(command) => packet.extend_from_slice(command),
         }
     }
 
-    /// One reply comes before its own.
+    /// True if a reply to `ASKING` comes before its own reply.
     pub(super) fn asks(&self) -> bool {
-        matches!(self.load, Load::Script { asks: true, .. })
+        matches!(self.payload, Payload::Script { asks: true, .. })
     }
 
     fn call(&self) -> Option<&Arc<Call>> {
-        match &self.load {
-            Load::Script { call, .. } => Some(call),
-            Load::Plain(_) => None,
+        match &self.payload {
+            Payload::Script { call, .. } => Some(call),
+            Payload::Plain(_) => None,
         }
     }
 
@@ -292,30 +295,30 @@ impl Command {
         self.call().is_some_and(|own| own.is_like(call))
     }
 
-    /// It takes a token away, and has to get through.
+    /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
         self.call().is_some_and(|call| call.purpose == Purpose::Release)
     }
 
-    /// Its yes counts only once replicas have what it wrote.
+    /// True if a yes counts only after replicas have acknowledged it.
     pub(super) fn is_for_replicas(&self) -> bool {
         self.call().is_some_and(|call| call.script.is_for_replicas())
     }
 
-    /// It was answered, and what the server says of its replicas follows.
-    pub(super) fn note_unacknowledged(&self) {
-        if let Some(status @ Status::Sent) = self.outcomes.statuses.lock().get_mut(self.index) {
-            *status = Status::Unacknowledged;
+    /// Marks that the reply came, and that the reply to the `WAIT` is still due.
+    pub(super) fn mark_unacknowledged(&self) {
+        if let Some(state @ CallState::Sent) = self.outcomes.states.lock().get_mut(self.index) {
+            *state = CallState::Unacknowledged;
         }
     }
 
-    /// The token that it may set.
+    /// The token that an acquire may set.
     pub(super) fn acquires(&self) -> Option<&str> {
         let call = self.call().filter(|call| call.purpose == Purpose::Acquire)?;
         call.token.as_ref().map(LockId::as_str)
     }
 
-    /// The token that it takes away.
+    /// The token that a release removes.
     pub(super) fn releases(&self) -> Option<&str> {
         let call = self.call().filter(|call| call.purpose == Purpose::Release)?;
         call.token.as_ref().map(LockId::as_str)
@@ -326,65 +329,65 @@ impl Command {
         self.claim.as_ref().map(Claim::group)
     }
 
-    /// A thread waits for it.
+    /// True if a thread waits for it.
     pub(super) fn is_awaited(&self) -> bool {
         self.outcomes.is_awaited(self.index)
     }
 
-    /// No thread waits for it, and a callback is to be told its outcome.
-    pub(super) fn is_left(&self) -> bool {
-        self.outcomes.callback.is_some() && self.outcomes.is_left(self.index)
+    /// True if no thread waits for it and a callback gets its outcome.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.outcomes.callback.is_some() && self.outcomes.is_abandoned(self.index)
     }
 
     pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {
         self.index == index && Arc::ptr_eq(&self.outcomes, outcomes)
     }
 
-    /// Notes the outcome. [`Wakeup::notify`] wakes its thread.
-    pub(super) fn end(self, outcome: Outcome) -> Option<Wakeup> {
-        let mut statuses = self.outcomes.statuses.lock();
-        let status = statuses.get_mut(self.index)?;
-        let left = match status {
-            Status::Unsent | Status::Sent | Status::Unacknowledged => {
-                *status = Status::Done(outcome);
-                if wait(&statuses) == Wait::Goes {
+    /// Sets the outcome. The returned [`Wakeup`] wakes the thread or calls the callback.
+    pub(super) fn complete(self, outcome: Outcome) -> Option<Wakeup> {
+        let mut states = self.outcomes.states.lock();
+        let state = states.get_mut(self.index)?;
+        let pending = match state {
+            CallState::Unsent | CallState::Sent | CallState::Unacknowledged => {
+                *state = CallState::Done(outcome);
+                if wait_status(&states) == WaitStatus::Pending {
                     return None;
                 }
                 None
             }
-            Status::Left if self.outcomes.callback.is_some() => {
-                *status = Status::Empty;
-                Some(Left { index: self.index, outcome: Some(outcome), _claim: self.claim })
+            CallState::Abandoned if self.outcomes.callback.is_some() => {
+                *state = CallState::Empty;
+                Some(PendingCallback { index: self.index, outcome: Some(outcome), _claim: self.claim })
             }
             _ => return None,
         };
-        drop(statuses);
-        Some(Wakeup { outcomes: self.outcomes, left })
+        drop(states);
+        Some(Wakeup { outcomes: self.outcomes, pending })
     }
 
-    /// Tells its callback, if it has one that was not called yet, that no outcome came in time. The callback is not called again.
-    pub(super) fn end_late(&self) -> Option<Wakeup> {
-        let mut statuses = self.outcomes.statuses.lock();
-        let status = statuses.get_mut(self.index).filter(|status| matches!(status, Status::Left))?;
+    /// Tells the callback that no reply came in time, unless it was called before. It is not called again.
+    pub(super) fn complete_late(&self) -> Option<Wakeup> {
+        let mut states = self.outcomes.states.lock();
+        let state = states.get_mut(self.index).filter(|state| matches!(state, CallState::Abandoned))?;
         self.outcomes.callback.as_ref()?;
-        *status = Status::Empty;
-        drop(statuses);
-        let left = Some(Left { index: self.index, outcome: None, _claim: None });
-        Some(Wakeup { outcomes: Arc::clone(&self.outcomes), left })
+        *state = CallState::Empty;
+        drop(states);
+        let pending = Some(PendingCallback { index: self.index, outcome: None, _claim: None });
+        Some(Wakeup { outcomes: Arc::clone(&self.outcomes), pending })
     }
 }
 
 impl Wakeup {
-    /// A thread goes on. A callback is called only once nothing is locked.
+    /// True if this wakes a thread. A callback may be called only after all mutexes are released.
     pub(super) fn is_of_thread(&self) -> bool {
-        self.left.is_none()
+        self.pending.is_none()
     }
 
     pub(super) fn notify(self) {
-        if let (Some(left), Some(callback)) = (self.left, &self.outcomes.callback) {
-            callback.call(left.index, left.outcome);
+        if let (Some(pending), Some(callback)) = (self.pending, &self.outcomes.callback) {
+            callback.call(pending.index, pending.outcome);
         } else {
-            self.outcomes.moved.notify_one();
+            self.outcomes.changed.notify_one();
         }
     }
 }

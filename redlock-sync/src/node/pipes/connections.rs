@@ -1,339 +1,353 @@
 //! The connections to one server, and which of them a call goes over.
 //!
-//! *Order.* A server executes two calls of a client about one key in the order in which they were written, as long as the earlier one is unanswered on a
-//! connection that is in use: for a call goes over the connection on which a call about its key is unanswered ([`Table`]). Two rules end that. A call may go
-//! elsewhere once a release stands behind each acquire there ([`Pipe::is_undone`]). A connection that breaks, or that is given up after [`PATIENT`] node
-//! timeouts, can leave an acquire that is executed later: its token is an orphan, which no lease has, until its key ends.
+//! *Order.* A server executes two calls of a client about one key in the order in which they were written, as long as
+//! the earlier one is unanswered on a connection in use. For a call goes over the connection on which a call about its
+//! key is unanswered ([`Table`]). There are two exceptions. A call may go elsewhere once a release follows each acquire
+//! there ([`Pipe::is_released`]). And a connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may
+//! leave an acquire that is executed later. Its token then belongs to no lease, and lasts until its key expires.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
-use super::ends::{Broken, Ends, Made};
-use super::pipe::{Hearer, MANY, Pipe};
-use super::supply::{MOST_OLD, Supply};
+use super::halves::{Broken, Halves, NewConnection, ReplyObserver};
+use super::pipe::{MANY, Pipe};
+use super::supply::{MAX_OLD, Supply};
 use super::table::{Claim, Table};
 use crate::clock::{Clock, Tick};
 use crate::fork::ForkGuard;
 use crate::node::host::Host;
 use crate::sync::Mutex;
 
-/// A connection is given up after so many node timeouts without an answer.
-const PATIENT: u32 = 8;
+/// A connection is closed after this many node timeouts without an answer.
+const CLOSE_AFTER: u32 = 8;
 
 pub(crate) struct Connections {
-    /// Its place where threads wait for connections.
-    place: usize,
+    /// The index of these connections in [`Arrivals`].
+    arrival_index: usize,
     host: Arc<Host>,
     supply: Box<dyn Supply>,
     arrivals: Arc<Arrivals>,
     table: Arc<Table>,
-    heard: Arc<Heard>,
-    /// How many connections calls share.
-    most: usize,
-    open: Mutex<Open>,
+    latest_reply: Arc<LatestReply>,
+    /// The number of connections that calls share.
+    max: usize,
+    open: Mutex<OpenPipes>,
     clock: Arc<dyn Clock>,
-    /// A node timeout.
-    patience: Duration,
+    /// The node timeout.
+    node_timeout: Duration,
     fork: ForkGuard,
 }
 
-/// What the server has answered, on whatever connection.
-struct Heard {
-    /// When that was written, in nanoseconds.
-    latest: AtomicU64,
+/// The latest call that the server has answered, on any connection.
+struct LatestReply {
+    /// When that call was written, in nanoseconds.
+    written: AtomicU64,
     host: Arc<Host>,
 }
 
 #[derive(Default)]
-struct Open {
-    used: Vec<Numbered>,
-    /// Those that do not answer, or must not be used for what is new: read, and written only behind what is unanswered there.
-    old: Vec<Numbered>,
+struct OpenPipes {
+    used: Vec<PooledPipe>,
+    /// Connections that do not answer, or that must not get new calls. They are still read. They are written only for
+    /// calls that must follow an unanswered one there.
+    old: Vec<PooledPipe>,
     last: u32,
 }
 
 #[derive(Clone)]
-struct Numbered {
+struct PooledPipe {
     number: u32,
     pipe: Arc<Pipe>,
-    /// As [`Host::generation`] was when it was made.
+    /// The value of [`Host::generation`] before the connection was made.
     generation: u64,
-    /// From when on it shall be replaced, and from when on nothing new may go over it: what it logged in with has run out then.
+    /// When to replace the connection, and when it must not get new calls because its login expires.
     validity: Option<(Tick, Tick)>,
 }
 
-/// Which connection a call wants.
+/// Which connection a call needs.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Wish<'a> {
-    /// None that answers slowly at the moment.
+pub(crate) struct PipeRequest<'a> {
+    /// True if the connection must answer promptly.
     pub(crate) prompt: bool,
-    /// It goes behind what is unanswered about its key, however slow that is.
+    /// True for a release. It must follow the unanswered calls about its key, even on a slow connection.
     pub(crate) is_release: bool,
-    /// The same as this one, so that calls travel in one packet.
-    pub(crate) beside: Option<&'a Arc<Pipe>>,
+    /// A connection to use if possible, so that several calls travel in one packet.
+    pub(crate) preferred: Option<&'a Arc<Pipe>>,
 }
 
 /// The connection for a call.
-pub(crate) struct Found {
+pub(crate) struct ClaimedPipe {
     pub(crate) claim: Claim,
     pub(crate) pipe: Arc<Pipe>,
-    /// As [`Host::generation`] was when it was made.
+    /// The value of [`Host::generation`] before the connection was made.
     pub(crate) generation: u64,
 }
 
-impl Hearer for Heard {
-    fn heard(&self, written: Tick) {
-        self.latest.fetch_max(written.as_nanos(), Ordering::AcqRel);
-        self.host.answers();
+impl ReplyObserver for LatestReply {
+    fn on_reply(&self, written: Tick) {
+        self.written.fetch_max(written.as_nanos(), Ordering::AcqRel);
+        self.host.record_answer();
     }
 }
 
 impl Connections {
     pub(crate) fn new(
         host: &Arc<Host>,
-        (place, arrivals): (usize, &Arc<Arrivals>),
+        (arrival_index, arrivals): (usize, &Arc<Arrivals>),
         supply: Box<dyn Supply>,
-        most: usize,
+        max: usize,
     ) -> Connections {
-        let heard = Arc::new(Heard { latest: AtomicU64::new(0), host: Arc::clone(host) });
+        let latest_reply = Arc::new(LatestReply { written: AtomicU64::new(0), host: Arc::clone(host) });
         Connections {
-            place,
+            arrival_index,
             host: Arc::clone(host),
             supply,
             arrivals: Arc::clone(arrivals),
             table: Table::new(),
-            heard,
-            most: most.max(1),
+            latest_reply,
+            max: max.max(1),
             open: Mutex::default(),
             clock: Arc::clone(&host.clock),
-            // What takes no time is never late, however far a test advances the clock.
-            patience: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
+            // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
+            node_timeout: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
         }
     }
 
-    pub(crate) fn place(&self) -> usize {
-        self.place
+    pub(crate) fn arrival_index(&self) -> usize {
+        self.arrival_index
     }
 
-    /// The connection for a call about that key, with the note that the call is unanswered. `None` if there is none now: one is ordered then.
-    pub(crate) fn claim(&self, key: &[u8], wish: &Wish<'_>) -> Option<Found> {
+    /// Picks a connection for a call about this key, and counts the call as unanswered. If there is none, orders a
+    /// connection and returns `None`.
+    pub(crate) fn claim(&self, key: &[u8], request: &PipeRequest<'_>) -> Option<ClaimedPipe> {
         let mut open = self.open.lock();
-        self.tend(&mut open);
+        self.maintain(&mut open);
         let group = Table::group_of(key);
         let found = self.table.claim(group, |busy| {
-            match self.bound(&open, busy, group) {
-                Some(one) => Some(one).filter(|one| wish.is_release || !wish.prompt || !self.is_slow(&one.pipe)),
-                None => self.choose(&open, wish),
+            match self.pipe_of_group(&open, busy, group) {
+                Some(one) => Some(one).filter(|one| request.is_release || !request.prompt || !self.is_slow(&one.pipe)),
+                None => self.choose(&open, request),
             }
-            .map(Numbered::chosen)
+            .map(PooledPipe::chosen)
         });
-        if found.is_none() || open.used.len() < self.most && open.used.iter().all(|one| one.pipe.reader_waits()) {
+        if found.is_none() || open.used.len() < self.max && open.used.iter().all(|one| one.pipe.reader_waits()) {
             self.order(&mut open);
         }
         drop(open);
-        found.map(|(claim, (pipe, generation))| Found { claim, pipe, generation })
+        found.map(|(claim, (pipe, generation))| ClaimedPipe { claim, pipe, generation })
     }
 
-    /// The one on which calls about keys of this group are unanswered. What only asks, or lengthens a lease, binds for a moment: a release of the same
-    /// token needs not wait behind it.
-    fn bound<'a>(&self, open: &'a Open, busy: Option<u32>, group: usize) -> Option<&'a Numbered> {
-        open.find(busy, group).filter(|one| !self.is_slow(&one.pipe) || !one.pipe.is_undone(Some(group)))
+    /// The connection with unanswered calls of this group. If it is slow and a release follows each acquire there, the
+    /// group may leave it. So queries and renewals bind a group only while the connection is prompt.
+    fn pipe_of_group<'a>(&self, open: &'a OpenPipes, busy: Option<u32>, group: usize) -> Option<&'a PooledPipe> {
+        open.find(busy, group).filter(|one| !self.is_slow(&one.pipe) || !one.pipe.is_released(Some(group)))
     }
 
-    /// A call there is unanswered for a while.
+    /// True if a call there has been unanswered for a quarter of a node timeout.
     fn is_slow(&self, pipe: &Pipe) -> bool {
-        pipe.is_late(self.patience / 4)
+        pipe.is_late(self.node_timeout / 4)
     }
 
-    /// The one that is wanted. Else, of few calls each has a connection that is idle. Many travel together on the first one that answers at once: that
-    /// costs the server and the threads less. Else the one with the fewest calls.
-    fn choose<'a>(&self, open: &'a Open, wish: &Wish<'_>) -> Option<&'a Numbered> {
-        let fits = |one: &&Numbered| self.is_usable(one) && !(wish.prompt && self.is_slow(&one.pipe));
+    /// Chooses a connection: the preferred one, if usable. Else an idle one, so that each of few calls has its own. If
+    /// there are many calls, the first one that answers promptly, because large packets cost the server and the threads
+    /// less. Else the one with the fewest calls.
+    fn choose<'a>(&self, open: &'a OpenPipes, request: &PipeRequest<'_>) -> Option<&'a PooledPipe> {
+        let fits = |one: &&PooledPipe| self.is_usable(one) && !(request.prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
-        let wanted = || usable().find(|one| wish.beside.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
+        let wanted = || usable().find(|one| request.preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
         let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY;
         let takes =
-            |one: &&Numbered| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
+            |one: &&PooledPipe| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
         wanted()
             .or_else(|| usable().find(takes))
             .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))
     }
 
-    /// What is new may go over it.
-    fn is_usable(&self, one: &Numbered) -> bool {
+    /// True if the connection may get new calls.
+    fn is_usable(&self, one: &PooledPipe) -> bool {
         let has_run_out = one.validity.is_some_and(|(_, end)| self.clock.now() >= end);
         one.generation >= self.host.generation() && !has_run_out
     }
 
-    /// A call that may set this token is unanswered.
+    /// True if a call that may set this token is unanswered.
     pub(crate) fn may_set(&self, token: &str) -> bool {
         self.all().iter().any(|pipe| pipe.may_set(token))
     }
 
-    /// A call there is unanswered for so many node timeouts.
+    /// True if a call there has been unanswered for this many node timeouts.
     fn is_late(&self, pipe: &Pipe, timeouts: u32) -> bool {
-        pipe.is_late(self.patience.saturating_mul(timeouts))
+        pipe.is_late(self.node_timeout.saturating_mul(timeouts))
     }
 
-    /// It alone does not answer: another one has answered what was written later.
+    /// True if only this connection does not answer: another one has answered a call that was written later.
     fn is_suspect(&self, pipe: &Pipe) -> bool {
-        self.is_late(pipe, 1) && self.heard.latest.load(Ordering::Acquire) > pipe.oldest()
+        self.is_late(pipe, 1) && self.latest_reply.written.load(Ordering::Acquire) > pipe.oldest()
     }
 
-    /// Hung is a server of which no connection has answered what was written later than a call that is unanswered for a node timeout.
+    /// True if the server hangs: a call has been unanswered for a node timeout, and no connection has answered a call
+    /// that was written later.
     pub(crate) fn is_hung(&self) -> bool {
-        // What it answered was written less than a node timeout ago: none that is late was written after that.
-        let latest = self.heard.latest.load(Ordering::Acquire);
-        if self.clock.now().since(Tick::from_nanos(latest)) < self.patience {
+        // If the latest answered call was written within a node timeout, each late call was written before it.
+        let latest = self.latest_reply.written.load(Ordering::Acquire);
+        if self.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
             return false;
         }
         let open = self.open.lock();
         open.used.iter().any(|one| self.is_late(&one.pipe, 1) && !self.is_suspect(&one.pipe))
     }
 
-    /// The server has answered something that was written since then.
+    /// True if the server has answered a call that was written since then.
     pub(crate) fn has_answered_since(&self, then: Tick) -> bool {
-        self.heard.latest.load(Ordering::Acquire) >= then.as_nanos()
+        self.latest_reply.written.load(Ordering::Acquire) >= then.as_nanos()
     }
 
-    /// It shall be replaced.
-    fn is_bad(&self, one: &Numbered) -> bool {
+    /// True if the connection must be replaced.
+    fn needs_replacement(&self, one: &PooledPipe) -> bool {
         let runs_out = one.validity.is_some_and(|(soon, _)| self.clock.now() >= soon);
         runs_out || !self.is_usable(one) || self.is_suspect(&one.pipe) || self.is_late(&one.pipe, 2)
     }
 
-    /// Nothing has come, and nothing is to be replaced.
-    fn is_settled(&self, open: &Open) -> bool {
-        let is_fine = |one: &Numbered| !one.pipe.is_over() && !self.is_bad(one);
-        open.old.is_empty() && open.used.iter().all(is_fine) && !self.arrivals.is_here(self.place)
+    /// True if there is nothing for `maintain` to do.
+    fn is_up_to_date(&self, open: &OpenPipes) -> bool {
+        let is_fine = |one: &PooledPipe| !one.pipe.is_closed() && !self.needs_replacement(one);
+        open.old.is_empty() && open.used.iter().all(is_fine) && !self.arrivals.is_here(self.arrival_index)
     }
 
-    /// Takes what has come, and replaces what does not answer.
-    fn tend(&self, open: &mut Open) {
-        if self.is_settled(open) {
+    /// Takes new connections into use, and replaces those that do not answer.
+    fn maintain(&self, open: &mut OpenPipes) {
+        if self.is_up_to_date(open) {
             return;
         }
-        open.used.retain(|one| !one.pipe.is_over());
+        open.used.retain(|one| !one.pipe.is_closed());
         let (stale, used) = std::mem::take(&mut open.used).into_iter().partition(|one| !self.is_usable(one));
         (open.used, open.old) =
-            (used, std::mem::take(&mut open.old).into_iter().chain::<Vec<Numbered>>(stale).collect());
-        // An old connection is of use until all is answered there.
-        for one in open.old.extract_if(.., |one| one.pipe.is_over() || one.pipe.len() == 0) {
-            one.pipe.end(Broken::Cut("has been replaced".into()));
+            (used, std::mem::take(&mut open.old).into_iter().chain::<Vec<PooledPipe>>(stale).collect());
+        // An old connection is kept until all its calls are answered.
+        for one in open.old.extract_if(.., |one| one.pipe.is_closed() || one.pipe.len() == 0) {
+            one.pipe.close(Broken::Closed("has been replaced".into()));
         }
-        // A connection whose way to the server is lost never ends by itself, and calls about its keys would go there for ever.
-        let Open { used, old, .. } = &mut *open;
-        let is_dead = |one: &mut Numbered| self.is_late(&one.pipe, PATIENT);
+        // If the network to the server is lost, a connection does not end by itself. Calls about its keys would go over
+        // it for ever.
+        let OpenPipes { used, old, .. } = &mut *open;
+        let is_dead = |one: &mut PooledPipe| self.is_late(&one.pipe, CLOSE_AFTER);
         for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
-            one.pipe.end(Broken::Cut(format!("did not answer for {:?}", self.patience * PATIENT)));
+            one.pipe.close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout * CLOSE_AFTER)));
         }
-        self.give_up(open);
-        if open.used.iter().any(|one| self.is_bad(one)) {
+        self.close_surplus(open);
+        if open.used.iter().any(|one| self.needs_replacement(one)) {
             self.order(open);
         }
-        if self.arrivals.is_here(self.place)
+        if self.arrivals.is_here(self.arrival_index)
             && let Some(made) = self.supply.take()
         {
-            self.join(open, made);
+            self.add(open, made);
         }
     }
 
-    /// Has a connection made beside those that do not answer: it tells whether the server does. A thread that looks for one at the moment does that.
-    pub(crate) fn try_another(&self) {
+    /// Orders another connection, which finds out whether the server answers. Does nothing if another thread is picking
+    /// a connection, because that thread does the same.
+    pub(crate) fn connect_another(&self) {
         if let Some(mut open) = self.open.try_lock() {
-            self.tend(&mut open);
+            self.maintain(&mut open);
             self.order(&mut open);
         }
     }
 
-    fn order(&self, open: &mut Open) {
-        let has_room = open.used.len() + open.old.len() < self.most + MOST_OLD;
+    fn order(&self, open: &mut OpenPipes) {
+        let has_room = open.used.len() + open.old.len() < self.max + MAX_OLD;
         if has_room
-            && self.arrivals.order(self.place)
+            && self.arrivals.order(self.arrival_index)
             && let Some(made) = self.supply.order()
         {
-            self.join(open, made);
+            self.add(open, made);
         }
     }
 
-    /// A connection has come, in place of one that does not answer if there is one.
-    fn join(&self, open: &mut Open, Made { ends, generation, validity }: Made) {
-        self.arrivals.taken(self.place);
-        if let Some(bad) = open.used.iter().position(|one| self.is_bad(one)) {
+    /// Takes a connection into use. It replaces one that does not answer, if there is one.
+    fn add(&self, open: &mut OpenPipes, new: NewConnection) {
+        let NewConnection { halves, pool_slot, generation, validity } = new;
+        self.arrivals.taken(self.arrival_index);
+        if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one)) {
             let bad = open.used.swap_remove(bad);
             open.old.push(bad);
         }
-        self.give_up(open);
-        let pipe = self.pipe(ends);
+        self.close_surplus(open);
+        let pipe = self.pipe(halves, pool_slot);
         open.last = open.last.wrapping_add(1);
-        open.used.push(Numbered { number: open.last, pipe, generation, validity });
+        open.used.push(PooledPipe { number: open.last, pipe, generation, validity });
     }
 
-    fn pipe(&self, ends: Ends) -> Arc<Pipe> {
-        let heard = Arc::clone(&self.heard) as Arc<dyn Hearer>;
-        let wait = wait_command(self.host.settings.min_replicas_ack, self.patience);
-        Pipe::new(ends, heard, Arc::clone(&self.clock), self.patience, wait)
+    fn pipe(&self, halves: Halves, pool_slot: Box<dyn Any + Send>) -> Arc<Pipe> {
+        let latest_reply = Arc::clone(&self.latest_reply) as Arc<dyn ReplyObserver>;
+        let wait = wait_command(self.host.settings.min_replicas_ack, self.node_timeout);
+        Pipe::new(halves, pool_slot, latest_reply, Arc::clone(&self.clock), self.node_timeout, wait)
     }
 
-    /// No more are kept than a few: of those with a release behind each acquire the oldest goes, else the oldest.
-    fn give_up(&self, open: &mut Open) {
-        while open.old.len() > MOST_OLD {
-            let oldest = open.old.iter().position(|one| one.pipe.is_undone(None)).unwrap_or(0);
-            open.old.remove(oldest).pipe.end(Broken::Cut(format!("did not answer for {:?}", self.patience * 2)));
+    /// Closes old connections above the limit: first the oldest on which a release follows each acquire, else the
+    /// oldest.
+    fn close_surplus(&self, open: &mut OpenPipes) {
+        while open.old.len() > MAX_OLD {
+            let oldest = open.old.iter().position(|one| one.pipe.is_released(None)).unwrap_or(0);
+            open.old
+                .remove(oldest)
+                .pipe
+                .close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout * 2)));
         }
     }
 
-    /// Writes and reads what no thread waits for, at most until then.
+    /// Sends and receives what no thread waits for, at most until the deadline.
     pub(crate) fn finish(&self, until: Tick) {
         self.all().iter().for_each(|pipe| pipe.finish(until));
     }
 
-    /// The connections at the moment.
+    /// All open connections.
     pub(crate) fn all(&self) -> Vec<Arc<Pipe>> {
         let open = self.open.lock();
         open.used.iter().chain(&open.old).map(|one| Arc::clone(&one.pipe)).collect()
     }
 }
 
-/// The question which replicas have all that was written before. The server may take a quarter of a node timeout for it: calls behind one that is not
-/// acknowledged shall be answered in time too.
-fn wait_command(least: u32, patience: Duration) -> Vec<u8> {
+/// The `WAIT` command. It waits for a quarter of a node timeout at most, so that calls after it are answered in time
+/// even if replicas do not acknowledge.
+fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
     if least == 0 {
         return Vec::new();
     }
-    // None would be without a limit.
-    let ms = (patience / 4).as_millis().max(1);
+    // A timeout of 0 would mean no limit.
+    let ms = (node_timeout / 4).as_millis().max(1);
     redis::cmd("WAIT").arg(least).arg(ms.to_string()).get_packed_command()
 }
 
-impl Numbered {
+impl PooledPipe {
     fn chosen(&self) -> (u32, (Arc<Pipe>, u64)) {
         (self.number, (Arc::clone(&self.pipe), self.generation))
     }
 }
 
-impl Open {
-    /// The one with that number, unless it is given up: over, or old with a release behind each acquire of this group.
-    fn find(&self, number: Option<u32>, group: usize) -> Option<&Numbered> {
+impl OpenPipes {
+    /// The connection with this number. `None` if it is closed, or if it is old and a release follows each acquire of
+    /// this group.
+    fn find(&self, number: Option<u32>, group: usize) -> Option<&PooledPipe> {
         let number = number?;
-        let is_it = |one: &&Numbered| one.number == number && !one.pipe.is_over();
-        let old = || self.old.iter().find(is_it).filter(|one| !one.pipe.is_undone(Some(group)));
+        let is_it = |one: &&PooledPipe| one.number == number && !one.pipe.is_closed();
+        let old = || self.old.iter().find(is_it).filter(|one| !one.pipe.is_released(Some(group)));
         self.used.iter().find(is_it).or_else(old)
     }
 }
 
 impl Drop for Connections {
-    /// A forked child has copies of the sockets of its parent, which goes on: they are not shut down.
+    /// A forked child has copies of its parent's sockets. It must not shut them down, since the parent still uses them.
     fn drop(&mut self) {
         let all = self.all();
         if self.fork.is_left() {
             return std::mem::forget(all);
         }
         for pipe in all {
-            pipe.end(Broken::Cut("the client has ended".into()));
+            pipe.close(Broken::Closed("the client has ended".into()));
         }
     }
 }

@@ -1,20 +1,22 @@
-//! Where replies end in the bytes of a connection. The bytes come in pieces of any size: what has come of a reply is kept, and counted once.
+//! Finds the end of each reply in the bytes of a connection. The bytes arrive in pieces of any size. Each byte of an
+//! incomplete reply is examined once.
 //!
-//! It counts and does not nest: a reply ends when no element is missing, and an array of `n` elements makes `n - 1` more of them missing. So a reply
-//! that is nested deeply needs no stack, and one that comes byte by byte is not read again from its start.
+//! The framer counts missing elements and does not recurse. A reply is complete when no element is missing. An array of
+//! `n` elements adds `n - 1` to the missing ones. So a deeply nested reply needs no stack, and a reply that arrives
+//! byte by byte is not scanned again.
 
-/// The longest bulk string: what Redis allows at most.
+/// The longest bulk string that Redis allows.
 const LONGEST: usize = 512 << 20;
 /// The longest line: a status, an error or a number. Redis writes shorter ones.
 const LONGEST_LINE: usize = 64 << 10;
-/// Most elements that one reply may still lack. Replies to the library's own calls have far fewer.
+/// The most elements that a reply may lack. Replies to the library's calls have far fewer.
 const MOST_MISSING: usize = 1 << 24;
-/// Room for one read.
+/// The free space offered to each read.
 const ROOM: usize = 16 << 10;
-/// A buffer that has become larger than that is given back once it is empty.
+/// A larger buffer is freed once it is empty.
 const KEPT: usize = 256 << 10;
 
-/// One reply, as it was written. What occurs in nearly all cases needs no memory of its own.
+/// One reply. The frequent forms need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// `$-1` or `*-1`.
@@ -22,7 +24,7 @@ pub(crate) enum Reply {
     /// `+OK`.
     Okay,
     Int(i64),
-    /// Any other one, in the form of the protocol.
+    /// Any other reply, as bytes of the protocol.
     Raw(Vec<u8>),
 }
 
@@ -32,20 +34,20 @@ impl Reply {
     }
 }
 
-/// The bytes are no replies in the form of RESP2: nothing that follows can be understood.
+/// The bytes are not RESP2. The rest of the stream cannot be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Finds the replies in what is read.
+/// Splits a stream of bytes into replies.
 #[derive(Debug)]
 pub(crate) struct Framer {
-    /// What was read is in `bytes[begin..end]`; behind it is room.
+    /// `bytes[begin..end]` holds unconsumed bytes. Free space follows.
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
-    /// How much of the reply that begins at `begin` was counted.
+    /// How many bytes of the current reply were examined. It starts at `begin`.
     counted: usize,
-    /// How many elements it lacks.
+    /// How many elements the current reply lacks.
     missing: usize,
 }
 
@@ -54,7 +56,7 @@ impl Framer {
         Framer { bytes: Vec::new(), begin: 0, end: 0, counted: 0, missing: 1 }
     }
 
-    /// Where to read into. [`Framer::filled`] must follow.
+    /// The free space to read into. [`Framer::filled`] must be called afterwards.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
@@ -66,24 +68,24 @@ impl Framer {
             (self.begin, self.end) = (0, self.end - self.begin);
         }
         if self.bytes.len() - self.end < ROOM {
-            // Twice as much each time: a long reply is copied a few times and not with each read.
+            // The buffer doubles, so a long reply is copied only a few times.
             self.bytes.resize((self.end * 2).max(self.end + ROOM), 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// The source has read that number of bytes into the room.
+    /// Records how many bytes were read into the free space.
     pub(crate) fn filled(&mut self, read: usize) {
         self.end = (self.end + read).min(self.bytes.len());
     }
 
-    /// A part of a reply has come.
+    /// True if a part of a reply has arrived.
     #[cfg(test)]
     pub(crate) fn is_amid_reply(&self) -> bool {
         self.begin < self.end
     }
 
-    /// The next reply that is complete; `None` if more has to be read for it.
+    /// Takes the next complete reply. `None` if more bytes are needed.
     pub(crate) fn take_reply(&mut self) -> Result<Option<Reply>, Garbled> {
         while self.missing > 0 {
             let Some((long, more)) = element(self.unread())? else { return Ok(None) };
@@ -102,8 +104,8 @@ impl Framer {
     }
 }
 
-/// How long the element is with which these bytes begin, and how many elements follow within it. `None` if it is not complete; of an array its head is
-/// all that counts.
+/// The length of the first element, and the number of elements nested in it. For an array, the length is that of its
+/// header. `None` if the element is incomplete.
 fn element(bytes: &[u8]) -> Result<Option<(usize, usize)>, Garbled> {
     let Some((mark, line)) = bytes.split_first() else { return Ok(None) };
     if !b"+-:$*".contains(mark) {
@@ -125,7 +127,7 @@ fn element(bytes: &[u8]) -> Result<Option<(usize, usize)>, Garbled> {
     }
 }
 
-/// A bulk string, if it has come with what ends it.
+/// The element of a bulk string, if its end has arrived.
 fn whole(bytes: &[u8], head: usize, long: usize) -> Result<Option<(usize, usize)>, Garbled> {
     let end = head + long + 2;
     match bytes.get(head + long..end) {
@@ -135,7 +137,7 @@ fn whole(bytes: &[u8], head: usize, long: usize) -> Result<Option<(usize, usize)
     }
 }
 
-/// A length; `None` for -1, which stands for nothing.
+/// Parses a length. `None` for -1, which stands for nil.
 fn length(line: &[u8]) -> Result<Option<usize>, Garbled> {
     match number(line)? {
         -1 => Ok(None),

@@ -1,4 +1,4 @@
-//! The calls of a connection that are not written, and those that are written and not answered.
+//! The calls of a connection: those to be written, and those in flight.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use super::framer::Reply;
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
-/// One packet has at most so many bytes, but for its last call, and so many calls.
-const MOST_BYTES: usize = 128 << 10;
-const MOST_CALLS: usize = 512;
+/// The limits of one packet. Its last call may exceed the bytes.
+const MAX_PACKET_BYTES: usize = 128 << 10;
+const MAX_PACKET_CALLS: usize = 512;
 
-/// What the pump does.
+/// The state of the pump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pump {
-    /// There is no such thread.
+    /// The thread does not run.
     #[default]
     Absent,
-    /// It looks at the outbox before it sleeps.
+    /// It checks the outbox before it sleeps.
     Awake,
-    /// Until there is work for it.
+    /// It sleeps until there is work.
     Asleep,
-    /// For a moment: then it reads replies for which no thread waits.
-    Naps,
+    /// It sleeps for a moment, then reads replies for which no thread waits.
+    Napping,
 }
 
-/// Calls that are not written.
+/// The calls to be written.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Releases and renewals, which go before attempts.
+    /// Releases and renewals. They are sent before attempts.
     urgent: VecDeque<Command>,
     ordinary: VecDeque<Command>,
     pub(super) pump: Pump,
-    /// A thread sleeps that waits for a call. While none does, threads that wait read for themselves.
+    /// True if a thread sleeps and relies on the pump. If false, waiting threads read for themselves.
     pub(super) is_relied_on: bool,
-    /// A thread that wanted to write this found another one at it, which has to look here once more.
+    /// Set by a thread that found another one writing. The other thread must check the outbox again.
     pub(super) was_missed: bool,
-    /// The connection is of no more use.
-    pub(super) is_over: bool,
+    /// The connection is closed.
+    pub(super) is_closed: bool,
 }
 
 impl Outbox {
@@ -54,22 +54,22 @@ impl Outbox {
         self.urgent.iter().chain(&self.ordinary)
     }
 
-    /// A call about a key of that group is not written.
+    /// True if it has a call about a key of this group, or any call if `group` is `None`.
     pub(super) fn has(&self, group: Option<usize>) -> bool {
         self.all().any(|command| group.is_none() || command.group() == group)
     }
 
-    /// A call that may set this token is not written.
+    /// True if it has a call that may set this token.
     pub(super) fn may_set(&self, token: &str) -> bool {
         self.all().any(|command| command.acquires() == Some(token))
     }
 
-    /// A call with the same words is not written.
+    /// True if it has an identical call.
     pub(super) fn has_like(&self, call: &Call) -> bool {
         self.all().any(|command| command.is_like(call))
     }
 
-    pub(super) fn put(&mut self, command: Command) {
+    pub(super) fn enqueue(&mut self, command: Command) {
         if command.is_urgent { self.urgent.push_back(command) } else { self.ordinary.push_back(command) }
     }
 
@@ -77,7 +77,7 @@ impl Outbox {
         self.urgent.pop_front().or_else(|| self.ordinary.pop_front())
     }
 
-    /// The thread of this command has gone, and it is not to be written. Zero if it was taken out before.
+    /// Removes a command that was given up. Returns 0 if it was not in the outbox any more.
     pub(super) fn remove(&mut self, outcomes: &Arc<Outcomes>, index: usize) -> usize {
         let before = self.len();
         self.urgent.retain(|command| !command.is_of(outcomes, index));
@@ -85,167 +85,168 @@ impl Outbox {
         before - self.len()
     }
 
-    /// Moves the next packet to those that are owed. Returns how many calls are not written, since their threads have gone.
-    pub(super) fn pack(&mut self, owed: &mut Owed, packet: &mut Vec<u8>, now: Tick) -> usize {
+    /// Moves the next packet to the calls in flight. Returns how many calls were dropped because their threads gave
+    /// them up.
+    pub(super) fn pack(&mut self, in_flight: &mut InFlight, packet: &mut Vec<u8>, now: Tick) -> usize {
         let (mut calls, mut refused) = (0, 0);
-        while packet.len() < MOST_BYTES
-            && calls < MOST_CALLS
+        while packet.len() < MAX_PACKET_BYTES
+            && calls < MAX_PACKET_CALLS
             && let Some(command) = self.next()
         {
-            match owed.append(command, packet, now) {
+            match in_flight.append(command, packet, now) {
                 Sending::Refused => refused += 1,
                 Sending::Awaited | Sending::Unattended => calls += 1,
             }
         }
-        owed.complete(packet, now);
+        in_flight.complete(packet, now);
         refused
     }
 
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Command> + use<> {
-        self.is_over = true;
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
+        self.is_closed = true;
         let urgent = std::mem::take(&mut self.urgent);
         urgent.into_iter().chain(std::mem::take(&mut self.ordinary))
     }
 }
 
-/// Calls whose replies are due, in their order.
+/// The calls whose replies are due, in the order of the replies.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
-    due: VecDeque<Due>,
-    /// What stood before the first of them was answered.
-    was_let_in: bool,
-    /// Asks the server for its replicas; empty if they are not asked.
+pub(super) struct InFlight {
+    calls: VecDeque<InFlightCall>,
+    /// True if the reply to `ASKING` before the first call has arrived.
+    asking_was_answered: bool,
+    /// The encoded `WAIT` command. Empty if replicas are not asked.
     wait: Vec<u8>,
-    /// A call of the packet that is being made is for replicas.
+    /// True if a call in the current packet needs replicas.
     asks_replicas: bool,
-    /// Calls that are answered, and wait for what the server says of its replicas.
-    held: Vec<(Command, Reply)>,
+    /// Calls with a reply, for which the reply to the `WAIT` is still due.
+    unacknowledged: Vec<(Command, Reply)>,
 }
 
 #[derive(Debug)]
-struct Due {
-    /// Nothing for the question about replicas.
+struct InFlightCall {
+    /// `None` for the `WAIT` command.
     command: Option<Command>,
     written: Tick,
 }
 
-/// What a reply was for.
+/// What a reply belongs to.
 #[derive(Debug)]
 pub(super) enum Answered {
-    /// It was the last one of a call.
+    /// It is the last reply of a call.
     Call(Command, Reply),
-    /// For these, it tells of the replicas.
-    Held(Vec<(Command, Outcome)>),
-    /// More follows for its call.
+    /// It is the reply to a `WAIT`, and completes these calls.
+    Acknowledged(Vec<(Command, Outcome)>),
+    /// The call has another reply to come.
     Nothing,
 }
 
-/// What the next replies are for.
+/// Whether threads wait for the next replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
-    /// No call is owed a reply.
+    /// No reply is due.
     None,
-    /// Calls for which no thread waits.
+    /// No thread waits for the calls in flight.
     Unattended,
     Awaited,
 }
 
-impl Owed {
-    /// With the command that asks for replicas, if they are asked.
-    pub(super) fn new(wait: Vec<u8>) -> Owed {
-        Owed { wait, ..Owed::default() }
+impl InFlight {
+    /// `wait` is the encoded `WAIT` command, or empty.
+    pub(super) fn new(wait: Vec<u8>) -> InFlight {
+        InFlight { wait, ..InFlight::default() }
     }
 
-    /// Appends a call to the packet. The packet has to be completed and written next.
+    /// Appends a call to the packet. Afterwards the packet must be completed and written.
     pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> Sending {
         let sending = command.begin();
         if sending != Sending::Refused {
             command.write_to(packet);
             self.asks_replicas |= !self.wait.is_empty() && command.is_for_replicas();
-            self.due.push_back(Due { command: Some(command), written });
+            self.calls.push_back(InFlightCall { command: Some(command), written });
         }
         sending
     }
 
-    /// Once behind all calls of a packet: the replicas get all writes in one order, so what they have of the last one they have of all.
+    /// Completes a packet. One `WAIT` suffices for all its calls: replicas apply writes in order, so a replica with the
+    /// last write has all of them.
     pub(super) fn complete(&mut self, packet: &mut Vec<u8>, written: Tick) {
         if std::mem::take(&mut self.asks_replicas) {
             packet.extend_from_slice(&self.wait);
-            self.due.push_back(Due { command: None, written });
+            self.calls.push_back(InFlightCall { command: None, written });
         }
     }
 
-    /// What the next reply is for, with the moment at which its call was written. `None` if no reply is due.
+    /// Assigns the next reply to its call. Also returns when the call was written. `None` if no reply is due.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<(Answered, Tick)> {
-        let Due { command, written } = self.due.pop_front()?;
+        let InFlightCall { command, written } = self.calls.pop_front()?;
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
-            let held = std::mem::take(&mut self.held).into_iter().map(of).collect();
-            return Some((Answered::Held(held), written));
+            let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(of).collect();
+            return Some((Answered::Acknowledged(unacknowledged), written));
         };
-        if command.asks() && !self.was_let_in {
-            self.was_let_in = true;
-            self.due.push_front(Due { command: Some(command), written });
+        if command.asks() && !self.asking_was_answered {
+            self.asking_was_answered = true;
+            self.calls.push_front(InFlightCall { command: Some(command), written });
             return Some((Answered::Nothing, written));
         }
-        self.was_let_in = false;
+        self.asking_was_answered = false;
         if !self.wait.is_empty() && command.is_for_replicas() && !reply.is_error() {
-            command.note_unacknowledged();
-            self.held.push((command, reply));
+            command.mark_unacknowledged();
+            self.unacknowledged.push((command, reply));
             return Some((Answered::Nothing, written));
         }
         Some((Answered::Call(command, reply), written))
     }
 
-    /// Those whose outcome is not known.
+    /// All calls without an outcome.
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
-        let held = self.held.iter().map(|(command, _)| command);
-        self.due.iter().filter_map(|due| due.command.as_ref()).chain(held)
+        let unacknowledged = self.unacknowledged.iter().map(|(command, _)| command);
+        self.calls.iter().filter_map(|call| call.command.as_ref()).chain(unacknowledged)
     }
 
-    /// Those that were written until then, and whose outcome is due to a callback, are late from now on. They are read as before.
-    pub(super) fn end_late(&self, until: Tick) -> Vec<Wakeup> {
-        let late = self.due.iter().take_while(|due| due.written <= until);
-        late.filter_map(|due| due.command.as_ref()?.end_late()).collect()
+    /// Tells callbacks that calls written until then are late. Their replies are still read.
+    pub(super) fn complete_late(&self, until: Tick) -> Vec<Wakeup> {
+        let late = self.calls.iter().take_while(|call| call.written <= until);
+        late.filter_map(|call| call.command.as_ref()?.complete_late()).collect()
     }
 
-    /// The awaited ones mostly are the first.
+    /// Awaited calls are mostly the first ones, so this is fast.
     pub(super) fn interest(&self) -> Interest {
         match self.all().any(Command::is_awaited) {
             true => Interest::Awaited,
-            false if self.due.is_empty() => Interest::None,
+            false if self.calls.is_empty() => Interest::None,
             false => Interest::Unattended,
         }
     }
 
-    /// A call that may set this token is not answered.
+    /// True if a call in flight may set this token.
     pub(super) fn may_set(&self, token: &str) -> bool {
-        self.due.iter().filter_map(|due| due.command.as_ref()).any(|command| command.acquires() == Some(token))
+        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.acquires() == Some(token))
     }
 
-    /// A call with the same words is not answered.
+    /// True if an identical call is in flight.
     pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.due.iter().filter_map(|due| due.command.as_ref()).any(|command| command.is_like(call))
+        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.is_like(call))
     }
 
     /// When the oldest call was written.
     pub(super) fn oldest(&self) -> Option<Tick> {
-        self.due.front().map(|due| due.written)
+        self.calls.front().map(|call| call.written)
     }
 
-    /// Behind each call that may set a token stands one that takes it away. Of calls about keys of that group, if one is
-    /// given.
-    pub(super) fn is_undone(&self, group: Option<usize>) -> bool {
+    /// True if a release follows each acquire, among calls about keys of this group, or among all if `group` is `None`.
+    pub(super) fn is_released(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
         let about = |command: &&Command| group.is_none() || command.group() == group;
-        self.due.iter().rev().filter_map(|due| due.command.as_ref()).filter(about).all(|command| {
+        self.calls.iter().rev().filter_map(|call| call.command.as_ref()).filter(about).all(|command| {
             released.extend(command.releases());
             command.acquires().is_none_or(|token| released.contains(token))
         })
     }
 
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Command> + use<> {
-        let held = std::mem::take(&mut self.held).into_iter().map(|(command, _)| command);
-        held.chain(std::mem::take(&mut self.due).into_iter().filter_map(|due| due.command))
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
+        let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(|(command, _)| command);
+        unacknowledged.chain(std::mem::take(&mut self.calls).into_iter().filter_map(|call| call.command))
     }
 }

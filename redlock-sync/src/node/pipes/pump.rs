@@ -1,33 +1,34 @@
-//! The thread that writes and reads for others: for threads that sleep, and for calls for which no thread waits.
+//! The pump: a thread that writes and reads for sleeping threads, and for calls for which no thread waits.
 //!
-//! A thread alone on a connection needs none: it writes and reads itself. So the pump is started when it is needed, and ends when it was idle for a while.
-//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`](super::waiting).
+//! A single thread on a connection writes and reads by itself. So the pump is started when it is needed, and ends after
+//! it was idle for a while. If the system cannot start a thread, each caller checks its own call every
+//! [`WITHOUT_PUMP`](super::waiting).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Command, Wakeup};
-use super::ends::Broken;
+use super::halves::Broken;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
 use crate::clock::Tick;
 
-/// An idle pump ends after that.
+/// An idle pump ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
-/// Replies for which no thread waits are mostly read by the next call. After that time the pump reads them.
+/// A reply for which no thread waits is mostly read by the next call. After this time the pump reads it.
 const NAP: Duration = Duration::from_millis(20);
 
 impl Pipe {
-    /// Makes sure that there is a pump which is awake. False if no thread can be started.
-    pub(super) fn rouse(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
+    /// Makes sure that the pump runs and is awake. Returns false if no thread can be started.
+    pub(super) fn wake_pump(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
         match outbox.pump {
             Pump::Awake => {}
-            Pump::Asleep | Pump::Naps => {
+            Pump::Asleep | Pump::Napping => {
                 outbox.pump = Pump::Awake;
                 self.wake.notify_one();
             }
-            // Under the mutex: no thread relies on a pump that does not come.
+            // The outbox is locked, so no thread can rely on a pump that failed to start.
             Pump::Absent => {
                 let pipe = Arc::clone(self);
                 if self.clock.start("redlock-pump", Box::new(move || pipe.pump())).is_err() {
@@ -46,11 +47,11 @@ impl Pipe {
             }
         };
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            self.end(Broken::Cut("the thread that reads for others panicked".into()));
+            self.close(Broken::Closed("the thread that reads for others panicked".into()));
         }
     }
 
-    /// Sleeps until there is work. False if the pump shall end.
+    /// Sleeps until there is work. Returns false if the pump should end.
     fn has_work(&self) -> bool {
         let mut outbox = self.outbox.lock();
         let end = self.clock.now().after(IDLE);
@@ -60,72 +61,72 @@ impl Pipe {
             outbox.is_relied_on &= interest == Interest::Awaited || !outbox.is_empty();
             let is_due =
                 outbox.is_relied_on && interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
-            // What was missed is written by another thread, which wakes the pump.
-            let is_left = !outbox.is_empty() && !outbox.was_missed;
-            if !outbox.is_over && (is_due || is_left) {
+            // If a write was missed, the thread that is writing flushes the outbox, or wakes the pump.
+            let has_unwritten = !outbox.is_empty() && !outbox.was_missed;
+            if !outbox.is_closed && (is_due || has_unwritten) {
                 outbox.pump = Pump::Awake;
                 return true;
             }
             let now = self.clock.now();
-            if outbox.is_over || interest == Interest::None && now >= end {
+            if outbox.is_closed || interest == Interest::None && now >= end {
                 outbox.pump = Pump::Absent;
                 return false;
             }
             let naps = interest != Interest::None;
             let until = if naps { now.after(NAP) } else { end };
-            outbox.pump = if naps { Pump::Naps } else { Pump::Asleep };
+            outbox.pump = if naps { Pump::Napping } else { Pump::Asleep };
             self.clock.idle_until(&self.wake, &mut outbox, until);
-            has_napped = outbox.pump == Pump::Naps && self.clock.now() >= until;
+            has_napped = outbox.pump == Pump::Napping && self.clock.now() >= until;
         }
     }
 
-    /// Writes what is there, and reads once. Between two reads another thread may take the turn.
+    /// Writes the outbox and reads once. Another thread may read before the next call of this.
     fn work(self: &Arc<Self>) {
         let mut wakeups = Vec::new();
-        let mut turn = self.turn();
+        let mut reader = self.lock_reader();
         self.flush();
-        // What was due may have been read by the last thread that had the turn, or its thread has gone before it was written.
+        // Another thread may have read the reply, or may have given its call up before it was written.
         if self.interest() != Interest::None {
-            let until = self.clock.now().after(self.patience);
-            self.read(&mut turn, until, &mut wakeups);
+            let until = self.clock.now().after(self.node_timeout);
+            self.read(&mut reader, until, &mut wakeups);
         }
-        // While it wakes them, their next calls gather.
+        // Threads are woken while the reader is still locked, so that their next calls gather in the outbox.
         wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
-        self.give_back(turn);
+        self.unlock_reader(reader);
         wakeups.into_iter().for_each(Wakeup::notify);
-        if self.is_late(self.patience) {
-            let late = self.owed.lock().end_late(self.clock.now().before(self.patience));
+        if self.is_late(self.node_timeout) {
+            let late = self.in_flight.lock().complete_late(self.clock.now().before(self.node_timeout));
             late.into_iter().for_each(Wakeup::notify);
         }
     }
 
-    /// A reply will come for which no thread waits: the pump shall look after it. In memory it has come.
-    pub(super) fn tidy(self: &Arc<Self>) {
-        if self.patience == Duration::MAX {
+    /// Has the pump read a reply for which no thread waits. In memory the reply is already there.
+    pub(super) fn read_later(self: &Arc<Self>) {
+        if self.node_timeout == Duration::MAX {
             return self.finish(self.clock.now());
         }
         let mut outbox = self.outbox.lock();
-        if outbox.pump != Pump::Naps && !outbox.is_over {
-            self.rouse(&mut outbox);
+        if outbox.pump != Pump::Napping && !outbox.is_closed {
+            self.wake_pump(&mut outbox);
         }
     }
 
-    /// Writes and reads what no thread waits for, at most until then, for a client that ends. What is unanswered then is late.
+    /// Sends and receives what no thread waits for, when the client ends. Calls unanswered at the deadline are late.
     pub(crate) fn finish(self: &Arc<Self>, until: Tick) {
         while self.has_unattended() {
             let mut wakeups = Vec::new();
-            // The pump may have it, which began to read before, and does so for a node timeout at most.
-            let mut turn = self.turn();
+            // The pump may hold it, for at most a node timeout.
+            let mut reader = self.lock_reader();
             if self.has_unattended() {
-                self.read(&mut turn, until, &mut wakeups);
+                self.read(&mut reader, until, &mut wakeups);
             }
-            self.give_back(turn);
+            self.unlock_reader(reader);
             wakeups.into_iter().for_each(Wakeup::notify);
             if self.clock.now() >= until {
                 let late = {
                     let outbox = self.outbox.lock();
-                    let mut late = self.owed.lock().end_late(Tick::NEVER);
-                    late.extend(outbox.all().filter_map(Command::end_late));
+                    let mut late = self.in_flight.lock().complete_late(Tick::NEVER);
+                    late.extend(outbox.all().filter_map(Command::complete_late));
                     late
                 };
                 return late.into_iter().for_each(Wakeup::notify);
@@ -135,6 +136,7 @@ impl Pipe {
 
     fn has_unattended(&self) -> bool {
         let outbox = self.outbox.lock();
-        !outbox.is_over && (outbox.all().any(Command::is_left) || self.owed.lock().all().any(Command::is_left))
+        !outbox.is_closed
+            && (outbox.all().any(Command::is_abandoned) || self.in_flight.lock().all().any(Command::is_abandoned))
     }
 }

@@ -1,4 +1,5 @@
-//! What gives connections to one server: a pool of `r2d2`, which makes them and makes them anew, or a server that connects in no time.
+//! Makes connections to one server. An `r2d2` pool makes them in the background. A server in memory is connected to at
+//! once.
 
 use std::fmt;
 #[cfg(test)]
@@ -11,104 +12,105 @@ use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::arrivals::Arrivals;
-use super::ends::{Ends, Made};
+use super::halves::NewConnection;
 use crate::node::host::Host;
 use crate::node::{Failure, FailureKind};
 
-/// The pool tries again after half of it, as long as a connection is ordered.
+/// While a connection is ordered, the pool retries after half of this time.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How many connections that do not answer are kept beside those in use.
-pub(super) const MOST_OLD: usize = 2;
+/// How many unresponsive connections are kept beside those in use.
+pub(super) const MAX_OLD: usize = 2;
 
 pub(crate) trait Supply: Send + Sync {
-    /// A connection that is there.
-    fn take(&self) -> Option<Made>;
+    /// Takes a connection that is available.
+    fn take(&self) -> Option<NewConnection>;
 
-    /// A connection that is there. If there is none, one is made: [`Arrivals`] then learn that it has come, or why it has not.
-    fn order(&self) -> Option<Made>;
+    /// Takes a connection that is available, or orders one. [`Arrivals`] then learns that it has arrived, or why it
+    /// failed.
+    fn order(&self) -> Option<NewConnection>;
 }
 
-/// What suits the server.
-pub(crate) fn supply(host: &Arc<Host>, place: usize, arrivals: &Arc<Arrivals>, most: usize) -> Box<dyn Supply> {
-    let (host, reports) = (Arc::clone(host), Reports { place, arrivals: Arc::clone(arrivals) });
+/// The supply that suits the server.
+pub(crate) fn supply(host: &Arc<Host>, server: usize, arrivals: &Arc<Arrivals>, max: usize) -> Box<dyn Supply> {
+    let (host, reporter) = (Arc::clone(host), ArrivalReporter { server, arrivals: Arc::clone(arrivals) });
     if !host.server.may_wait() {
-        return Box::new(AtOnce { host, reports });
+        return Box::new(ImmediateSupply { host, reporter });
     }
     #[cfg(test)]
     if host.background.is_simulated() {
-        return ByJob::boxed(host, reports);
+        return JobConnector::boxed(host, reporter);
     }
-    Box::new(Pooled { pool: OnceLock::new(), making: Mutex::new(()), host, reports, most })
+    Box::new(PooledSupply { pool: OnceLock::new(), making: Mutex::new(()), host, reporter, max })
 }
 
-fn connect(host: &Host) -> Result<Made, Failure> {
+fn connect(host: &Host) -> Result<NewConnection, Failure> {
     let mut link = host.connect(host.settings.node_timeout)?;
-    let wire = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
-    let (sink, source, shut) = wire.split();
-    let ends = Ends { sink, source, shut, keeper: Box::new(()) };
-    Ok(Made { ends, generation: link.generation, validity: link.validity })
+    let connection = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
+    let (halves, pool_slot) = (connection.split(), Box::new(()));
+    Ok(NewConnection { halves, pool_slot, generation: link.generation, validity: link.validity })
 }
 
-/// Makes connections to a server: it dials, logs in, and asks which server it is.
+/// Makes connections for the pool: dials, logs in, and asks for the server's identity.
 #[derive(Debug)]
 struct Connector {
     host: Arc<Host>,
-    reports: Reports,
+    reporter: ArrivalReporter,
 }
 
-/// A connection of the pool. It is taken out, so one that comes back to the pool is none. The pool takes it for broken, and makes another one when it is
-/// asked for one.
-struct Place(Mutex<Option<Made>>);
+/// A connection of the pool. It is taken out at once, so the slot comes back empty. The pool then takes it for broken
+/// and makes another one on request.
+struct PoolSlot(Mutex<Option<NewConnection>>);
 
-/// Why none was made.
+/// Why connecting failed.
 #[derive(Debug)]
-struct Refused(Failure);
+struct ConnectError(Failure);
 
 #[derive(Clone)]
-struct Reports {
-    place: usize,
+struct ArrivalReporter {
+    server: usize,
     arrivals: Arc<Arrivals>,
 }
 
 impl ManageConnection for Connector {
-    type Connection = Place;
-    type Error = Refused;
+    type Connection = PoolSlot;
+    type Error = ConnectError;
 
-    fn connect(&self) -> Result<Place, Refused> {
-        connect(&self.host).map(|made| Place(Mutex::new(Some(made)))).map_err(|failure| {
-            self.reports.arrivals.failed(self.reports.place, failure.clone());
-            Refused(failure)
+    fn connect(&self) -> Result<PoolSlot, ConnectError> {
+        connect(&self.host).map(|made| PoolSlot(Mutex::new(Some(made)))).map_err(|failure| {
+            self.reporter.arrivals.failed(self.reporter.server, failure.clone());
+            ConnectError(failure)
         })
     }
 
-    fn is_valid(&self, _: &mut Place) -> Result<(), Refused> {
+    fn is_valid(&self, _: &mut PoolSlot) -> Result<(), ConnectError> {
         Ok(())
     }
 
-    fn has_broken(&self, place: &mut Place) -> bool {
-        place.0.get_mut().is_none()
+    fn has_broken(&self, slot: &mut PoolSlot) -> bool {
+        slot.0.get_mut().is_none()
     }
 }
 
-impl HandleEvent for Reports {
-    /// In a moment it can be taken out of the pool.
+impl HandleEvent for ArrivalReporter {
+    /// The connection can be taken out of the pool in a moment.
     fn handle_acquire(&self, _: AcquireEvent) {
-        self.arrivals.came(self.place);
+        self.arrivals.came(self.server);
     }
 }
 
-/// The pool of one server: that number of connections for calls, and a few more while the server does not answer. It makes none before it is needed.
-struct Pooled {
+/// The pool of one server. Its size is the number of connections for calls plus [`MAX_OLD`]. It makes no connection
+/// before one is needed.
+struct PooledSupply {
     pool: OnceLock<Pool<Connector>>,
-    /// Held while it is made.
+    /// Held while the pool is made.
     making: Mutex<()>,
     host: Arc<Host>,
-    reports: Reports,
-    most: usize,
+    reporter: ArrivalReporter,
+    max: usize,
 }
 
-impl Pooled {
+impl PooledSupply {
     fn pool(&self) -> Option<&Pool<Connector>> {
         if let Some(pool) = self.pool.get() {
             return Some(pool);
@@ -121,77 +123,82 @@ impl Pooled {
             Ok(threads) => threads,
             // The next call tries again.
             Err(failure) => {
-                self.reports.arrivals.gave_up(self.reports.place, failure);
+                self.reporter.arrivals.gave_up(self.reporter.server, failure);
                 return None;
             }
         };
-        let most = u32::try_from(self.most.saturating_add(MOST_OLD)).unwrap_or(u32::MAX);
+        let max = u32::try_from(self.max.saturating_add(MAX_OLD)).unwrap_or(u32::MAX);
         let pool = Pool::builder()
-            .max_size(most)
+            .max_size(max)
             .min_idle(Some(0))
             .max_lifetime(None)
             .idle_timeout(None)
             .test_on_check_out(false)
             .connection_timeout(RETRY)
             .error_handler(Box::new(NopErrorHandler))
-            .event_handler(Box::new(self.reports.clone()))
+            .event_handler(Box::new(self.reporter.clone()))
             .thread_pool(Arc::clone(threads))
-            .build_unchecked(Connector { host: Arc::clone(&self.host), reports: self.reports.clone() });
+            .build_unchecked(Connector { host: Arc::clone(&self.host), reporter: self.reporter.clone() });
         Some(self.pool.get_or_init(|| pool))
     }
 }
 
-impl Supply for Pooled {
-    fn take(&self) -> Option<Made> {
-        made(self.pool()?.try_get()?)
+impl Supply for PooledSupply {
+    fn take(&self) -> Option<NewConnection> {
+        take_out(self.pool()?.try_get()?)
     }
 
-    /// `try_get` orders nothing.
-    fn order(&self) -> Option<Made> {
-        made(self.pool()?.get_timeout(Duration::ZERO).ok()?)
+    /// `get_timeout` orders a connection. `try_get` would not.
+    fn order(&self) -> Option<NewConnection> {
+        take_out(self.pool()?.get_timeout(Duration::ZERO).ok()?)
     }
 }
 
-fn made(place: r2d2::PooledConnection<Connector>) -> Option<Made> {
-    let mut made = place.0.lock().take()?;
-    made.ends.keeper = Box::new(place);
+fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
+    let mut made = slot.0.lock().take()?;
+    made.pool_slot = Box::new(slot);
     Some(made)
 }
 
-/// Connects in no time.
-struct AtOnce {
+/// Connects at once, without waiting.
+struct ImmediateSupply {
     host: Arc<Host>,
-    reports: Reports,
+    reporter: ArrivalReporter,
 }
 
-impl Supply for AtOnce {
-    fn take(&self) -> Option<Made> {
+impl Supply for ImmediateSupply {
+    fn take(&self) -> Option<NewConnection> {
         None
     }
 
-    fn order(&self) -> Option<Made> {
+    fn order(&self) -> Option<NewConnection> {
         let made = connect(&self.host);
-        // There is nothing that tries again.
-        made.inspect_err(|failure| self.reports.arrivals.gave_up(self.reports.place, failure.clone())).ok()
+        // Nothing tries again.
+        made.inspect_err(|failure| self.reporter.arrivals.gave_up(self.reporter.server, failure.clone())).ok()
     }
 }
 
-/// Connects by jobs, and tries again as a pool does.
+/// Connects by jobs of the simulation, and retries like a pool.
 #[cfg(test)]
-struct ByJob {
+struct JobConnector {
     host: Arc<Host>,
-    reports: Reports,
-    made: Mutex<Option<Made>>,
-    this: Weak<ByJob>,
+    reporter: ArrivalReporter,
+    made: Mutex<Option<NewConnection>>,
+    this: Weak<JobConnector>,
 }
 
 #[cfg(test)]
-struct Shared(Arc<ByJob>);
+struct JobSupply(Arc<JobConnector>);
 
 #[cfg(test)]
-impl ByJob {
-    fn boxed(host: Arc<Host>, reports: Reports) -> Box<dyn Supply> {
-        Box::new(Shared(Arc::new_cyclic(|this| ByJob { host, reports, made: Mutex::new(None), this: this.clone() })))
+impl JobConnector {
+    fn boxed(host: Arc<Host>, reporter: ArrivalReporter) -> Box<dyn Supply> {
+        Box::new(JobSupply(Arc::new_cyclic(|this| JobConnector {
+            host,
+            reporter,
+            made: Mutex::new(None),
+            this: this.clone(),
+        })))
     }
 
     fn dial_after(&self, pause: Duration) {
@@ -201,10 +208,10 @@ impl ByJob {
             match connect(&this.host) {
                 Ok(made) => {
                     *this.made.lock() = Some(made);
-                    this.reports.arrivals.came(this.reports.place);
+                    this.reporter.arrivals.came(this.reporter.server);
                 }
                 Err(failure) => {
-                    this.reports.arrivals.failed(this.reports.place, failure);
+                    this.reporter.arrivals.failed(this.reporter.server, failure);
                     this.dial_after(RETRY / 2);
                 }
             }
@@ -213,12 +220,12 @@ impl ByJob {
 }
 
 #[cfg(test)]
-impl Supply for Shared {
-    fn take(&self) -> Option<Made> {
+impl Supply for JobSupply {
+    fn take(&self) -> Option<NewConnection> {
         self.0.made.lock().take()
     }
 
-    fn order(&self) -> Option<Made> {
+    fn order(&self) -> Option<NewConnection> {
         let made = self.take();
         if made.is_none() {
             self.0.dial_after(Duration::ZERO);
@@ -227,16 +234,16 @@ impl Supply for Shared {
     }
 }
 
-impl fmt::Debug for Reports {
+impl fmt::Debug for ArrivalReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "place {}", self.place)
+        write!(f, "server {}", self.server)
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ConnectError {}

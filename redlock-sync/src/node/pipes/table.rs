@@ -1,31 +1,32 @@
-//! Which connection of a server has unanswered calls about a key. A call about the same key goes over the same one: so calls about a key are executed in the
-//! order in which they are written.
+//! Chooses a connection for each key. While a call about a key is unanswered, further calls about it go over the same
+//! connection. So they are executed in the order in which they were written.
 //!
-//! A word for each of 256 groups of keys: how many calls of the group are unanswered, and on which connection. Keys of a group share a connection, which
-//! costs a little and breaks nothing. Nothing is locked and nothing allocated.
+//! Keys are hashed into 256 groups. Each group has one word with the number of its unanswered calls and their
+//! connection. Keys of a group share a connection, which costs little and does no harm. The table needs no locks and no
+//! allocations.
 //!
-//! A group can leave a connection on which its calls are unanswered, and come back to it. Each choice of a connection has a number, so that the end of a call
-//! from before takes nothing from the count.
+//! A group can leave a connection while its calls are unanswered there, and come back later. So each choice of a
+//! connection has a number. A call of an earlier choice does not decrement the count of a later one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const GROUPS: usize = 256;
-/// The number of a connection stands above the count.
+/// The shift of the connection's number, which is above the choice.
 const PIPE: u32 = 32;
 const COUNT: u64 = (1 << 20) - 1;
-/// The number of the choice stands between the two.
+/// The bits of the choice's number, which is between the connection and the count.
 const CHOICE: u64 = (1 << PIPE) - 1 - COUNT;
 
 #[derive(Debug)]
 pub(crate) struct Table(Box<[AtomicU64; GROUPS]>);
 
-/// A call that is not answered.
+/// An unanswered call. Dropping it decrements the count of its group.
 #[derive(Debug)]
 pub(crate) struct Claim {
     table: Arc<Table>,
     group: usize,
-    /// The connection and the choice, as they stand in the word.
+    /// The connection and the choice, as in the word.
     chosen: u64,
 }
 
@@ -34,7 +35,7 @@ impl Table {
         Arc::new(Table(Box::new([const { AtomicU64::new(0) }; GROUPS])))
     }
 
-    /// The group to which a key belongs: FNV-1a.
+    /// The group of a key: a folded FNV-1a hash.
     pub(crate) fn group_of(key: &[u8]) -> usize {
         let hash = key
             .iter()
@@ -46,8 +47,8 @@ impl Table {
         self.0.get(group)
     }
 
-    /// Notes a call of this group. It has to go over the connection that `choose` returns, to which the number is given of the one that has unanswered
-    /// calls of the group; if that is of no more use, it chooses another one.
+    /// Counts a call of this group. `choose` gets the number of the connection with unanswered calls of the group. It
+    /// returns that number, or another one if that connection cannot be used.
     pub(crate) fn claim<T>(
         self: &Arc<Self>,
         group: usize,
@@ -75,7 +76,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// The call is answered, or its connection is over. What was noted of another connection since then stays.
+    /// Decrements the count, unless the group has been assigned to a connection anew since then.
     fn drop(&mut self) {
         let answered = |word: u64| {
             let is_mine = word & !COUNT == self.chosen && word & COUNT > 0;
@@ -91,7 +92,7 @@ impl Drop for Claim {
 mod tests {
     use super::*;
 
-    /// The connection with that number, or the one that has unanswered calls.
+    /// Claims the busy connection, or this one if there is none.
     fn claim(table: &Arc<Table>, else_over: u32) -> (Claim, u32) {
         let (claim, pipe) =
             table.claim(7, |busy| Some((busy.unwrap_or(else_over), busy.unwrap_or(else_over)))).unwrap();

@@ -1,37 +1,41 @@
-//! How a thread waits for the outcomes of its call: it reads, or sleeps while others read.
+//! How a thread waits for the outcomes of its calls: it reads, or sleeps while others read.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Outcomes, Wait};
+use super::command::{Outcomes, WaitStatus};
 use super::pipe::{MANY, Pipe};
 use crate::clock::{Clock, Tick};
 
-/// How often a thread looks after its call where no pump does.
-const ALONE: Duration = Duration::from_millis(1);
+/// How often a thread checks its call if there is no pump.
+const WITHOUT_PUMP: Duration = Duration::from_millis(1);
 
-/// Waits until each server that was asked has an outcome, or a connection broke; at most until then. What has come by then is read.
+/// Waits until each call has an outcome, or a connection broke, or until the deadline. Replies that have arrived by
+/// then are read.
 ///
-/// Among many the pump reads for all, unless it does not in an eighth of a node timeout: it may get no processor time. Of several servers one that is slow
-/// does not keep this thread for longer than that: its call to another one may be in an outbox, and the pumps see to all of them.
-pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
-    let patience = asked.iter().map(|(_, pipe)| pipe.patience).max().unwrap_or_default();
-    let soon = || by.min(clock.now().after(patience / 8));
+/// Behind many calls, the thread lets the pump read. If there is no outcome after an eighth of a node timeout, it reads
+/// for itself, because the pump may get no CPU time. With several servers, it waits for a slow one no longer than that
+/// at a time: its call to another server may still be in an outbox. The pumps of all servers then write and read for
+/// it.
+pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> WaitStatus {
+    let node_timeout = asked.iter().map(|(_, pipe)| pipe.node_timeout).max().unwrap_or_default();
+    let soon = || by.min(clock.now().after(node_timeout / 8));
     let mut is_slow = false;
     loop {
-        // Written to all before, and read one after the other: it takes as long as the slowest server.
+        // The calls were already written to all servers, so reading one after the other takes as long as the slowest
+        // server.
         for (index, pipe) in asked {
             if (is_slow || pipe.len() < MANY) && outcomes.is_awaited(*index) {
                 pipe.read_for(outcomes, *index, if asked.len() > 1 { soon() } else { by });
             }
         }
-        let wait = outcomes.wait();
-        if wait != Wait::Goes || clock.now() >= by {
+        let wait = outcomes.wait_status();
+        if wait != WaitStatus::Pending || clock.now() >= by {
             return wait;
         }
         let relies = |(index, pipe): &(usize, Arc<Pipe>)| !outcomes.is_awaited(*index) || pipe.rely_on_pump();
         let has_pumps = asked.iter().filter(|asked| !relies(asked)).count() == 0;
-        outcomes.sleep(if has_pumps { soon() } else { by.min(clock.now().after(ALONE)) }, clock);
+        outcomes.sleep(if has_pumps { soon() } else { by.min(clock.now().after(WITHOUT_PUMP)) }, clock);
         is_slow = true;
     }
 }

@@ -1,9 +1,9 @@
-//! Asks all sentinels of a group at the same time, each on a connection that is kept, by threads of the group: one that
-//! hangs keeps one of them busy for a node timeout, and nothing waits for it.
+//! Asks all Sentinels of a group at the same time for the address of the master. Each has a connection that is kept.
+//! Threads of the group do this, so a Sentinel that hangs blocks one of them for a node timeout, and no caller.
 //!
-//! An *inquiry* is one question to all of them. Threads that need the master while one is under way wait for that. It
-//! is over as soon as a majority agrees, or all have answered that answered the last time, or were never asked; an
-//! answer that comes later counts all the same.
+//! An *inquiry* is one question to all Sentinels. Threads that need the master during an inquiry wait for its end. It
+//! ends when a majority agrees. It also ends when all Sentinels have answered that answered the last time or were never
+//! asked. Later answers still count.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -15,134 +15,135 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::told::{self, Told};
+use super::master_reply::{self, MasterReply};
 use crate::clock::Clock;
 use crate::names::printable;
 use crate::node::link::{Broken, Connection, Dial};
 use crate::node::socket::RedisServer;
-use crate::node::url::Watched;
+use crate::node::url::GroupConfig;
 use crate::node::{Background, Failure, FailureKind, NodeUrl};
 
-/// How often they are asked while the client is at work.
+/// How often the Sentinels are asked while the client makes calls.
 const PERIOD: Duration = Duration::from_secs(1);
-/// After so many periods without a call the group is not watched any more.
-const IDLE: u32 = 60;
+/// After this many periods without a call, the group is no longer watched.
+const IDLE_PERIODS: u32 = 60;
 
-/// The sentinels of a group, and what is known of its master.
+/// The Sentinels of a group, and what is known of its master.
 pub(super) struct Group {
     name: String,
     sentinels: Vec<Sentinel>,
-    /// For one sentinel.
+    /// The timeout for one Sentinel.
     timeout: Duration,
     clock: Arc<dyn Clock>,
     background: Background,
-    state: Mutex<State>,
-    heard: Condvar,
-    /// How often the master was another one than before, or can have become one while it was silent or not watched.
-    moves: AtomicU64,
-    /// Periods since the last call; `IDLE` while the group is not watched.
+    state: Mutex<GroupState>,
+    answered: Condvar,
+    /// How often the master has changed, or may have changed while it was silent or the group was not watched.
+    address_changes: AtomicU64,
+    /// The number of periods since the last call. `IDLE_PERIODS` while the group is not watched.
     idle: AtomicU32,
     this: Weak<Group>,
 }
 
 struct Sentinel {
     server: RedisServer,
-    /// Locked while it is asked.
-    wire: Mutex<Option<Box<dyn Connection>>>,
+    /// Locked while the Sentinel is asked.
+    connection: Mutex<Option<Box<dyn Connection>>>,
 }
 
-struct State {
-    /// Counts the inquiries.
+struct GroupState {
+    /// The number of the latest inquiry.
     inquiry: u64,
     is_under_way: bool,
-    /// One for each sentinel.
-    answers: Vec<Answer>,
-    master: Option<Told>,
+    /// One answer for each Sentinel.
+    answers: Vec<SentinelAnswer>,
+    master: Option<MasterReply>,
 }
 
-struct Answer {
-    /// The inquiry that it belongs to; 0 before the first.
+struct SentinelAnswer {
+    /// The inquiry to which the answer belongs. 0 before the first.
     inquiry: u64,
-    said: Result<Told, Failure>,
+    said: Result<MasterReply, Failure>,
 }
 
 impl Group {
-    pub(super) fn new(watched: &Watched, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
-        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), wire: Mutex::new(None) };
-        let sentinels: Vec<_> = watched.sentinels.iter().map(sentinel).collect();
-        let unasked = || Answer { inquiry: 0, said: Err(silent()) };
+    pub(super) fn new(config: &GroupConfig, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
+        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), connection: Mutex::new(None) };
+        let sentinels: Vec<_> = config.sentinels.iter().map(sentinel).collect();
+        let unasked = || SentinelAnswer { inquiry: 0, said: Err(silent()) };
         let answers = sentinels.iter().map(|_| unasked()).collect();
         Arc::new_cyclic(|this| Group {
-            name: watched.name.clone(),
+            name: config.name.clone(),
             background: Background::new(sentinels.len() + 1),
             sentinels,
             timeout,
             clock,
-            state: Mutex::new(State { inquiry: 0, is_under_way: false, answers, master: None }),
-            heard: Condvar::new(),
-            moves: AtomicU64::new(0),
-            idle: AtomicU32::new(IDLE),
+            state: Mutex::new(GroupState { inquiry: 0, is_under_way: false, answers, master: None }),
+            answered: Condvar::new(),
+            address_changes: AtomicU64::new(0),
+            idle: AtomicU32::new(IDLE_PERIODS),
             this: this.clone(),
         })
     }
 
-    /// The address of the master that was found last.
+    /// The last known address of the master.
     pub(super) fn master(&self) -> Option<String> {
-        self.state.lock().master.as_ref().map(Told::address)
+        self.state.lock().master.as_ref().map(MasterReply::address)
     }
 
-    /// For how long at least it has been the master.
+    /// How long the server has been master at least.
     pub(super) fn master_for(&self) -> Duration {
         let now = self.clock.now();
-        self.state.lock().master.as_ref().map_or(Duration::ZERO, |told| told.age(now))
+        self.state.lock().master.as_ref().map_or(Duration::ZERO, |reply| reply.age(now))
     }
 
-    /// How often the master may have changed. The question comes from a client at work, so the group is watched from
-    /// now on.
-    pub(super) fn moves(&self) -> u64 {
-        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE {
-            self.moves.fetch_add(1, Ordering::AcqRel);
+    /// How often the master may have changed. Since a client that makes calls asks this, the group is watched from now
+    /// on.
+    pub(super) fn address_changes(&self) -> u64 {
+        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
+            self.address_changes.fetch_add(1, Ordering::AcqRel);
             match self.background.threads() {
                 Ok(_) => self.watch_after(PERIOD),
                 // The next call tries again.
-                Err(_) => self.idle.store(IDLE, Ordering::Release),
+                Err(_) => self.idle.store(IDLE_PERIODS, Ordering::Release),
             }
         }
-        self.moves.load(Ordering::Acquire)
+        self.address_changes.load(Ordering::Acquire)
     }
 
-    /// The master is silent, and may be deposed when it goes on.
+    /// Tells that the master does not answer. It may have been replaced when it answers again.
     pub(super) fn suspect(&self) {
-        self.moves.fetch_add(1, Ordering::AcqRel);
+        self.address_changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Asks where the master is, and waits so long for the answer at most.
-    pub(super) fn locate(&self, within: Duration) -> Result<Told, Failure> {
+    /// Finds the master, and waits for at most `within`.
+    pub(super) fn locate(&self, within: Duration) -> Result<MasterReply, Failure> {
         self.ask_all(self.state.lock(), within)
     }
 
-    /// As `locate`, by answers to a question that is asked from now on.
-    pub(super) fn locate_anew(&self, within: Duration) -> Result<Told, Failure> {
+    /// Like `locate`, but uses only answers to questions asked from now on.
+    pub(super) fn locate_anew(&self, within: Duration) -> Result<MasterReply, Failure> {
         let mut state = self.state.lock();
         let number = state.inquiry;
-        self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
+        self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
         self.ask_all(state, within / 2)
     }
 
-    fn ask_all(&self, mut state: MutexGuard<'_, State>, within: Duration) -> Result<Told, Failure> {
-        // Without them an inquiry would never end.
+    fn ask_all(&self, mut state: MutexGuard<'_, GroupState>, within: Duration) -> Result<MasterReply, Failure> {
+        // Without threads an inquiry would never end.
         self.background.threads()?;
         self.inquire(&mut state);
         let number = state.inquiry;
-        self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);
+        self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);
         let is_answered = state.answers.iter().any(|answer| answer.inquiry >= number && answer.said.is_ok());
         let found = state.master.clone().filter(|_| is_answered);
         found.ok_or_else(|| self.no_answer(&state, number))
     }
 
-    /// Misuse if a majority refuses to answer, since that stays until something is changed.
-    fn no_answer(&self, state: &State, number: u64) -> Failure {
-        let said = |answer: &Answer| match &answer.said {
+    /// The failure if no Sentinel answered. It is misuse if a majority refused, because that lasts until something is
+    /// changed.
+    fn no_answer(&self, state: &GroupState, number: u64) -> Failure {
+        let said = |answer: &SentinelAnswer| match &answer.said {
             Err(failure) if answer.inquiry >= number => failure.clone(),
             _ => silent(),
         };
@@ -154,8 +155,8 @@ impl Group {
         Failure::unsent(kind, format!("no sentinel tells the master of `{}`: {}", self.name, each.join("; ")))
     }
 
-    /// Begins an inquiry, unless one is under way.
-    fn inquire(&self, state: &mut State) {
+    /// Begins an inquiry, unless one is running.
+    fn inquire(&self, state: &mut GroupState) {
         if state.is_under_way {
             return;
         }
@@ -165,7 +166,7 @@ impl Group {
         for i in 0..self.sentinels.len() {
             self.after(Duration::ZERO, move |group| group.ask(i, number));
         }
-        self.after(self.timeout, move |group| group.end(number));
+        self.after(self.timeout, move |group| group.end_inquiry(number));
     }
 
     fn after(&self, pause: Duration, run: impl FnOnce(&Group) + Send + 'static) {
@@ -177,23 +178,27 @@ impl Group {
         });
     }
 
-    /// Asks one, unless it still owes its answer to an earlier question.
+    /// Asks one Sentinel, unless it has not yet answered an earlier question.
     fn ask(&self, i: usize, number: u64) {
         let Some(sentinel) = self.sentinels.get(i) else { return };
-        let Some(mut wire) = sentinel.wire.try_lock() else { return };
-        let said = self.exchange(&sentinel.server, &mut wire);
-        drop(wire);
-        self.note(i, Answer { inquiry: number, said });
+        let Some(mut connection) = sentinel.connection.try_lock() else { return };
+        let said = self.exchange(&sentinel.server, &mut connection);
+        drop(connection);
+        self.record_answer(i, SentinelAnswer { inquiry: number, said });
     }
 
-    /// On the connection that was kept; on a new one if that broke meanwhile.
-    fn exchange(&self, server: &RedisServer, wire: &mut Option<Box<dyn Connection>>) -> Result<Told, Failure> {
+    /// Asks over the kept connection. If that broke, asks over a new one.
+    fn exchange(
+        &self,
+        server: &RedisServer,
+        connection: &mut Option<Box<dyn Connection>>,
+    ) -> Result<MasterReply, Failure> {
         let by = self.clock.now().after(self.timeout);
-        if let Some(mut kept) = wire.take() {
-            match self.talk(&mut *kept, None) {
+        if let Some(mut kept) = connection.take() {
+            match self.query(&mut *kept, None) {
                 Err(failure) if failure.kind == FailureKind::Unreachable => {}
                 said => {
-                    *wire = said.is_ok().then_some(kept);
+                    *connection = said.is_ok().then_some(kept);
                     return said;
                 }
             }
@@ -201,61 +206,61 @@ impl Group {
         let mut fresh = server.dial(by, &*self.clock)?;
         let set = fresh.set_read_timeout(self.timeout).and_then(|()| fresh.set_write_timeout(self.timeout));
         set.map_err(Broken::while_connecting)?;
-        let told = self.talk(&mut *fresh, Some(server))?;
-        *wire = Some(fresh);
-        Ok(told)
+        let reply = self.query(&mut *fresh, Some(server))?;
+        *connection = Some(fresh);
+        Ok(reply)
     }
 
-    fn talk(&self, wire: &mut dyn Connection, login: Option<&RedisServer>) -> Result<Told, Failure> {
+    fn query(&self, connection: &mut dyn Connection, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
         let login = login.map(Dial::login).transpose()?;
-        let (question, logins) = told::question(login.as_ref().map(|login| &login.info), &self.name);
-        wire.send(&question).map_err(Broken::while_connecting)?;
-        let mut receive = || wire.receive().map_err(Broken::while_connecting);
+        let (question, logins) = master_reply::request(login.as_ref().map(|login| &login.info), &self.name);
+        connection.send(&question).map_err(Broken::while_connecting)?;
+        let mut receive = || connection.receive().map_err(Broken::while_connecting);
         for _ in 0..logins {
-            if let Some(refusal) = told::login_refusal(receive()?) {
+            if let Some(refusal) = master_reply::login_refusal(receive()?) {
                 return Err(refusal);
             }
         }
         let (address, facts) = (receive()?, receive()?);
-        told::told(address, facts, &self.name, self.clock.now())
+        master_reply::parse(address, facts, &self.name, self.clock.now())
     }
 
-    /// One has answered, or has not.
-    fn note(&self, i: usize, answer: Answer) {
+    /// Records an answer, or the failure to get one.
+    fn record_answer(&self, i: usize, answer: SentinelAnswer) {
         let mut state = self.state.lock();
         if let Some(slot) = state.answers.get_mut(i) {
             *slot = answer;
         }
-        self.judge(&mut state);
+        self.update_master(&mut state);
         if state.is_decided() {
             state.is_under_way = false;
         }
         drop(state);
-        self.heard.notify_all();
+        self.answered.notify_all();
     }
 
-    /// The time of an inquiry is up: those that did not answer know nothing.
-    fn end(&self, number: u64) {
+    /// Ends an inquiry whose time is up. The answers of silent Sentinels are dropped.
+    fn end_inquiry(&self, number: u64) {
         let mut state = self.state.lock();
         for answer in state.answers.iter_mut().filter(|answer| answer.inquiry < number) {
-            *answer = Answer { inquiry: number, said: Err(silent()) };
+            *answer = SentinelAnswer { inquiry: number, said: Err(silent()) };
         }
         if state.inquiry == number {
             state.is_under_way = false;
         }
         drop(state);
-        self.heard.notify_all();
+        self.answered.notify_all();
     }
 
-    fn judge(&self, state: &mut State) {
-        let Some(found) = told::choose(&state.known(), self.clock.now()).cloned() else { return };
-        // The sentinels that know of a later failover may just be silent.
+    fn update_master(&self, state: &mut GroupState) {
+        let Some(found) = master_reply::choose(&state.known(), self.clock.now()).cloned() else { return };
+        // Sentinels that know of a later failover may be silent at the moment.
         if state.master.as_ref().is_some_and(|known| known.is_after(&found)) && !state.is_agreed(&found) {
             return;
         }
-        let before = state.master.replace(found.clone()).map(|told| told.address());
+        let before = state.master.replace(found.clone()).map(|reply| reply.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
-            self.moves.fetch_add(1, Ordering::AcqRel);
+            self.address_changes.fetch_add(1, Ordering::AcqRel);
             let line = format!("the master of `{}` was {before}, and is {} now", self.name, found.address());
             log::warn!("{}", printable(&line));
         }
@@ -267,33 +272,34 @@ impl Group {
 
     fn watch(&self) {
         self.inquire(&mut self.state.lock());
-        if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE {
+        if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE_PERIODS {
             self.watch_after(PERIOD);
         }
     }
 }
 
-impl State {
-    fn known(&self) -> Vec<&Told> {
+impl GroupState {
+    fn known(&self) -> Vec<&MasterReply> {
         self.answers.iter().filter_map(|answer| answer.said.as_ref().ok()).collect()
     }
 
-    /// What more answers could change is worth no wait.
+    /// True if waiting for more answers is not worthwhile.
     fn is_decided(&self) -> bool {
-        let is_new = |answer: &&Answer| answer.inquiry >= self.inquiry;
+        let is_new = |answer: &&SentinelAnswer| answer.inquiry >= self.inquiry;
         if self.answers.iter().all(|answer| is_new(&answer)) {
             return true;
         }
         let Some(master) = &self.master else { return false };
-        let agrees = |answer: &&Answer| matches!(&answer.said, Ok(told) if told.address() == master.address());
+        let agrees =
+            |answer: &&SentinelAnswer| matches!(&answer.said, Ok(reply) if reply.address() == master.address());
         let agreeing = self.answers.iter().filter(is_new).filter(agrees).count();
-        let is_missing = |answer: &Answer| !is_new(&answer) && (answer.said.is_ok() || answer.inquiry == 0);
+        let is_missing = |answer: &SentinelAnswer| !is_new(&answer) && (answer.said.is_ok() || answer.inquiry == 0);
         agreeing > self.answers.len() / 2 || agreeing > 0 && !self.answers.iter().any(is_missing)
     }
 
-    /// A majority names this one, as far as is known.
-    fn is_agreed(&self, found: &Told) -> bool {
-        let named = self.known().into_iter().filter(|told| told.address() == found.address()).count();
+    /// True if a majority of the known answers names this master.
+    fn is_agreed(&self, found: &MasterReply) -> bool {
+        let named = self.known().into_iter().filter(|reply| reply.address() == found.address()).count();
         named > self.answers.len() / 2
     }
 }

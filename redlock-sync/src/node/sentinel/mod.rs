@@ -1,12 +1,13 @@
-//! A master that Sentinels watch: at each connection they are asked where it is, and while the client is at work once a second.
+//! A server whose address Sentinels know: the master of a group. They are asked for it at each connection, and once a
+//! second while the client makes calls.
 //!
-//! 1. `url.rs`: the URL of a group.
-//! 2. `told.rs`: what a sentinel says of the master, and which of several answers counts.
-//! 3. `group.rs`: asks all of them at the same time, in bounded time.
+//! 1. `group_url.rs`: the URL of a group.
+//! 2. `master_reply.rs`: the answer of a Sentinel, and which of several answers counts.
+//! 3. `group.rs`: asks all Sentinels at the same time, in bounded time.
 
 mod group;
-mod told;
-pub(super) mod url;
+pub(super) mod group_url;
+mod master_reply;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,23 +19,23 @@ use parking_lot::Mutex;
 use self::group::Group;
 use super::link::{Connection, Dial};
 use super::socket::RedisServer;
-use super::url::{Watched, host_port};
+use super::url::{GroupConfig, host_port};
 use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
-/// The server that is the master of its group now.
+/// The current master of a group.
 pub(super) struct SentinelServer {
     url: NodeUrl,
     name: String,
     group: Arc<Group>,
-    /// The last one, with what is known of its name.
+    /// The last master. It is kept because its name is already resolved.
     master: Mutex<Option<Arc<RedisServer>>>,
 }
 
 impl SentinelServer {
-    pub(super) fn new(url: NodeUrl, watched: &Watched, timeout: Duration, clock: &Arc<dyn Clock>) -> Self {
-        let group = Group::new(watched, timeout, Arc::clone(clock));
-        SentinelServer { url, name: watched.name.clone(), group, master: Mutex::new(None) }
+    pub(super) fn new(url: NodeUrl, config: &GroupConfig, timeout: Duration, clock: &Arc<dyn Clock>) -> Self {
+        let group = Group::new(config, timeout, Arc::clone(clock));
+        SentinelServer { url, name: config.name.clone(), group, master: Mutex::new(None) }
     }
 
     fn server(&self, host: &str, port: u16) -> Arc<RedisServer> {
@@ -52,7 +53,7 @@ impl Dial for SentinelServer {
         self.url.address()
     }
 
-    fn shown(&self) -> Cow<'_, str> {
+    fn display_address(&self) -> Cow<'_, str> {
         self.group.master().map_or(Cow::Borrowed(&self.name), |master| Cow::Owned(format!("{} at {master}", self.name)))
     }
 
@@ -60,23 +61,23 @@ impl Dial for SentinelServer {
         self.url.login()
     }
 
-    /// The sentinels have half of the time.
+    /// The Sentinels may use half of the time.
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
         let master = self.group.locate(by.since(clock.now()) / 2)?;
         self.server(&master.host, master.port).dial(by, clock)
     }
 
-    fn moves(&self) -> Option<u64> {
-        Some(self.group.moves())
+    fn address_changes(&self) -> Option<u64> {
+        Some(self.group.address_changes())
     }
 
     fn suspect(&self) {
         self.group.suspect();
     }
 
-    fn is_still(&self, shown: &str, within: Duration) -> Result<(), Failure> {
+    fn check_is_current(&self, shown: &str, within: Duration) -> Result<(), Failure> {
         self.group.locate_anew(within)?;
-        let now = self.shown();
+        let now = self.display_address();
         let was_deposed = || Failure::unsent(FailureKind::Unreachable, format!("{now} is the master now"));
         if *now == *shown { Ok(()) } else { Err(was_deposed()) }
     }

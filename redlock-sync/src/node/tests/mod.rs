@@ -1,16 +1,16 @@
-//! The node layer against real servers.
+//! Tests of the nodes with real servers.
 //!
-//! 1. `calls.rs`: what comes back from a server that works.
-//! 2. `lines.rs`: connections: none, stale, shared by many threads.
-//! 3. `late.rs`: replies that do not come in time.
-//! 4. `outage.rs`: servers that are gone, and come back.
-//! 5. `members.rs`: which servers the nodes really are.
+//! 1. `server_replies.rs`: replies of a server that works.
+//! 2. `reconnects.rs`: cold, stale and shared connections.
+//! 3. `late_replies.rs`: replies that come too late.
+//! 4. `outages.rs`: servers that go away and come back.
+//! 5. `server_identities.rs`: which servers the nodes really are.
 
-mod calls;
-mod late;
-mod lines;
-mod members;
-mod outage;
+mod late_replies;
+mod outages;
+mod reconnects;
+mod server_identities;
+mod server_replies;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::protocol::script::Call;
 use crate::protocol::{AcquireArgs, Next, Order, ReleaseArgs};
 use crate::token::LockId;
 
-/// Longer than anything here takes.
+/// Longer than any test takes.
 const SOON: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_millis(200);
 const LEASE: Duration = Duration::from_secs(60);
@@ -47,28 +47,28 @@ fn nodes(urls: &[String]) -> Nodes {
     nodes_with(urls, settings(TIMEOUT))
 }
 
-/// For tests in which nothing is supposed to time out.
+/// Nodes for tests in which nothing may time out.
 fn patient(urls: &[String]) -> Nodes {
     nodes_with(urls, settings(SOON))
 }
 
-/// A node of a client, to be asked alone.
+/// One node of a client, to be asked alone.
 #[derive(Clone, Copy)]
 struct At<'a> {
     nodes: &'a Nodes,
-    place: usize,
+    index: usize,
 }
 
 impl std::ops::Deref for At<'_> {
     type Target = Node;
 
     fn deref(&self) -> &Node {
-        self.nodes.get(self.place).unwrap()
+        self.nodes.get(self.index).unwrap()
     }
 }
 
-fn at(nodes: &Nodes, place: usize) -> At<'_> {
-    At { nodes, place }
+fn at(nodes: &Nodes, index: usize) -> At<'_> {
+    At { nodes, index }
 }
 
 fn first(nodes: &Nodes) -> At<'_> {
@@ -91,27 +91,27 @@ fn release(key: &str, token: &str) -> Arc<Call> {
     exclusive(key).release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
 }
 
-/// What one node said.
+/// The answer of one node.
 #[derive(Debug)]
 struct Answer {
     result: Result<Value, Failure>,
     duplicate: bool,
 }
 
-/// A round about one node, which has until then.
-fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
+/// Asks one node, with a deadline.
+fn ask_until(node: At<'_>, call: &Arc<Call>, priority: Priority, by: Tick) -> Answer {
     let nodes = node.nodes;
-    // All nodes are needed: none can be left out.
-    let Answers { mut results, duplicate, .. } = nodes.call(call, lane, by, &|i| i == node.place, nodes.len());
-    Answer { result: results.swap_remove(node.place), duplicate }
+    // A majority of all nodes is needed, so none is left out.
+    let Answers { mut results, duplicate, .. } = nodes.call(call, priority, by, &|i| i == node.index, nodes.len());
+    Answer { result: results.swap_remove(node.index), duplicate }
 }
 
-fn ask_on(node: At<'_>, call: &Arc<Call>, lane: Lane) -> Answer {
-    ask_until(node, call, lane, now().after(node.server().host.settings.node_timeout))
+fn ask_on(node: At<'_>, call: &Arc<Call>, priority: Priority) -> Answer {
+    ask_until(node, call, priority, now().after(node.server().host.settings.node_timeout))
 }
 
 fn ask(node: At<'_>, call: &Arc<Call>) -> Answer {
-    ask_on(node, call, Lane::Ordinary)
+    ask_on(node, call, Priority::Normal)
 }
 
 fn is_yes(answer: &Answer) -> bool {

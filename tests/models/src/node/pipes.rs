@@ -2,10 +2,10 @@
 
 #[path = "../../../../redlock-sync/src/node/pipes/command.rs"]
 pub(crate) mod command;
-#[path = "../../../../redlock-sync/src/node/pipes/ends.rs"]
-pub(crate) mod ends;
 #[path = "../../../../redlock-sync/src/node/pipes/framer.rs"]
 pub(crate) mod framer;
+#[path = "../../../../redlock-sync/src/node/pipes/halves.rs"]
+pub(crate) mod halves;
 #[path = "../../../../redlock-sync/src/node/pipes/outbox.rs"]
 mod outbox;
 #[path = "../../../../redlock-sync/src/node/pipes/pipe.rs"]
@@ -16,3 +16,5 @@ mod pump;
 pub(crate) mod table;
 #[path = "../../../../redlock-sync/src/node/pipes/waiting.rs"]
 pub(crate) mod waiting;
+#[path = "../../../../redlock-sync/src/node/pipes/writing.rs"]
+mod writing;

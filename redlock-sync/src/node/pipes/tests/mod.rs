@@ -1,28 +1,30 @@
-//! Shared connections, against real servers and a server that does as it is told.
+//! Tests of shared connections, with real servers and with a scripted peer.
 //!
-//! 1. `peer.rs`: that server. `calls.rs`: what comes back over one connection, however its bytes come. `late.rs`: replies that do not come in time.
-//! 2. `servers.rs`: real servers, connections out of the pool, and calls to several servers.
-//! 3. `speed.rs`: pairs of many threads, beside those of bare connections.
+//! 1. `peer.rs`: the peer. `pipe_calls.rs`: replies on one connection, in pieces of any size. `timeouts.rs`: replies
+//!    that come too late.
+//! 2. `servers.rs`: real servers, pooled connections, and calls to several servers.
+//! 3. `speed.rs`: throughput with many threads, compared with bare connections.
 
-mod calls;
-mod late;
 mod peer;
+mod pipe_calls;
 mod servers;
 mod speed;
+mod timeouts;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
+use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
 use super::framer::Reply;
-use super::pipe::{Hearer, Pipe};
+use super::halves::ReplyObserver;
+use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
 use crate::token::LockId;
 
-/// Longer than anything here takes.
+/// Longer than any test takes.
 const SOON: Duration = Duration::from_secs(30);
 
 fn now() -> Tick {
@@ -35,43 +37,43 @@ fn soon() -> Tick {
 
 struct Unheard;
 
-impl Hearer for Unheard {
-    fn heard(&self, _: Tick) {}
+impl ReplyObserver for Unheard {
+    fn on_reply(&self, _: Tick) {}
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     Reply(Reply),
-    Cut { was_written: bool },
-    Left(Abandoned),
+    Disconnected { was_written: bool },
+    Abandoned(Abandoned),
 }
 
-fn number(n: u64) -> Load {
+fn number(n: u64) -> Payload {
     let n = n.to_string();
-    Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
 }
 
-fn script(purpose: Purpose, token: &str) -> Load {
+fn script(purpose: Purpose, token: &str) -> Payload {
     let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
     let id = LockId::from_server(token);
     let call = Call::new(script, purpose, Some(&id), SOON, &["k"], &[Arg::Text(token)]);
-    Load::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
+    Payload::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
 }
 
-fn call(pipe: &Arc<Pipe>, load: Load, is_release: bool, by: Tick) -> End {
+fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     let outcomes = Outcomes::new(1, None);
-    pipe.send(outcomes.command(0, load, is_release, None));
+    pipe.send(outcomes.command(0, payload, is_release, None));
     let wait = waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
-    if wait == Wait::Goes {
-        let abandoned = pipe.leave(&outcomes, 0, is_release);
+    if wait == WaitStatus::Pending {
+        let abandoned = pipe.give_up(&outcomes, 0, is_release);
         if abandoned != Abandoned::Answered {
-            return End::Left(abandoned);
+            return End::Abandoned(abandoned);
         }
     }
     match outcomes.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
-        Outcome::Cut { was_written, .. } => End::Cut { was_written },
+        Outcome::Disconnected { was_written, .. } => End::Disconnected { was_written },
     }
 }
 

@@ -1,4 +1,4 @@
-//! A server that executes calls in their order and answers as it is told: late, byte by byte, in part.
+//! A server that executes calls in order, and answers as the test tells it: late, byte by byte, or in part.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,31 +7,30 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::ends::Ends;
 use super::super::pipe::Pipe;
 use super::{SOON, Unheard};
 use crate::clock::{Clock, SystemClock};
 use crate::node::link::Connection;
-use crate::node::stream::{Stream, Timed};
+use crate::node::stream::{Stream, TimedSocket};
 
 #[derive(Default)]
-struct State {
-    /// What was executed: the last word of each call, of a script with `+` or `-` before it.
+struct PeerState {
+    /// The executed calls: the last word of each, with `+` before an acquire and `-` before a release.
     log: Vec<String>,
     is_silent: bool,
-    /// Replies go out in pieces of so many bytes; zero: whole.
+    /// The size of the pieces in which replies are written. 0 writes them whole.
     piece: usize,
-    /// So many bytes are answered, then the connection is closed.
+    /// How many bytes are still answered before the connection is closed.
     bytes_left: Option<usize>,
-    /// The connection is closed when a call comes, before it is executed.
+    /// Closes the connection when the next call comes, before executing it.
     closes: bool,
-    /// Calls are not even read.
+    /// Does not read calls.
     is_deaf: bool,
 }
 
 #[derive(Clone)]
 pub(super) struct Peer {
-    state: Arc<(Mutex<State>, Condvar)>,
+    state: Arc<(Mutex<PeerState>, Condvar)>,
     listener: Arc<TcpListener>,
 }
 
@@ -41,28 +40,28 @@ impl Peer {
         Peer { state: Arc::default(), listener }
     }
 
-    /// A connection to it.
-    pub(super) fn connect(&self, clock: Arc<dyn Clock>, patience: Duration) -> Arc<Pipe> {
+    /// Connects to the peer.
+    pub(super) fn connect(&self, clock: Arc<dyn Clock>, node_timeout: Duration) -> Arc<Pipe> {
         let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         socket.set_nodelay(true).unwrap();
         let (theirs, _) = self.listener.accept().unwrap();
         theirs.set_nodelay(true).unwrap();
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
-        let (sink, source, shut) = Box::new(Stream::new(Timed::new(socket))).split();
-        Pipe::new(Ends { sink, source, shut, keeper: Box::new(()) }, Arc::new(Unheard), clock, patience, Vec::new())
+        let halves = Box::new(Stream::new(TimedSocket::new(socket))).split();
+        Pipe::new(halves, Box::new(()), Arc::new(Unheard), clock, node_timeout, Vec::new())
     }
 
     pub(super) fn pipe(&self) -> Arc<Pipe> {
         self.connect(Arc::new(SystemClock), SOON)
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
+    fn set(&self, change: impl FnOnce(&mut PeerState)) {
         change(&mut self.state.0.lock());
         self.state.1.notify_all();
     }
 
-    /// Executes and does not answer, until it goes on.
+    /// Executes calls without answering, until `go_on`.
     pub(super) fn fall_silent(&self) {
         self.set(|state| state.is_silent = true);
     }
@@ -91,14 +90,14 @@ impl Peer {
         self.state.0.lock().log.clone()
     }
 
-    fn wait_while(&self, so: impl Fn(&State) -> bool) {
+    fn wait_while(&self, so: impl Fn(&PeerState) -> bool) {
         let mut state = self.state.0.lock();
         while so(&state) {
             self.state.1.wait(&mut state);
         }
     }
 
-    /// Executes what comes. Another thread answers.
+    /// Reads and executes calls. Another thread answers.
     fn serve(&self, mut socket: TcpStream) {
         let replies: Replies = Arc::default();
         let answers = std::thread::spawn({
@@ -125,7 +124,7 @@ impl Peer {
             }
         }
         replies.lock().1 = true;
-        // Under its mutex the other thread looks before it waits.
+        // The other thread checks the state under this mutex before it waits, so it misses no change.
         drop(self.state.0.lock());
         self.state.1.notify_all();
         _ = socket.shutdown(Shutdown::Both);
@@ -159,7 +158,7 @@ impl Peer {
     }
 }
 
-/// What was answered and not written, and whether the connection is closed.
+/// The replies that are not written yet, and whether the connection is closed.
 type Replies = Arc<Mutex<(Vec<u8>, bool)>>;
 
 fn execute(words: &[String]) -> (String, Vec<u8>) {
@@ -172,7 +171,7 @@ fn execute(words: &[String]) -> (String, Vec<u8>) {
     }
 }
 
-/// The first command, and where it ends.
+/// Parses the first command. Also returns where it ends.
 fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let (words, mut at) = length(bytes, 0, b'*')?;
     let mut found = Vec::new();
@@ -184,7 +183,7 @@ fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     Some((found, at))
 }
 
-/// The number in a line, and where the next one begins.
+/// Parses the number in a line. Also returns where the next line begins.
 fn length(bytes: &[u8], at: usize, mark: u8) -> Option<(usize, usize)> {
     let line = bytes.get(at..)?;
     let end = line.iter().position(|byte| *byte == b'\n')?;

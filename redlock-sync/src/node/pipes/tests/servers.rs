@@ -1,15 +1,15 @@
-//! Real servers, connections out of the pool, and calls to several servers.
+//! Tests with real servers, pooled connections, and calls to several servers.
 
 use std::collections::HashSet;
 use std::thread;
 
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
-use super::super::connections::{Connections, Found, Wish};
-use super::super::ends::Broken;
+use super::super::connections::{ClaimedPipe, Connections, PipeRequest};
+use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
-use crate::node::{Answers, Executed, FailureKind, Lane, NodeSettings, NodeUrl, Nodes, Value, server};
+use crate::node::{Answers, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Priority, Value, server};
 use crate::protocol::{AcquireArgs, Exclusive, Next, Order, ReleaseArgs};
 
 /// A client of some servers.
@@ -28,8 +28,8 @@ impl Client {
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
-        let lane = if call.purpose == Purpose::Release { Lane::Reserved } else { Lane::Ordinary };
-        self.0.call(call, lane, soon(), &|_| true, self.0.len() / 2 + 1)
+        let priority = if call.purpose == Purpose::Release { Priority::High } else { Priority::Normal };
+        self.0.call(call, priority, soon(), &|_| true, self.0.len() / 2 + 1)
     }
 
     fn is_idle(&self) -> bool {
@@ -60,7 +60,7 @@ fn yes(answers: &Answers) -> usize {
     answers.results.iter().filter(|result| result.as_ref().is_ok_and(is_yes)).count()
 }
 
-/// How many connections the server has, the fixture's own left out.
+/// The number of connections to the server, without that of the fixture.
 fn sockets(server: &Server) -> usize {
     let list: String = server.ask(redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal"));
     list.lines().count() - 1
@@ -109,12 +109,12 @@ fn several_servers_and_one_that_is_gone() {
     let answers = client.ask(&acquire("k", "t2"));
     assert_eq!(yes(&answers), 2, "{answers:?}");
     assert_eq!(answers.results[1].as_ref().unwrap_err().kind, FailureKind::Unreachable);
-    // It is left out, and the others do not wait for it.
+    // The server is left out, and the other results do not wait for it.
     let left_out = client.ask(&release("k", "t2"));
     assert_eq!(yes(&left_out), 2, "{left_out:?}");
 }
 
-/// A call that is on its way when its connection breaks is sent once more, and says so.
+/// If a connection breaks during a call, the call is sent once more, and the answer says so.
 #[test]
 fn a_connection_that_breaks_is_made_anew() {
     let server = Server::start();
@@ -129,7 +129,7 @@ fn a_connection_that_breaks_is_made_anew() {
     assert_eq!(yes(&client.ask(&acquire("k", "b"))), 1);
 }
 
-/// The server hangs, calls are given up and undone, and it goes on: nothing is left held, and no call is lost.
+/// The server hangs, and calls are given up and undone. After it continues, no key is left and no call is lost.
 #[test]
 fn a_server_that_hangs_and_goes_on() {
     let server = Server::start();
@@ -160,7 +160,8 @@ fn a_server_that_hangs_and_goes_on() {
     });
 }
 
-/// One connection falls silent, and the server does not. Calls about other keys go on; it is replaced, and a release stays behind its acquire.
+/// One connection falls silent while the server works. Calls about other keys go on, the connection is replaced, and a
+/// release follows its acquire.
 #[test]
 fn one_connection_that_falls_silent() {
     let server = Server::start();
@@ -172,7 +173,7 @@ fn one_connection_that_falls_silent() {
     assert_eq!(late.results[0].as_ref().unwrap_err().executed, Executed::Maybe);
     let undone = client.ask(&release("k", "t"));
     assert_eq!(undone.results[0].as_ref().unwrap_err().executed, Executed::Maybe, "{undone:?}");
-    // An attempt that is not answered is undone, as the library does.
+    // An unanswered attempt is undone, as in the library.
     eventually("another lock passes it", SOON, || {
         let is_held = yes(&client.ask(&acquire("other", "o"))) == 1;
         if !is_held {
@@ -186,7 +187,7 @@ fn one_connection_that_falls_silent() {
     assert_eq!(server.get("k"), None);
 }
 
-/// What was written for no thread arrives before the client ends.
+/// Releases for which no thread waits arrive before the client ends.
 #[test]
 fn the_last_handle_is_dropped_in_the_midst_of_releases() {
     let server = Server::start();
@@ -200,9 +201,10 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
             scope.spawn(move || {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
-                    let Found { claim, pipe, .. } = client.server().claim(&call, &Wish::default()).unwrap();
-                    let load = Load::Script { call, note: Note::Nothing, form: Form::Source, asks: false };
-                    pipe.send(Outcomes::new(1, None).command(0, load, true, Some(claim)).unattended());
+                    let ClaimedPipe { claim, pipe, .. } =
+                        client.server().claim(&call, &PipeRequest::default()).unwrap();
+                    let payload = Payload::Script { call, note: Note::Nothing, form: Form::Source, asks: false };
+                    pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(claim)).unattended());
                 }
             });
         }
@@ -213,7 +215,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
     eventually("its connections end", SOON, || sockets(&server) == 0);
 }
 
-/// Threads still hold connections that broke: new ones are made all the same, however many.
+/// Threads still hold broken connections. New ones are made all the same, however many are held.
 #[test]
 fn connections_that_broke_and_are_still_held() {
     let server = Server::start();
@@ -223,13 +225,13 @@ fn connections_that_broke_and_are_still_held() {
         let answers = client.ask(&acquire(&format!("k{n}"), "t"));
         assert_eq!(yes(&answers), 1, "{} connections broke: {answers:?}", held.len());
         for pipe in client.server().all_connections().flat_map(Connections::all) {
-            pipe.end(Broken::Cut("broken".into()));
+            pipe.close(Broken::Closed("broken".into()));
             held.push(pipe);
         }
     }
 }
 
-/// No server is there: it is told at once why, and the pool goes on trying.
+/// The server is down. The call fails at once with the cause, and the pool goes on trying.
 #[test]
 fn a_server_that_comes_later() {
     let server = Server::start();

@@ -1,6 +1,8 @@
-//! Pairs of acquire and release, beside those of bare connections in the same run: all threads share the client, and each has a bare connection of its own.
+//! The throughput of pairs of acquire and release, compared with bare connections in the same run. All threads share
+//! the client. In the comparison each thread has its own connection.
 //!
-//! `REDLOCK_PIPES_SECONDS=1 cargo test --release -p redlock-sync --lib -- --nocapture pipes::tests::speed` measures for so long each, and tells ratios.
+//! `REDLOCK_PIPES_SECONDS=1 cargo test --release -p redlock-sync --lib -- --nocapture pipes::tests::speed` measures
+//! each case for that many seconds and prints the ratios.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +12,7 @@ use std::thread;
 use redlock_tests::Server;
 
 use super::super::command::Callback;
-use super::super::connections::{Found, Wish};
+use super::super::connections::{ClaimedPipe, PipeRequest};
 use super::servers::{Client, acquire, release};
 use super::*;
 
@@ -22,7 +24,7 @@ fn packed(words: &[&str]) -> Vec<u8> {
     cmd.get_packed_command()
 }
 
-/// Pairs per second of so many threads, each of which gets its work from `start`.
+/// The pairs per second of this many threads. Each gets its work from `start`.
 fn pairs<W: FnMut()>(threads: usize, time: Duration, start: &(impl Fn(usize) -> W + Sync)) -> f64 {
     let (count, is_over, is_on) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -47,7 +49,7 @@ fn pairs<W: FnMut()>(threads: usize, time: Duration, start: &(impl Fn(usize) -> 
     })
 }
 
-/// A connection of its own, and only what no implementation can avoid.
+/// A pair on its own connection, with only what every implementation must do.
 fn bare(server: &Server, sha: &str, t: usize) -> impl FnMut() + use<> {
     let mut socket = TcpStream::connect(server.addr()).unwrap();
     socket.set_nodelay(true).unwrap();
@@ -68,7 +70,7 @@ fn key_of(t: usize) -> (String, String) {
     (format!("pipe:{t}"), format!("{t:032x}:host:1234:1"))
 }
 
-/// Scripts, as calls of the library are now.
+/// A pair of scripts. The thread waits for both replies.
 fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
     let (key, token) = key_of(t);
     move || {
@@ -79,32 +81,32 @@ fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
     }
 }
 
-/// Looks at what the release says, as the one to come will: so the call need not carry its source.
+/// A callback that checks the reply to a release. With a callback, the call need not carry its source.
 struct Looks;
 
 impl Callback for Looks {
     fn call(&self, _: usize, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { panic!("it is not answered in time") };
-        let is_end = matches!(outcome, Outcome::Cut { .. });
+        let is_end = matches!(outcome, Outcome::Disconnected { .. });
         assert!(is_end || matches!(outcome, Outcome::Replied(Reply::Int(_) | Reply::Raw(_))), "{outcome:?}");
     }
 }
 
-/// A native attempt, and a release for which the thread does not wait.
+/// A pair of `SET NX` and a release for which the thread does not wait.
 fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let (key, token) = key_of(t);
     let lock = packed(&["SET", &key, &token, "NX", "PX", "60000"]);
     let callback: Arc<dyn Callback> = Arc::new(Looks);
     move || {
         let free = release(&key, &token);
-        let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
+        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
         let outcomes = Outcomes::new(1, None);
-        pipe.send(outcomes.command(0, Load::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
-        assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), Wait::Over);
+        pipe.send(outcomes.command(0, Payload::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
+        assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), WaitStatus::Done);
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(Reply::Okay))));
-        let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
-        let load = Load::Script { call: free, note: Note::Nothing, form: Form::Digest, asks: false };
-        pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, load, true, Some(claim)).unattended());
+        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
+        let payload = Payload::Script { call: free, note: Note::Nothing, form: Form::Digest, asks: false };
+        pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, payload, true, Some(claim)).unattended());
     }
 }
 
@@ -116,7 +118,7 @@ fn pairs_of_many_threads() {
     let server = Server::start();
     let sha: String = server.ask(redis::cmd("SCRIPT").arg("LOAD").arg(SMALL));
     let client = Client::new(&[server.url()], SOON);
-    // The scripts are known from now on.
+    // Loads the scripts into the server.
     waiting_pair(&client, 0)();
     for &threads in threads {
         let mut ratios = [Vec::new(), Vec::new()];

@@ -1,21 +1,22 @@
 use super::*;
 use crate::clock::{SystemClock, Tick};
 
-/// Three sentinels at addresses where none listens.
+/// A group of three Sentinels at addresses where nothing listens.
 fn group() -> Arc<Group> {
     let url = NodeUrl::parse("redis+sentinel://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/main").unwrap();
     Group::new(url.group().unwrap(), Duration::from_millis(250), Arc::new(SystemClock))
 }
 
-fn told(port: u16, epoch: u64) -> Told {
+fn reply(port: u16, epoch: u64) -> MasterReply {
     let list = |words: &[&str]| {
         redis::Value::Array(words.iter().map(|word| redis::Value::BulkString(word.as_bytes().to_vec())).collect())
     };
     let facts = list(&["config-epoch", &epoch.to_string()]);
-    told::told(list(&["a", &port.to_string()]), facts, "main", Tick::ZERO).unwrap()
+    master_reply::parse(list(&["a", &port.to_string()]), facts, "main", Tick::ZERO).unwrap()
 }
 
-/// An inquiry that these answer: the sentinel, the port and the failover that it knows. Whether that is enough.
+/// Runs an inquiry with these answers: the Sentinel, the port, and the number of the failover. Returns true if they end
+/// it.
 fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
     let number = {
         let mut state = group.state.lock();
@@ -24,10 +25,10 @@ fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
         state.inquiry
     };
     for &(i, port, epoch) in answers {
-        group.note(i, Answer { inquiry: number, said: Ok(told(port, epoch)) });
+        group.record_answer(i, SentinelAnswer { inquiry: number, said: Ok(reply(port, epoch)) });
     }
     let is_enough = !group.state.lock().is_under_way;
-    group.end(number);
+    group.end_inquiry(number);
     is_enough
 }
 
@@ -35,7 +36,7 @@ fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
 fn the_first_inquiry_is_decided_by_a_majority_or_by_all_that_answer() {
     assert!(!inquiry(&group(), &[(0, 1, 3)]));
     assert!(inquiry(&group(), &[(0, 1, 3), (2, 1, 3)]));
-    // The one that knows of the latest failover may be the last.
+    // The Sentinel that knows of the latest failover may answer last.
     let group = group();
     assert!(!inquiry(&group, &[(0, 1, 3), (1, 2, 4)]));
     assert_eq!(group.master().unwrap(), "a:2");
@@ -55,13 +56,13 @@ fn one_that_missed_a_failover_is_not_believed_while_the_others_are_silent() {
     let group = group();
     inquiry(&group, &[(0, 2, 4), (1, 2, 4), (2, 1, 3)]);
     assert_eq!(group.master().unwrap(), "a:2");
-    let moves = group.moves.load(Ordering::Acquire);
+    let address_changes = group.address_changes.load(Ordering::Acquire);
     for _ in 0..2 {
         assert!(!inquiry(&group, &[(2, 1, 3)]));
         assert_eq!(group.master().unwrap(), "a:2");
     }
-    assert_eq!(group.moves.load(Ordering::Acquire), moves);
-    // A failover of which the others never heard, or a group that was set up anew.
+    assert_eq!(group.address_changes.load(Ordering::Acquire), address_changes);
+    // The others missed a failover, or the group was set up again.
     inquiry(&group, &[(1, 1, 3), (2, 1, 3)]);
     assert_eq!(group.master().unwrap(), "a:1");
 }
@@ -69,9 +70,9 @@ fn one_that_missed_a_failover_is_not_believed_while_the_others_are_silent() {
 #[test]
 fn connections_from_before_a_time_without_a_call_are_stale() {
     let group = group();
-    let first = group.moves();
-    assert_eq!(group.moves(), first);
-    group.idle.store(IDLE, Ordering::Release);
-    assert_eq!(group.moves(), first + 1);
-    assert_eq!(group.moves(), first + 1);
+    let first = group.address_changes();
+    assert_eq!(group.address_changes(), first);
+    group.idle.store(IDLE_PERIODS, Ordering::Release);
+    assert_eq!(group.address_changes(), first + 1);
+    assert_eq!(group.address_changes(), first + 1);
 }

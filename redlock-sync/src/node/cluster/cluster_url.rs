@@ -1,6 +1,6 @@
-//! The URL of a cluster: as that of a server, with a list of hosts.
+//! The URL of a cluster: like that of a server, with a list of hosts.
 
-/// The URLs of the servers that `redis+cluster://[user[:password]@]h1:7000,h2` names; nothing for a URL of another kind.
+/// The URLs of the servers in `redis+cluster://[user[:password]@]h1:7000,h2`. `None` for a URL of another kind.
 pub(in crate::node) fn servers(text: &str) -> Option<Vec<String>> {
     let (scheme, rest) = text.split_once("://")?;
     let scheme = match scheme.to_ascii_lowercase().as_str() {

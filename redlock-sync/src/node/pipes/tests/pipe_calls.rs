@@ -1,4 +1,4 @@
-//! What comes back over one connection, however its bytes come.
+//! Replies on one connection, in pieces of any size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use redlock_tests::eventually;
 use super::peer::Peer;
 use super::*;
 
-/// Calls of several threads, each of which gets its own replies.
+/// Makes calls in several threads, and checks that each gets its own replies.
 fn calls_of(threads: u64, each: u64, pipe: &Arc<Pipe>) {
     thread::scope(|scope| {
         for t in 0..threads {
@@ -38,7 +38,8 @@ fn replies_that_come_byte_by_byte() {
     calls_of(6, 30, &peer.pipe());
 }
 
-/// Cut after each byte of two replies: each call has its own reply, whole, or is told that the connection broke.
+/// Cuts the connection after each byte of two replies. Each call gets its whole reply or learns that the connection
+/// broke.
 #[test]
 fn a_connection_that_is_cut_after_each_byte() {
     let long = "*2\r\n:1\r\n$1\r\nx\r\n*1\r\n:1\r\n".len();
@@ -53,14 +54,15 @@ fn a_connection_that_is_cut_after_each_byte() {
         });
         let [acquired, released] = &ends[..] else { panic!("{ends:?}") };
         let whole = |end: &End, text: &str| *end == End::Reply(Reply::Raw(text.into()));
-        let is_cut = |end: &End| matches!(end, End::Cut { .. });
+        let is_cut = |end: &End| matches!(end, End::Disconnected { .. });
         assert!(whole(acquired, "*2\r\n:1\r\n$1\r\nx\r\n") || bytes < 16 && is_cut(acquired), "{bytes}: {acquired:?}");
         assert!(whole(released, "*1\r\n:1\r\n") || is_cut(released), "{bytes}: {released:?}");
         assert_eq!(whole(released, "*1\r\n:1\r\n"), bytes >= long, "{bytes}: {released:?}");
     }
 }
 
-/// Killed between the write and the reply: every call that waits learns of it, and what comes later is not written.
+/// Closes the connection between the write and the reply. Each waiting call learns of it, and later calls are not
+/// written.
 #[test]
 fn a_connection_that_is_killed_between_write_and_read() {
     let peer = Peer::start();
@@ -70,15 +72,15 @@ fn a_connection_that_is_killed_between_write_and_read() {
     thread::scope(|scope| {
         for n in 0..8 {
             let pipe = &pipe;
-            scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Cut { .. })));
+            scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Disconnected { .. })));
         }
     });
-    assert!(pipe.is_over());
-    assert_eq!(ask(&pipe, 2, soon()), End::Cut { was_written: false });
+    assert!(pipe.is_closed());
+    assert_eq!(ask(&pipe, 2, soon()), End::Disconnected { was_written: false });
     assert_eq!((peer.log(), pipe.len()), (vec!["1".to_owned()], 0));
 }
 
-/// Another thread ends the connection in the midst of calls.
+/// Another thread closes the connection during calls.
 #[test]
 fn a_connection_that_is_ended_while_threads_wait() {
     let peer = Peer::start();
@@ -89,17 +91,17 @@ fn a_connection_that_is_ended_while_threads_wait() {
         for n in 0..6 {
             let (pipe, ended) = (&pipe, &ended);
             scope.spawn(move || {
-                assert!(matches!(ask(pipe, n, soon()), End::Cut { .. }));
+                assert!(matches!(ask(pipe, n, soon()), End::Disconnected { .. }));
                 ended.fetch_add(1, Ordering::SeqCst);
             });
         }
         eventually("all calls are on their way", SOON, || pipe.len() == 6);
         assert_eq!(ended.load(Ordering::SeqCst), 0);
-        pipe.end(super::super::ends::Broken::Cut("ended".into()));
+        pipe.close(super::super::halves::Broken::Closed("ended".into()));
     });
 }
 
-/// What is written for no thread is executed in its order, and its replies go to no other call.
+/// Calls for which no thread waits are executed in order, and their replies go to no other call.
 #[test]
 fn calls_for_which_no_thread_waits() {
     let peer = Peer::start();

@@ -21,7 +21,7 @@ fn releases_use_the_connection_of_the_attempts() {
     let nodes = patient(&[server.url()]);
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     let before = server.info("total_connections_received");
-    assert!(ask_on(first(&nodes), &release("k", "a"), Lane::Reserved).result.is_ok());
+    assert!(ask_on(first(&nodes), &release("k", "a"), Priority::High).result.is_ok());
     assert_eq!(server.info("total_connections_received"), before);
 }
 
@@ -42,7 +42,7 @@ fn a_crowd_shares_a_few_connections() {
                 for _ in 0..3 {
                     let won = ask(first(nodes), &acquire(&key, &token));
                     assert!(is_yes(&won) && !won.duplicate, "{won:?}");
-                    let freed = ask_on(first(nodes), &release(&key, &token), Lane::Reserved);
+                    let freed = ask_on(first(nodes), &release(&key, &token), Priority::High);
                     assert_eq!((freed.result, freed.duplicate), (Ok(Value::Int(1)), false));
                 }
             });
@@ -68,7 +68,8 @@ fn one_retry_absorbs_a_restart_whatever_the_number_of_stale_connections() {
     });
     server.restart();
     let mut duplicate = false;
-    // While the server started, an attempt to connect can have failed: the next one is made a quarter of a second later.
+    // An attempt to connect may have failed while the server was starting. The next one follows a quarter of a second
+    // later.
     eventually("the server is used again", SOON, || {
         let answer = ask(node, &acquire("k", "a"));
         duplicate |= answer.duplicate;

@@ -1,34 +1,34 @@
-//! A connection to a server in memory. A command is carried out while it is sent, so its reply is there when it is asked for.
+//! A connection to a server in memory. A command is executed while it is sent, so its reply is ready at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server::{Server, State};
+use super::memory_server::{MemoryServer, ServerState};
 use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial, Halves};
-use crate::node::pipes::ends::{Shut, Sink, Source};
+use crate::node::pipes::halves::{Shut, Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
 pub(super) struct MemoryConnection {
-    server: Arc<Server>,
-    /// Tells the connections of a server apart.
+    server: Arc<MemoryServer>,
+    /// Identifies the connection at its server.
     id: u64,
-    /// The server's when the connection was made.
+    /// The server's epoch when the connection was made.
     epoch: u64,
     replies: VecDeque<redis::Value>,
     read_timeout: Duration,
 }
 
 impl MemoryConnection {
-    pub(super) fn new(server: Arc<Server>, id: u64, epoch: u64) -> MemoryConnection {
+    pub(super) fn new(server: Arc<MemoryServer>, id: u64, epoch: u64) -> MemoryConnection {
         MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }
     }
 
-    fn check(&self, state: &State) -> Result<(), Broken> {
-        if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Cut("connection reset by peer".into())) }
+    fn check(&self, state: &ServerState) -> Result<(), Broken> {
+        if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Closed("connection reset by peer".into())) }
     }
 }
 
@@ -37,7 +37,7 @@ impl Connection for MemoryConnection {
         let mut rest = commands;
         while !rest.is_empty() {
             self.check(&self.server.state.lock())?;
-            let (words, behind) = command(rest).ok_or_else(|| Broken::Cut("protocol error".into()))?;
+            let (words, behind) = command(rest).ok_or_else(|| Broken::Closed("protocol error".into()))?;
             self.replies.push_back(on_the_wire(self.server.execute(self.id, &words)));
             rest = behind;
         }
@@ -52,7 +52,7 @@ impl Connection for MemoryConnection {
         Err(Broken::TimedOut)
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
         let clock = &*self.server.clock;
         let until = clock.now().after(self.read_timeout);
         let mut state = self.server.state.lock();
@@ -64,7 +64,7 @@ impl Connection for MemoryConnection {
             if clock.now() >= until {
                 return Err(Broken::TimedOut);
             }
-            clock.wait_until(&self.server.told, &mut state, until);
+            clock.wait_until(&self.server.changed, &mut state, until);
         }
     }
 
@@ -78,15 +78,16 @@ impl Connection for MemoryConnection {
     }
 
     fn split(self: Box<Self>) -> Halves {
-        let ends = Arc::new(Mutex::new((*self, VecDeque::new())));
-        (Box::new(End(Arc::clone(&ends))), Box::new(End(Arc::clone(&ends))), Box::new(End(ends)))
+        let both = Arc::new(Mutex::new((*self, VecDeque::new())));
+        let half = || Box::new(MemoryHalf(Arc::clone(&both)));
+        Halves { sink: half(), source: half(), shut: half() }
     }
 }
 
-/// An end of a connection: commands are carried out while they are written, and what they brought is read as bytes.
-struct End(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
+/// One half of a connection. Commands are executed while they are written, and their replies are read as bytes.
+struct MemoryHalf(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
 
-impl Sink for End {
+impl Sink for MemoryHalf {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
         let mut ends = self.0.lock();
         let (connection, read) = &mut *ends;
@@ -98,7 +99,7 @@ impl Sink for End {
     }
 }
 
-impl Source for End {
+impl Source for MemoryHalf {
     fn read(&mut self, room: &mut [u8], _: Tick) -> Result<usize, Broken> {
         let mut ends = self.0.lock();
         let (connection, read) = &mut *ends;
@@ -113,11 +114,11 @@ impl Source for End {
     }
 }
 
-impl Shut for End {
+impl Shut for MemoryHalf {
     fn shut(&self) {}
 }
 
-impl Dial for Server {
+impl Dial for MemoryServer {
     fn address(&self) -> &str {
         &self.address
     }
@@ -143,7 +144,7 @@ impl Drop for MemoryConnection {
     }
 }
 
-/// The first command of a packet, word by word, and what follows it.
+/// The words of the first command of a packet, and the rest of the packet.
 pub(crate) fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     let (words, mut rest) = length(bytes, b'*')?;
     let mut command = Vec::with_capacity(words.min(bytes.len()));
@@ -156,7 +157,7 @@ pub(crate) fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     Some((command, rest))
 }
 
-/// A number behind this mark, and what follows its line.
+/// Parses a line with this mark and a number. Returns the number and the rest.
 fn length(bytes: &[u8], mark: u8) -> Option<(usize, &[u8])> {
     let line = bytes.iter().position(|&byte| byte == b'\r')?;
     let (head, rest) = bytes.split_at_checked(line)?;

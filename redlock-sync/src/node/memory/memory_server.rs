@@ -1,4 +1,4 @@
-//! One server in memory, and what a test does to it.
+//! A server in memory, and what tests can do to it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -13,36 +13,37 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
 
-/// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
+/// The server's wall clock at its start, in microseconds. It does not depend on the machine, so that tests are
+/// reproducible.
 const EPOCH: u64 = 1_700_000_000_000_000;
-/// The holder of a lock that is denied, and for how many ms: waits try again after that.
+/// The holder of a lock in a denied attempt. Its lock lasts for `DENIED_FOR` milliseconds, so waiters soon try again.
 const DENIED: &str = "00000000000000000000000000000000:denied";
 const DENIED_FOR: u64 = 20;
 
-/// A server. Its data stays while it is away.
-pub(crate) struct Server {
+/// A server. It keeps its data while it is unreachable.
+pub(crate) struct MemoryServer {
     pub(super) address: String,
     pub(super) login: RedisConnectionInfo,
     run_id: String,
     pub(super) clock: Arc<dyn Clock>,
     started: Tick,
-    pub(super) state: Mutex<State>,
-    /// Something was published, or the server went away.
-    pub(super) told: Arc<Condvar>,
-    this: Weak<Server>,
+    pub(super) state: Mutex<ServerState>,
+    /// Notified when a message was published, or the server became unreachable.
+    pub(super) changed: Arc<Condvar>,
+    this: Weak<MemoryServer>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ServerState {
     store: Store,
-    /// The scripts that it knows, by digest.
+    /// The texts of the known scripts, by digest.
     scripts: HashMap<String, String>,
     is_away: bool,
-    /// Raised when it goes away: connections that were made before are broken.
+    /// Incremented when the server becomes unreachable. Connections of earlier epochs are broken.
     pub(super) epoch: u64,
-    /// How many attempts to take a lock are still to be denied.
+    /// For each key, how many attempts to take the lock are still to be denied.
     denials: HashMap<Vec<u8>, u32>,
-    /// What was published for each subscribed connection and not read yet.
+    /// The unread messages of each subscribed connection.
     pub(super) inboxes: BTreeMap<u64, Inbox>,
     connections: u64,
 }
@@ -52,37 +53,37 @@ pub(super) struct Inbox {
     pub(super) messages: VecDeque<Vec<u8>>,
 }
 
-impl Server {
-    /// For a new connection: its number, and the epoch in which it is made. None while the server is away.
-    pub(super) fn connect(&self) -> Option<(Arc<Server>, u64, u64)> {
+impl MemoryServer {
+    /// Accepts a connection, and returns its id and its epoch. `None` while the server is unreachable.
+    pub(super) fn connect(&self) -> Option<(Arc<MemoryServer>, u64, u64)> {
         let mut state = self.state.lock();
         let this = self.this.upgrade().filter(|_| !state.is_away)?;
         state.connections += 1;
         Some((this, state.connections, state.epoch))
     }
-    /// A server with that number among those of its clients.
-    pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<Server> {
+    /// Makes a server. The number distinguishes it from other servers of its clients.
+    pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<MemoryServer> {
         static MADE: AtomicU64 = AtomicU64::new(1);
-        Arc::new_cyclic(|this| Server {
+        Arc::new_cyclic(|this| MemoryServer {
             address: format!("memory:{number}"),
             login: RedisConnectionInfo::default(),
             run_id: format!("{:040x}", MADE.fetch_add(1, Ordering::Relaxed)),
             started: clock.now(),
             clock,
             state: Mutex::default(),
-            told: Arc::new(Condvar::new()),
+            changed: Arc::new(Condvar::new()),
             this: this.clone(),
         })
     }
 
-    // --- what a test does -----------------------------------------------------------------------------------------------
+    // --- what a test does --------------------------------------------------------------------------------------------
 
     /// Deletes a key.
     pub(crate) fn lose(&self, key: &str) {
         self.state.lock().store.replace(key.as_bytes(), None);
     }
 
-    /// Has this many further attempts to take the lock find it taken.
+    /// Lets the next attempts to take this lock find it taken.
     pub(crate) fn deny(&self, key: &str, times: u32) {
         self.state.lock().denials.insert(key.as_bytes().to_vec(), times);
     }
@@ -95,16 +96,16 @@ impl Server {
         state.inboxes.clear();
         state.count_listeners();
         drop(state);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     pub(crate) fn come_back(&self) {
         self.state.lock().is_away = false;
     }
 
-    // --- what clients ask for -------------------------------------------------------------------------------------------
+    // --- what clients ask for ----------------------------------------------------------------------------------------
 
-    /// Carries out one command of a connection.
+    /// Executes one command of a connection.
     pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> Reply {
         let mut state = self.state.lock();
         let passed = self.clock.now().since(self.started);
@@ -116,17 +117,17 @@ impl Server {
                 state.scripts.entry(digest.clone()).or_insert_with(|| String::from_utf8_lossy(source).into_owned());
                 state.eval_known(&digest, rest)
             }
-            // The attempt that follows counts.
+            // The attempt that follows counts as the denied one.
             [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => Reply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
             [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
-            // It has no replicas, and needs none: its data stays.
+            // There are no replicas. The data is not lost, so every number is acknowledged.
             [b"WAIT", replicas, _] => Reply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
             [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
             words => state.store.command(words),
         };
         if state.deliver() {
-            self.told.notify_all();
+            self.changed.notify_all();
         }
         reply
     }
@@ -135,7 +136,7 @@ impl Server {
         format!("run_id:{}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n", self.run_id)
     }
 
-    /// A connection was closed.
+    /// Removes a closed connection.
     pub(super) fn hang_up(&self, connection: u64) {
         let mut state = self.state.lock();
         if state.inboxes.remove(&connection).is_some() {
@@ -144,25 +145,25 @@ impl Server {
     }
 }
 
-impl State {
+impl ServerState {
     fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> Reply {
-        let State { scripts, store, denials, .. } = self;
+        let ServerState { scripts, store, denials, .. } = self;
         let Some(text) = scripts.get(digest) else {
             return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
         };
         let Some((keys, args)) = keys_and_args(rest) else {
             return Reply::Error("ERR value is not an integer or out of range".into());
         };
-        let others: [(&str, Others); 3] = [
+        let busy_item: [(&str, BusyItem); 3] = [
             (&ACQUIRE.sha, Store::lasting),
             (&SEMAPHORE_ACQUIRE.sha, Store::exhausted),
             (&RW_ACQUIRE.sha, Store::written),
         ];
-        let others = others.into_iter().find(|(acquire, _)| *acquire == digest);
-        let denied = keys.first().filter(|key| others.is_some() && takes_denial(denials, key));
-        // For the time of the script: its reply is what the lock of another holder would bring.
-        let hidden = denied.zip(others).map(|(key, (_, others))| {
-            let busy = others(store, DENIED, DENIED_FOR);
+        let busy_item = busy_item.into_iter().find(|(acquire, _)| *acquire == digest);
+        let denied = keys.first().filter(|key| busy_item.is_some() && takes_denial(denials, key));
+        // While the script runs, the key holds another holder's lock. So the script replies that the lock is busy.
+        let hidden = denied.zip(busy_item).map(|(key, (_, busy_item))| {
+            let busy = busy_item(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
         });
         let reply = lua::run(store, Source { digest, text }, keys, args);
@@ -185,7 +186,7 @@ impl State {
         }
     }
 
-    /// Brings what was published to the connections that listen. False if there was nothing.
+    /// Moves published messages to the subscribed connections. Returns false if there were none.
     fn deliver(&mut self) -> bool {
         let published = std::mem::take(&mut self.store.published);
         for (channel, message) in &published {
@@ -199,10 +200,10 @@ impl State {
 
 type Words<'a, 'b> = &'b [&'a [u8]];
 
-/// What stands in place of a lock that a token has for so many ms.
-type Others = fn(&Store, &str, u64) -> Item;
+/// Makes the item of a lock that a token holds for this many milliseconds.
+type BusyItem = fn(&Store, &str, u64) -> Item;
 
-/// What follows the script in EVAL: the number of keys, the keys, and the rest.
+/// Splits the arguments of `EVAL` after the script into keys and other arguments.
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {
     let (number, words) = rest.split_first()?;
     words.split_at_checked(std::str::from_utf8(number).ok()?.parse().ok()?)
@@ -214,13 +215,13 @@ fn takes_denial(denials: &mut HashMap<Vec<u8>, u32>, key: &[u8]) -> bool {
     true
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for MemoryServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for MemoryServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }

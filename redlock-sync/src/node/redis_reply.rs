@@ -1,14 +1,14 @@
-//! What a server's reply means.
+//! Converts replies of a server to values and failures.
 
 use redis::{RedisError, ServerError};
 
 use super::pipes::framer::Reply;
 use super::{Executed, Failure, FailureKind, Value};
 
-/// Longest error text that is passed on; a server's own can be a page.
+/// The longest error text that is passed on. A server's error can fill a page.
 const MAX_TEXT: usize = 200;
 
-/// True for the reply of a server that does not know the script's digest.
+/// True if the server does not know the digest of the script.
 pub(super) fn is_noscript(said: &Reply) -> bool {
     matches!(said, Reply::Raw(bytes) if bytes.starts_with(b"-NOSCRIPT"))
 }
@@ -20,7 +20,7 @@ pub(super) fn parsed(said: &Reply) -> redis::Value {
     }
 }
 
-/// What was read, in the crate's own terms, or the error that it is.
+/// Converts a reply to a value, or to the failure that it stands for.
 pub(super) fn read(said: Reply) -> Result<Value, Failure> {
     match said {
         Reply::Nil => Ok(Value::Nil),
@@ -30,7 +30,7 @@ pub(super) fn read(said: Reply) -> Result<Value, Failure> {
     }
 }
 
-/// A reply in the crate's own terms, or the error that it is.
+/// Like [`read`], for a reply that the `redis` crate has parsed.
 pub(super) fn value(reply: redis::Value) -> Result<Value, Failure> {
     convert(reply.extract_error().map_err(|e| server_failure(&e))?)
 }
@@ -51,19 +51,19 @@ fn unexpected() -> Failure {
     Failure::new(FailureKind::Refused, Executed::Maybe, "replied with something unexpected")
 }
 
-/// True if the connection should not be used again: the next one learns the server's role, or logs in, anew.
+/// True if the connection must be replaced. The next one logs in again and asks for the server's role.
 pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     let words = ["NOAUTH", "WRONGPASS"];
     let wants_login = || words.iter().any(|word| failure.message.contains(word));
     failure.kind == FailureKind::Replica || failure.kind == FailureKind::Misuse && wants_login()
 }
 
-/// True if the server does not know this user with this password.
+/// True if the server refused the user or the password.
 pub(super) fn is_wrong_password(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && failure.message.starts_with("WRONGPASS")
 }
 
-/// A failure at a server of a cluster: without the codes by which it sends calls elsewhere.
+/// Replaces the redirect errors of a cluster by a message for users.
 pub(super) fn in_cluster(failure: Failure) -> Failure {
     match failure.message.split(' ').next() {
         Some("MOVED" | "ASK") => {
@@ -78,14 +78,13 @@ pub(super) fn in_cluster(failure: Failure) -> Failure {
     }
 }
 
-/// True if the server said no because of what this user may not do.
+/// True if the user lacks a permission.
 pub(super) fn lacks_permission(failure: &Failure) -> bool {
     let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);
     failure.kind == FailureKind::Misuse && words.into_iter().any(|words| failure.message.contains(words))
 }
 
-/// True if the first acquire on a connection found that this user may not run all commands (`lua/permissions.lua`),
-/// whatever the key.
+/// True if the first acquire found that this user may not run all commands, whatever the key (`lua/permissions.lua`).
 pub(super) fn lacks_commands(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && failure.message.starts_with("NOPERM this user may not run ")
 }
@@ -99,7 +98,7 @@ pub(super) fn failure(error: &ServerError) -> Failure {
     classify(error.code(), error.details().unwrap_or_default())
 }
 
-/// Codes and what they mean, in the order in which they are looked for inside a longer text.
+/// Error codes and their meaning. Longer texts are searched for them in this order.
 const CODES: [(&str, FailureKind); 20] = [
     ("WRONGTYPE", FailureKind::WrongType),
     ("READONLY", FailureKind::Replica),
@@ -110,7 +109,7 @@ const CODES: [(&str, FailureKind); 20] = [
     ("MOVED", FailureKind::Misuse),
     ("ASK", FailureKind::Misuse),
     ("CROSSSLOT", FailureKind::Misuse),
-    // Of our own scripts: a fence counter that was set to a number from which it cannot rise.
+    // An error of the library's own scripts: the fence counter has a value from which it cannot rise.
     ("FENCEEND", FailureKind::Misuse),
     ("LOADING", FailureKind::Transient),
     ("BUSY", FailureKind::Transient),
@@ -124,8 +123,8 @@ const CODES: [(&str, FailureKind); 20] = [
     ("EXECABORT", FailureKind::Refused),
 ];
 
-/// Refused at a script's first write, if not before its start: nothing of the script was done even if the text tells of
-/// a script.
+/// The server returns these errors at the first write of a script at the latest. So nothing was done, even if the text
+/// mentions a script.
 const NEVER_HALF_DONE: [&str; 5] = ["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
 
 fn classify(code: &str, detail: &str) -> Failure {
@@ -144,13 +143,13 @@ fn classify(code: &str, detail: &str) -> Failure {
     Failure::new(kind, executed, text(code, detail) + remedy)
 }
 
-/// The server has not even looked at the rest: the command was renamed or is disabled there, or it is no Redis.
+/// The command was renamed or disabled, or the server is not Redis. Nothing was executed.
 fn unknown_command(detail: &str) -> Failure {
     let what = text("ERR", detail.split(", with args").next().unwrap_or(detail));
     Failure::unsent(FailureKind::Misuse, what + " (locks need EVAL and EVALSHA under these names)")
 }
 
-/// What to do where the server's own words do not say it.
+/// A hint for users, where the server's own message has none.
 fn remedy(code: &str) -> &'static str {
     match code {
         "MOVED" | "ASK" | "CROSSSLOT" => " (a member of a Redis Cluster: give the client servers that stand alone)",
@@ -165,11 +164,11 @@ fn known_code(code: &str) -> Option<(&'static str, FailureKind)> {
     CODES.iter().copied().find(|(known, _)| *known == code)
 }
 
-/// What Redis and Valkey say, without a code, when a script runs a command that its user may not run.
+/// The texts of Redis and Valkey if a script runs a forbidden command. These errors have no code.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
-/// Redis 6 puts the error of a command inside a script into the text of an `ERR`, or behind the place in the script;
-/// and no server has a code for a command inside a script that its user may not run.
+/// Finds the code of an error inside a script. Redis 6 puts it into the text of an `ERR`, or after the position in the
+/// script. A forbidden command inside a script has no code on any server.
 fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, FailureKind)> {
     if code != "@user_script:" && code != "ERR" || !detail.contains("script") {
         return None;
@@ -246,7 +245,7 @@ mod tests {
             ),
             (FailureKind::Misuse, Executed::Maybe)
         );
-        // What Redis 6 gives to a script that asks carefully, and returns what it got.
+        // The error of Redis 6 if a script uses `pcall` and returns the error.
         assert_eq!(
             of("@user_script: 68: The user executing the script can't run this command or subcommand"),
             (FailureKind::Misuse, Executed::Maybe)

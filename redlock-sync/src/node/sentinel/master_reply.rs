@@ -1,4 +1,4 @@
-//! What a sentinel says of the master, and which of several answers counts. Pure.
+//! The answer of a Sentinel about the master, and which of several answers counts. Does no I/O.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,53 +7,54 @@ use redis::RedisConnectionInfo;
 
 use crate::clock::Tick;
 use crate::node::url::host_port;
-use crate::node::{Failure, FailureKind, Value, reply};
+use crate::node::{Failure, FailureKind, Value, redis_reply};
 
-/// One sentinel's answer.
+/// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct MasterReply {
     pub(super) host: String,
     pub(super) port: u16,
-    /// Of the failover that made it the master. Sentinels agree on a number for each; a later one is larger.
+    /// The number of the failover that promoted this master. Sentinels agree on it, and later failovers have larger
+    /// numbers.
     epoch: Option<u64>,
-    /// It has been the master for so long at least: a sentinel that was restarted knows less.
+    /// How long the server has been master at least. A restarted Sentinel reports less.
     age: Duration,
-    /// When that was said.
+    /// When the answer came.
     at: Tick,
 }
 
-impl Told {
+impl MasterReply {
     pub(super) fn address(&self) -> String {
         host_port(&self.host, self.port)
     }
 
-    /// It was made the master by a later failover.
-    pub(super) fn is_after(&self, other: &Told) -> bool {
+    /// True if a later failover promoted this master.
+    pub(super) fn is_after(&self, other: &MasterReply) -> bool {
         self.epoch > other.epoch
     }
 
-    /// For how long at least it has been the master by now.
+    /// How long the server has been master by now, at least.
     pub(super) fn age(&self, now: Tick) -> Duration {
         self.age.saturating_add(now.since(self.at))
     }
 }
 
-/// What a sentinel is asked, in one packet, and how many replies belong to the login.
-pub(super) fn question(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u8>, usize) {
+/// The request to a Sentinel, in one packet, and the number of replies that belong to the login.
+pub(super) fn request(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u8>, usize) {
     let mut pipe = redis::pipe();
     if let Some((login, password)) = login.and_then(|login| Some((login, login.password()?))) {
         pipe.cmd("AUTH").arg(login.username()).arg(password);
     }
     let logins = pipe.len();
-    // The first is all that some users may ask, and is the first to know of a failover; the second has numbers beside.
+    // Some users may run only the first command, and it shows a failover first. The second has the numbers.
     pipe.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     pipe.cmd("SENTINEL").arg("MASTER").arg(name);
     (pipe.get_packed_pipeline(), logins)
 }
 
-/// What the two replies mean.
-pub(super) fn told(address: redis::Value, facts: redis::Value, name: &str, now: Tick) -> Result<Told, Failure> {
-    let texts = match reply::value(address) {
+/// Parses the two replies.
+pub(super) fn parse(address: redis::Value, facts: redis::Value, name: &str, now: Tick) -> Result<MasterReply, Failure> {
+    let texts = match redis_reply::value(address) {
         Ok(Value::List(items)) => items.into_iter().map(text).collect::<Vec<_>>(),
         Ok(_) => return Err(lasting(&format!("watches no master named `{}`", name.escape_debug()))),
         Err(failure) => return Err(refused(&failure)),
@@ -63,16 +64,16 @@ pub(super) fn told(address: redis::Value, facts: redis::Value, name: &str, now: 
     let facts = facts_of(facts);
     let fact = |name: &str| facts.get(name).map(String::as_str);
     let number = |name: &str| fact(name)?.parse().ok();
-    // Within a failover it still tells the facts of the old master.
+    // During a failover, the second reply still describes the former master.
     let is_it =
         fact("ip") == Some(host) && number("port") == Some(u64::from(port)) && fact("role-reported") == Some("master");
     let age = number("role-reported-time").filter(|_| is_it).map_or(Duration::ZERO, Duration::from_millis);
-    Ok(Told { host: host.clone(), port, epoch: number("config-epoch"), age, at: now })
+    Ok(MasterReply { host: host.clone(), port, epoch: number("config-epoch"), age, at: now })
 }
 
-/// Why a sentinel did not let us log in.
+/// The failure if a Sentinel refused the login.
 pub(super) fn login_refusal(answer: redis::Value) -> Option<Failure> {
-    reply::value(answer).err().map(|failure| refused(&failure))
+    redis_reply::value(answer).err().map(|failure| refused(&failure))
 }
 
 fn refused(failure: &Failure) -> Failure {
@@ -84,9 +85,9 @@ fn lasting(why: &str) -> Failure {
     Failure::unsent(FailureKind::Misuse, why)
 }
 
-/// Names and values in turns; nothing where the user may not ask.
+/// A list of names and values in turn. Empty if the user lacks the permission.
 fn facts_of(reply: redis::Value) -> HashMap<String, String> {
-    let Ok(Value::List(items)) = reply::value(reply) else { return HashMap::new() };
+    let Ok(Value::List(items)) = redis_reply::value(reply) else { return HashMap::new() };
     let texts: Vec<String> = items.into_iter().map(text).collect();
     texts.chunks_exact(2).filter_map(|pair| Some((pair.first()?.clone(), pair.last()?.clone()))).collect()
 }
@@ -98,10 +99,11 @@ fn text(value: Value) -> String {
     }
 }
 
-/// The answer that counts: that of the latest failover, and where no sentinel tells its number, what most of them say.
-pub(super) fn choose<'a>(all: &[&'a Told], now: Tick) -> Option<&'a Told> {
-    let votes = |one: &Told| all.iter().filter(|other| other.address() == one.address()).count();
-    // Of those that name it, the one that has known it for the longest.
+/// Chooses the answer that counts: that of the latest failover. If no Sentinel knows its number, the address that most
+/// of them name.
+pub(super) fn choose<'a>(all: &[&'a MasterReply], now: Tick) -> Option<&'a MasterReply> {
+    let votes = |one: &MasterReply| all.iter().filter(|other| other.address() == one.address()).count();
+    // Among equal answers, that with the longest time as master.
     all.iter().copied().max_by_key(|one| (one.epoch, votes(one), one.address(), one.age(now)))
 }
 
@@ -118,8 +120,8 @@ mod tests {
         redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
     }
 
-    fn answer(port: u16, epoch: Option<u64>, age: u64) -> Told {
-        Told { host: "a".into(), port, epoch, age: Duration::from_secs(age), at: Tick::ZERO }
+    fn answer(port: u16, epoch: Option<u64>, age: u64) -> MasterReply {
+        MasterReply { host: "a".into(), port, epoch, age: Duration::from_secs(age), at: Tick::ZERO }
     }
 
     #[test]
@@ -136,10 +138,10 @@ mod tests {
             "config-epoch",
             "7",
         ]);
-        assert_eq!(told(list(&["a", "1"]), facts.clone(), "main", Tick::ZERO).unwrap(), answer(1, Some(7), 4));
-        // The facts are those of the master before.
-        assert_eq!(told(list(&["a", "2"]), facts, "main", Tick::ZERO).unwrap(), answer(2, Some(7), 0));
-        let few = told(list(&["a", "1"]), error("NOPERM no"), "main", Tick::ZERO).unwrap();
+        assert_eq!(parse(list(&["a", "1"]), facts.clone(), "main", Tick::ZERO).unwrap(), answer(1, Some(7), 4));
+        // The second reply describes the former master.
+        assert_eq!(parse(list(&["a", "2"]), facts, "main", Tick::ZERO).unwrap(), answer(2, Some(7), 0));
+        let few = parse(list(&["a", "1"]), error("NOPERM no"), "main", Tick::ZERO).unwrap();
         assert_eq!((few.address(), few.epoch), ("a:1".into(), None));
         let later = Tick::ZERO.after(Duration::from_secs(2));
         assert_eq!(answer(1, None, 4).age(later), Duration::from_secs(6));
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn what_is_no_answer_says_why() {
         let why = |address: redis::Value| {
-            let failure = told(address, redis::Value::Nil, "main", Tick::ZERO).unwrap_err();
+            let failure = parse(address, redis::Value::Nil, "main", Tick::ZERO).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Misuse);
             failure.message
         };
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_latest_failover_counts_and_then_the_number_of_answers() {
-        let port = |all: &[Told]| choose(&all.iter().collect::<Vec<_>>(), Tick::ZERO).map(|told| told.port);
+        let port = |all: &[MasterReply]| choose(&all.iter().collect::<Vec<_>>(), Tick::ZERO).map(|reply| reply.port);
         assert_eq!(port(&[]), None);
         assert_eq!(port(&[answer(1, Some(3), 9), answer(2, Some(4), 0), answer(1, Some(3), 9)]), Some(2));
         assert_eq!(port(&[answer(1, None, 0), answer(2, None, 0), answer(1, None, 0)]), Some(1));

@@ -1,35 +1,37 @@
-//! The URL of a group: `redis+sentinel://[user[:password]@]host[:port][,host[:port]…]/name[/db][?sentinel_user=…&sentinel_password=…]`.
+//! The URL of a Sentinel group:
+//!
+//! `redis+sentinel://[user[:password]@]host[:port][,host[:port]…]/name[/db][?sentinel_user=…&sentinel_password=…]`
 
 use crate::node::redact::check_parameters;
 
-/// Where sentinels listen, unless the URL says otherwise.
+/// The default port of a Sentinel.
 const PORT: u16 = 26379;
 
-/// A group as texts of URLs.
+/// The parts of the URL, as URLs of single servers.
 pub(in crate::node) struct GroupText {
     pub(in crate::node) name: String,
-    /// With the login there, as if it stood where the first sentinel stands.
+    /// The URL of a server with the login at the master. Its host is that of the first Sentinel.
     pub(in crate::node) server: String,
     pub(in crate::node) sentinels: Vec<String>,
-    /// Those of the sentinels.
+    /// The user at the Sentinels. The password likewise.
     pub(in crate::node) user: Option<String>,
     pub(in crate::node) password: Option<String>,
 }
 
 /// The parts of the text.
 struct Parts<'a> {
-    /// Of the servers.
+    /// The scheme for the servers, such as `redis`.
     scheme: &'a str,
-    /// With the `@`.
+    /// Includes the `@`.
     user: &'a str,
     hosts: Vec<&'a str>,
     name: &'a str,
     db: &'a str,
-    /// With the `?`.
+    /// Includes the `?`.
     query: &'a str,
 }
 
-/// Nothing if the scheme is another one.
+/// `None` if the scheme is not one of a group.
 pub(in crate::node) fn group_in(text: &str) -> Option<Result<GroupText, String>> {
     let (scheme, rest) = text.split_once("://")?;
     let scheme = scheme.split_once('+').filter(|(_, kind)| kind.eq_ignore_ascii_case("sentinel"))?.0;
@@ -42,7 +44,7 @@ impl<'a> Parts<'a> {
         let (authority, path) = before.split_once('/').unwrap_or((before, ""));
         let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
-        // Sentinel refuses others.
+        // Sentinel allows no other characters.
         let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         if name.is_empty() || !name.chars().all(is_name) {
             return Err("behind the hosts of the sentinels stands the name of the group, such as `/mymaster`".into());
@@ -74,7 +76,7 @@ impl<'a> Parts<'a> {
 }
 
 fn with_port(host: &str) -> String {
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are inside brackets.
     let behind = host.rsplit(']').next().unwrap_or_default();
     if behind.contains(':') { host.to_owned() } else { format!("{host}:{PORT}") }
 }

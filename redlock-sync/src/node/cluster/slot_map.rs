@@ -6,27 +6,27 @@ use std::sync::Arc;
 use super::slots::SLOTS;
 use crate::node::server::Server;
 
-/// The servers that serve the slots, as far as it is known.
+/// The server of each slot, as far as known.
 #[derive(Default)]
-pub(super) struct Map {
+pub(super) struct SlotMap {
     slots: Vec<Option<Arc<Server>>>,
-    /// By their addresses. Those of the URL, before any server has told the others.
+    /// The servers of the map, ordered by address. Before the map is known, those of the URL.
     pub(super) servers: Vec<Arc<Server>>,
-    /// Others that it has met: those of the URL, which are asked for the next map once none of these tells it, and those that redirects name. A server
-    /// to which the first slots move has none in the map yet.
+    /// Servers that are not in the map: those of the URL, and those that redirects named. They are asked for the map if
+    /// no server of the map answers. A server that gets its first slots is not in the map yet.
     pub(super) others: Vec<Arc<Server>>,
-    /// The servers told it.
-    pub(super) is_told: bool,
-    /// Those that were in it, replicas too.
+    /// True if the map came from a server.
+    pub(super) is_known: bool,
+    /// The node ids of all servers in the map, including replicas.
     pub(super) ids: Vec<String>,
 }
 
-impl Map {
-    pub(super) fn of(servers: Vec<Arc<Server>>) -> Map {
-        Map { servers, ..Map::default() }
+impl SlotMap {
+    pub(super) fn from_seeds(servers: Vec<Arc<Server>>) -> SlotMap {
+        SlotMap { servers, ..SlotMap::default() }
     }
 
-    pub(super) fn told(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> Map {
+    pub(super) fn from_reply(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> SlotMap {
         let mut slots = vec![None; SLOTS];
         let mut servers = HashMap::new();
         for (first, last, server) in ranges {
@@ -37,20 +37,20 @@ impl Map {
         }
         let mut servers: Vec<_> = servers.into_values().collect();
         servers.sort_by(|a, b| a.address().cmp(b.address()));
-        Map { slots, servers, others: Vec::new(), is_told: true, ids: ids.to_vec() }
+        SlotMap { slots, servers, others: Vec::new(), is_known: true, ids: ids.to_vec() }
     }
 
-    /// The server of a slot; where that is not known, or the call has no key, one that is well.
+    /// The server of a slot. If it is unknown, or the call has no key, any server that is not left out.
     pub(super) fn server(&self, slot: Option<usize>) -> Option<&Arc<Server>> {
         slot.and_then(|slot| self.slots.get(slot)?.as_ref()).or_else(|| self.any())
     }
 
-    /// One that is well, the same as long as it is.
+    /// The first server that is not left out. It stays the same while it answers.
     pub(super) fn any(&self) -> Option<&Arc<Server>> {
         self.servers.iter().find(|server| server.outage().is_none()).or(self.servers.first())
     }
 
-    /// The first slot of each server.
+    /// One slot of each server.
     pub(super) fn slots(&self) -> Vec<usize> {
         let mut known = HashSet::new();
         let mut is_first = |server: &Option<Arc<Server>>| server.as_ref().is_some_and(|one| known.insert(one.number()));
@@ -65,13 +65,13 @@ impl Map {
         self.servers.iter().chain(&self.others)
     }
 
-    /// Keeps those of a former map that are not in this one, as long as they are well.
+    /// Keeps servers of the former map that are not in this one, if they are not left out.
     pub(super) fn keep(&mut self, met: Vec<Arc<Server>>) {
         let is_other = |server: &Arc<Server>| server.outage().is_none() && self.at(server.address()).is_none();
         self.others = met.into_iter().filter(is_other).collect();
     }
 
-    /// The slot is served there from now on.
+    /// Records that the slot is now served by this server.
     pub(super) fn correct(&mut self, slot: usize, server: &Arc<Server>) {
         if self.slots.is_empty() {
             self.slots = vec![None; SLOTS];
@@ -81,7 +81,7 @@ impl Map {
         }
     }
 
-    pub(super) fn has_same_servers(&self, other: &Map) -> bool {
+    pub(super) fn has_same_servers(&self, other: &SlotMap) -> bool {
         self.servers.len() == other.servers.len()
             && self.servers.iter().zip(&other.servers).all(|(a, b)| Arc::ptr_eq(a, b))
     }

@@ -1,4 +1,4 @@
-//! Replies that do not come in time.
+//! Replies that come too late.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,7 +16,8 @@ use crate::sync::Condvar;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Silent for a while, and then all replies at once: each goes to its own call, also behind those that were left.
+/// The peer is silent for a while, and then sends all replies at once. Each goes to its own call, also behind calls
+/// that were given up.
 #[test]
 fn silence_and_then_all_replies() {
     let peer = Peer::start();
@@ -37,7 +38,7 @@ fn silence_and_then_all_replies() {
             })
             .collect();
         for call in hurried {
-            assert!(matches!(call.join().unwrap(), End::Left(Abandoned::Sent | Abandoned::Unsent)));
+            assert!(matches!(call.join().unwrap(), End::Abandoned(Abandoned::Sent | Abandoned::Unsent)));
         }
         peer.go_on();
         for (n, call) in (0..).zip(patient) {
@@ -48,7 +49,7 @@ fn silence_and_then_all_replies() {
     eventually("what was left is read", SOON, || pipe.len() == 0);
 }
 
-/// Thousands of calls that time out, each undone by its release: whatever was executed, each release was executed behind its acquire.
+/// Thousands of calls time out, and each is undone by a release. Each release is executed after its acquire.
 #[test]
 fn thousands_of_calls_that_time_out() {
     let peer = Peer::start();
@@ -62,7 +63,7 @@ fn thousands_of_calls_that_time_out() {
                     let token = format!("{t}/{n}");
                     let left =
                         call(pipe, script(Purpose::Acquire, &token), false, now().after(Duration::from_micros(200)));
-                    if left != End::Left(Abandoned::Unsent) {
+                    if left != End::Abandoned(Abandoned::Unsent) {
                         call(pipe, script(Purpose::Release, &token), true, now().after(Duration::from_micros(200)));
                     }
                 }
@@ -86,27 +87,27 @@ fn thousands_of_calls_that_time_out() {
     assert!(open.is_empty() && acquired > 0, "never given up: {open:?}, of {acquired}");
 }
 
-/// A server that does not even read: what fits into the socket is written, and all come back in time.
+/// The peer does not even read. What fits the socket is written, and all calls return in time.
 #[test]
 fn a_server_that_does_not_read() {
     let peer = Peer::start();
     peer.be_deaf();
     let pipe = peer.connect(Arc::new(SystemClock), Duration::from_millis(100));
     let body = "x".repeat(256 << 10);
-    let long = Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{body}\r\n", body.len()).into_bytes()));
+    let long = Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{body}\r\n", body.len()).into_bytes()));
     let mut calls = 0;
-    while !pipe.is_over() {
+    while !pipe.is_closed() {
         calls += 1;
         assert!(calls < 1000, "the socket takes everything");
         let end = call(&pipe, long.clone(), false, now().after(Duration::from_millis(1)));
-        // On a busy machine the time of a call can be over before it is written.
-        assert!(matches!(end, End::Left(_) | End::Cut { .. }), "{end:?}");
+        // On a busy machine a call may time out before it is written.
+        assert!(matches!(end, End::Abandoned(_) | End::Disconnected { .. }), "{end:?}");
     }
-    assert_eq!(ask(&pipe, 1, soon()), End::Cut { was_written: false });
+    assert_eq!(ask(&pipe, 1, soon()), End::Disconnected { was_written: false });
     peer.go_on();
 }
 
-/// A pump that gets no processor time: from the first time at which it is idle until it is let go.
+/// A clock whose pump gets no CPU time: from its first sleep until the flag is cleared.
 struct Starving(AtomicBool);
 
 impl fmt::Debug for Starving {
@@ -134,7 +135,7 @@ impl Clock for Starving {
     }
 }
 
-/// As below, behind so many calls that reading is left to the pump at first.
+/// As in the next test, but behind so many calls that the thread first leaves the reading to the pump.
 #[test]
 fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
@@ -156,11 +157,11 @@ fn a_pump_that_gets_no_processor_time() {
     pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
     eventually("the pump is idle", SOON, || pipe.len() == 0);
     clock.0.store(true, Ordering::SeqCst);
-    // A thread alone needs no pump.
+    // A single thread needs no pump.
     for n in 0..20 {
         assert_eq!(ask(&pipe, n, soon()), answer(n));
     }
-    // Several come back in time, with whatever.
+    // Several threads return in time, with any result.
     let began = now();
     thread::scope(|scope| {
         for t in 0..6 {
@@ -168,7 +169,7 @@ fn a_pump_that_gets_no_processor_time() {
             scope.spawn(move || {
                 for n in 0..5 {
                     let end = ask(pipe, t * 100 + n, now().after(SHORT));
-                    assert!(end == answer(t * 100 + n) || matches!(end, End::Left(_)), "{end:?}");
+                    assert!(end == answer(t * 100 + n) || matches!(end, End::Abandoned(_)), "{end:?}");
                 }
             });
         }
@@ -179,7 +180,7 @@ fn a_pump_that_gets_no_processor_time() {
     eventually("nothing is left", SOON, || pipe.len() == 0);
 }
 
-/// The system starts no thread.
+/// A clock of a system that cannot start threads.
 #[derive(Debug)]
 struct Threadless;
 
@@ -214,7 +215,7 @@ fn without_a_pump_threads_look_after_themselves() {
     assert_eq!(pipe.len(), 0);
 }
 
-/// Without a pump a thread reads for itself also behind [`MANY`] calls, where it would leave the reading to the pump.
+/// Without a pump, a thread reads for itself even behind [`MANY`] calls.
 #[test]
 fn without_a_pump_a_call_behind_many() {
     let peer = Peer::start();

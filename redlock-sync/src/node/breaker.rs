@@ -1,5 +1,5 @@
-//! The circuit breaker of one server: a server that just failed is left out until it answers, on whatever connection, so that a dead server costs one
-//! time-out once and not one per call.
+//! The circuit breaker of one server. A server that failed is left out until it answers again, on any connection. So a
+//! dead server costs one timeout, not one for each call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,23 +7,23 @@ use parking_lot::Mutex;
 
 use super::{Failure, FailureKind};
 
-/// Closed while the node is well.
+/// Closed while the server answers.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
-    /// Set while there is an outage, so that the common case costs one load.
+    /// True during an outage. While the server answers, a check costs one load.
     open: AtomicBool,
     outage: Mutex<Option<Failure>>,
 }
 
 impl Breaker {
-    /// Opens.
+    /// Opens the breaker.
     pub(super) fn trip(&self, failure: &Failure) {
         let mut outage = self.outage.lock();
         *outage = Some(failure.clone());
         self.open.store(true, Ordering::Release);
     }
 
-    /// Closes: the node answered. True if it was open.
+    /// Closes the breaker after the server answered. Returns true if it was open.
     pub(super) fn recover(&self) -> bool {
         if !self.is_open() {
             return false;
@@ -33,12 +33,12 @@ impl Breaker {
         outage.take().is_some()
     }
 
-    /// The node is left out. Costs nothing.
+    /// True if the server is left out. Costs one load.
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
-    /// The failure to report for a node that is left out.
+    /// The failure to report while the server is left out.
     pub(super) fn outage(&self) -> Option<Failure> {
         if !self.is_open() {
             return None;

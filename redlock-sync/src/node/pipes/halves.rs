@@ -1,0 +1,79 @@
+//! The two halves of a connection. One thread writes while another one reads. Sockets, servers in memory and the
+//! simulation implement them.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::clock::Tick;
+
+/// Why a step on a connection failed. The connection cannot be used any more.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    TimedOut,
+    /// The time was up while bytes were still moving, at an eighth of the lowest healthy rate or faster. There is more
+    /// data than fits the time, so the failure says nothing about the server.
+    Slow,
+    /// The connection was reset or closed, or sent bytes that cannot be understood. The string says why.
+    Closed(String),
+    /// The peer is not Redis, or TLS fails because of a setting or a certificate. The string says why.
+    Unusable(String),
+}
+
+impl Broken {
+    /// The message for users.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Broken::Closed(why) | Broken::Unusable(why) => why.clone(),
+            Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
+        }
+    }
+}
+
+/// The writing half.
+pub(crate) trait Sink: Send {
+    /// Writes all bytes before the deadline. After an error the server has at most a part of them, and the connection
+    /// cannot be used any more.
+    fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken>;
+}
+
+/// The reading half.
+pub(crate) trait Source: Send {
+    /// Reads available bytes, or waits for some until the deadline. Zero means that nothing has arrived; the next call
+    /// continues.
+    fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken>;
+}
+
+/// Closes a connection while other threads may read and write. Their calls then return.
+pub(crate) trait Shut: Send + Sync {
+    fn shut(&self);
+}
+
+/// Receives events of replies on all connections to a server.
+pub(crate) trait ReplyObserver: Send + Sync {
+    /// The server has answered a call that was written at this time.
+    fn on_reply(&self, written: Tick);
+}
+
+/// The two halves of a connection, and a handle that closes both.
+pub(crate) struct Halves {
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) shut: Box<dyn Shut>,
+}
+
+/// A new connection.
+pub(crate) struct NewConnection {
+    pub(crate) halves: Halves,
+    /// The place of the connection in its pool. When it is dropped, the pool can make another connection.
+    pub(crate) pool_slot: Box<dyn Any + Send>,
+    /// The value of `Host::generation` before the connection was made.
+    pub(crate) generation: u64,
+    /// When to replace the connection, and when it must no longer be used because its login expires.
+    pub(crate) validity: Option<(Tick, Tick)>,
+}
+
+impl fmt::Debug for Halves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Halves").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! How calls are written: by their own threads, or from the outbox. `pipe.rs` states the lock order and the argument.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::command::{Command, Sending};
+use super::outbox::Outbox;
+use super::pipe::{MANY, Pipe, UseGuard, WriteHalf};
+use crate::clock::Tick;
+use crate::sync::MutexGuard;
+
+/// A packet up to this size gets no extra time.
+const SMALL: usize = 64 << 10;
+
+impl Pipe {
+    /// Writes the call, or leaves it in the outbox for another thread. If the connection is closed, the call is
+    /// completed at once.
+    pub(crate) fn send(self: &Arc<Self>, command: Command) {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        if !self.gathers()
+            && let Some(writer) = self.writer.try_lock()
+        {
+            if self.outbox.lock().is_empty() {
+                return self.send_now(writer, command);
+            }
+            // Calls in the outbox are older and must be written first.
+            drop(writer);
+            self.flush_missed();
+        }
+        let is_awaited = command.is_awaited();
+        let mut outbox = self.outbox.lock();
+        if outbox.is_closed {
+            drop(outbox);
+            return self.refuse(command);
+        }
+        outbox.enqueue(command);
+        // An awaited call needs no wake-up here: its thread reads next, or wakes the pump before it sleeps.
+        if !is_awaited {
+            self.wake_pump(&mut outbox);
+        }
+        let is_enough = outbox.len() >= MANY;
+        drop(outbox);
+        if is_enough || !self.gathers() {
+            self.flush();
+        }
+    }
+
+    /// Leaves the call in the outbox, so that several calls of a thread travel in one packet. [`Pipe::flush`] must
+    /// follow.
+    pub(crate) fn enqueue(self: &Arc<Self>, command: Command) {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        let mut outbox = self.outbox.lock();
+        if outbox.is_closed {
+            drop(outbox);
+            return self.refuse(command);
+        }
+        outbox.enqueue(command);
+    }
+
+    fn send_now(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>, command: Command) {
+        let in_use = UseGuard::new(self);
+        let WriteHalf { sink, packet } = &mut *writer;
+        packet.clear();
+        let now = self.clock.now();
+        let sending = {
+            let mut in_flight = self.in_flight.lock();
+            // Pairs with `close` in `pipe.rs`, which sets this and drains `in_flight` under the same mutex.
+            if self.is_closed() {
+                drop(in_flight);
+                in_use.finish(Ok(()));
+                return self.refuse(command);
+            }
+            let sending = in_flight.append(command, packet, now);
+            in_flight.complete(packet, now);
+            self.update_oldest(&in_flight);
+            sending
+        };
+        let written = sink.write(packet, self.write_by(packet, now));
+        // `writer` is still locked, so nothing is written after a partial packet.
+        in_use.finish(written);
+        // First unlock, then check the mark. In the other order a call could stay in the outbox: pairs with `flush`.
+        drop(writer);
+        self.flush_missed();
+        if sending == Sending::Unattended {
+            self.read_later();
+        }
+    }
+
+    /// The deadline of a write. Large packets get extra time, at 1 Mbit/s, the lowest rate at which a server counts as
+    /// healthy.
+    fn write_by(&self, packet: &[u8], now: Tick) -> Tick {
+        let bytes = u32::try_from(packet.len().saturating_sub(SMALL)).unwrap_or(u32::MAX);
+        now.after(self.node_timeout).after(Duration::from_micros(8).saturating_mul(bytes))
+    }
+
+    /// Writes the outbox. If another thread is writing, that thread checks the outbox again.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        while self.has_unwritten() {
+            let writer = self.writer.try_lock().or_else(|| {
+                // Pairs with `take_missed`, which a writing thread calls after it has unlocked `writer`.
+                self.outbox.lock().was_missed = true;
+                // That thread may have checked the mark just before it was set, so this one tries again.
+                self.writer.try_lock()
+            });
+            let Some(writer) = writer else { return };
+            self.write_outbox(writer);
+        }
+    }
+
+    /// True if calls wait to be written. If there are none, clears the mark.
+    fn has_unwritten(&self) -> bool {
+        let mut outbox = self.outbox.lock();
+        outbox.was_missed &= !outbox.is_empty();
+        !outbox.is_empty()
+    }
+
+    fn write_outbox(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>) {
+        let in_use = UseGuard::new(self);
+        let WriteHalf { sink, packet } = &mut *writer;
+        packet.clear();
+        let now = self.clock.now();
+        {
+            let mut outbox = self.outbox.lock();
+            self.take_missed(&mut outbox);
+            let mut in_flight = self.in_flight.lock();
+            // On a closed connection the outbox is empty, and stays so.
+            let refused = outbox.pack(&mut in_flight, packet, now);
+            self.unanswered.fetch_sub(refused, Ordering::AcqRel);
+            self.update_oldest(&in_flight);
+        }
+        let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, self.write_by(packet, now)) };
+        // `writer` is still locked, so nothing is written after a partial packet.
+        in_use.finish(written);
+    }
+
+    /// Writes the outbox if another thread found `writer` locked.
+    fn flush_missed(self: &Arc<Self>) {
+        let was_missed = self.take_missed(&mut self.outbox.lock());
+        if was_missed {
+            self.flush();
+        }
+    }
+
+    /// Clears the mark, and wakes the pump if the mark was set: the pump may have gone to sleep because of it.
+    fn take_missed(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
+        let was_missed = std::mem::take(&mut outbox.was_missed);
+        if was_missed && !outbox.is_closed {
+            self.wake_pump(outbox);
+        }
+        was_missed
+    }
+}

@@ -1,0 +1,105 @@
+//! One call to one node: its progress, and the failures that it can end with.
+
+use std::sync::Arc;
+
+use super::cluster::redirect::Route;
+use super::members::Node;
+use super::pipes::pipe::Pipe;
+use super::server::{Server, Transmission};
+use super::{Executed, Failure, FailureKind, Value};
+use crate::protocol::script::{Call, Purpose};
+
+/// The progress of a call at one server.
+pub(super) enum TargetState {
+    /// Waits for a connection.
+    Unsent,
+    /// A release for a server that is left out. It is written if that takes no time, and its reply is not awaited.
+    Unattended(Failure),
+    Sent {
+        pipe: Arc<Pipe>,
+        sent: Transmission,
+    },
+    Done(Result<Value, Failure>),
+}
+
+/// One call to one node.
+pub(super) struct Target {
+    pub(super) node: usize,
+    pub(super) call: Arc<Call>,
+    /// The server that is asked for the node.
+    pub(super) server: Option<Arc<Server>>,
+    pub(super) route: Route,
+    pub(super) state: TargetState,
+    /// The server does not know the script.
+    pub(super) needs_source: bool,
+    /// Why the first connection broke.
+    pub(super) first_break: Option<String>,
+    /// The server may have a copy of the call.
+    pub(super) duplicate: bool,
+    /// How many bytes the connection had read at the last deadline.
+    pub(super) has_read: usize,
+}
+
+impl Target {
+    pub(super) fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, can_leave_out: bool) -> Target {
+        let not_asked = || TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
+        let server = if is_asked { member.server_for(call) } else { None };
+        let state = match &server {
+            None => not_asked(),
+            Some(server) => {
+                // No other server can stand in for a member of a cluster. It is left out all the same, since another
+                // server may have taken over its slots.
+                let leaves_out = can_leave_out || server.host.is_in_cluster();
+                match leaves_out.then(|| server.outage()).flatten() {
+                    // The release must follow an unanswered acquire, if there is one on that connection.
+                    Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
+                    Some(outage) => {
+                        // The new connection finds out when the server is back.
+                        server.connections(call).connect_another();
+                        TargetState::Done(Err(server.host.with_server(outage)))
+                    }
+                    None => TargetState::Unsent,
+                }
+            }
+        };
+        let call = Arc::clone(call);
+        let (route, needs_source, duplicate) = (Route::default(), false, false);
+        Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
+    }
+
+    /// True if the call was neither sent before nor redirected.
+    pub(super) fn is_first(&self) -> bool {
+        self.first_break.is_none() && self.route == Route::default()
+    }
+
+    /// The connection over which the call went to that server.
+    pub(super) fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
+        let is_there = self.server.as_ref().is_some_and(|own| own.number() == server.number());
+        match &self.state {
+            TargetState::Sent { pipe, .. } if is_there => Some(pipe),
+            _ => None,
+        }
+    }
+}
+
+/// The failure of a call for which there was no connection.
+pub(super) fn without_connection(target: &Target, server: &Server, failure: Failure) -> Failure {
+    let executed = if target.duplicate { Executed::Maybe } else { failure.executed };
+    let message = match &target.first_break {
+        Some(first) => both(first, &failure.message),
+        None => failure.message,
+    };
+    server.host.with_server(Failure { kind: failure.kind, executed, message })
+}
+
+pub(super) fn both(first: &str, second: &str) -> String {
+    if first == second { first.to_owned() } else { format!("{first}, then {second}") }
+}
+
+pub(super) fn executed(was_written: bool) -> Executed {
+    if was_written { Executed::Maybe } else { Executed::No }
+}
+
+pub(super) fn timed_out(executed: Executed, message: &str) -> Failure {
+    Failure::new(FailureKind::TimedOut, executed, message)
+}
