@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::{Listener, Stray};
+use crate::handover::listener::{Listener, UnclaimedGrant};
 use crate::handover::queue::WaitQueues;
 use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
@@ -68,9 +68,9 @@ impl ClientInner {
             is_over: AtomicBool::new(false),
         });
         let this = Arc::downgrade(&client);
-        client.listener.on_stray(Box::new(move |stray| {
+        client.listener.on_unclaimed_grant(Box::new(move |grant| {
             if let Some(client) = this.upgrade() {
-                client.give_back_stray(stray);
+                client.give_back_unclaimed(grant);
             }
         }));
         client
@@ -185,8 +185,8 @@ impl ClientInner {
     }
 
     /// Gives back what was granted to a wait that this client has forgotten, unless that is a lock which it holds.
-    fn give_back_stray(&self, stray: &Stray) {
-        let Stray { key, random, wait, span, with_fence } = stray;
+    fn give_back_unclaimed(&self, grant: &UnclaimedGrant) {
+        let UnclaimedGrant { key, random, wait, span, with_fence } = grant;
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.registry.live().iter().all(|core| core.id != id) {

@@ -329,7 +329,7 @@ struct LatchWait<'a> {
     polls: u32,
     /// Brief looks until the next full one.
     brief_looks: u32,
-    wait: Option<listener::Wait>,
+    wait: Option<listener::ListenerWait>,
     /// The name under which nodes may remember it.
     entered: Option<String>,
 }
@@ -354,7 +354,7 @@ impl<'a> LatchWait<'a> {
         if is_due || is_last { Depth::Full } else { Depth::Brief }
     }
 
-    fn wait(&mut self) -> &listener::Wait {
+    fn wait(&mut self) -> &listener::ListenerWait {
         self.wait.get_or_insert_with(|| self.latch.client.listener.begin())
     }
 

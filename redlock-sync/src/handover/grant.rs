@@ -17,7 +17,7 @@ use crate::token::random_part;
 /// A wait for other processes.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(crate) listener: listener::Wait,
+    pub(crate) listener: listener::ListenerWait,
     /// Its name in the queues; none until its client listens, or is known not to.
     pub(crate) id: Option<Arc<str>>,
     /// The generation of the subscription that its last attempt knew of.

@@ -71,7 +71,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// The id under which the next attempt enters the queue, if it does.
     ///
-    /// There is none before the subscription is confirmed (`listener::Wait::subscription`), so no wake-up is lost: a
+    /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is lost: a
     /// release that is executed before the attempt leaves the key free or held anew, which the attempt sees; one that
     /// is executed after it finds the entry, and a listening client.
     pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
@@ -167,7 +167,7 @@ impl<'a, T> ServerWait<'a, T> {
         match node {
             Some(_) if self.is_watched() && self.has_looked && nap > SHORT_NAP => longest,
             None => nap.min(jittered(LONGEST_POLL)),
-            Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
+            Some(node) if quorum.len() > 1 && quorum.notification_server().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
             }
             Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),

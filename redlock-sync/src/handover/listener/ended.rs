@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::pushed::Pushed;
 
-/// There are few as a rule. Of those that are forgotten a lock is still given back by its key (`Stray`); a permit or a turn ends by itself.
+/// There are few as a rule. Of those that are forgotten a lock is still given back by its key (`UnclaimedGrant`); a permit or a turn ends by itself.
 const MOST: usize = 1024;
 
 /// What becomes of a push to a wait that is over.

@@ -23,7 +23,7 @@ pub(crate) struct Pushed {
 
 /// A grant to a wait that is over and not remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stray {
+pub(crate) struct UnclaimedGrant {
     pub(crate) key: String,
     pub(crate) random: String,
     pub(crate) wait: String,
@@ -32,11 +32,17 @@ pub(crate) struct Stray {
     pub(crate) with_fence: bool,
 }
 
-impl Stray {
+impl UnclaimedGrant {
     /// A hint is none: what it tells of is found without it.
-    pub(super) fn of(pushed: Pushed, channel: &str, number: u64) -> Option<Stray> {
+    pub(super) fn of(pushed: Pushed, channel: &str, number: u64) -> Option<UnclaimedGrant> {
         let Pushed { fence, span, random, key, .. } = pushed;
-        Some(Stray { key: key?, random: random?, wait: format!("{channel}/{number}"), span, with_fence: fence > 0 })
+        Some(UnclaimedGrant {
+            key: key?,
+            random: random?,
+            wait: format!("{channel}/{number}"),
+            span,
+            with_fence: fence > 0,
+        })
     }
 }
 

@@ -4,12 +4,12 @@
 //! 2. `breaks.rs`: connections that break, and servers that are gone.
 //! 3. `refusals.rs`: users without the permission.
 //! 4. `endings.rs`: closing, resting, and ended waits.
-//! 5. `turns.rs`: without a server: what needs a connection that behaves as told.
+//! 5. `reading.rs`: without a server: what needs a connection that behaves as told.
 
 mod breaks;
 mod endings;
+mod reading;
 mod refusals;
-mod turns;
 
 use std::sync::mpsc;
 use std::thread;
@@ -19,20 +19,20 @@ use redlock_tests::{Server, eventually};
 
 use super::*;
 use crate::clock::{Clock, SystemClock};
-use crate::handover::listener::desk::Desk;
+use crate::handover::listener::waiter_table::WaiterTable;
 use crate::handover::rules::Pauses;
 use crate::options::ClientOptions;
 
-impl Desk {
+impl WaiterTable {
     /// Takes a push that came, without waiting.
     fn take(&mut self, number: u64) -> Option<Pushed> {
-        self.waits.get_mut(&number)?.kept.pop_front()
+        self.waits.get_mut(&number)?.pushes.pop_front()
     }
 }
 
-impl Wait {
+impl ListenerWait {
     fn take(&self) -> Option<Pushed> {
-        self.listener.turns.with(|desk, _| desk.take(self.number))
+        self.listener.waiters.with(|table, _| table.take(self.number))
     }
 }
 
@@ -57,13 +57,13 @@ fn listener(url: String) -> Arc<Listener> {
 }
 
 /// A wait that knows where it listens.
-fn wait(listener: &Arc<Listener>) -> (Wait, Subscription) {
+fn wait(listener: &Arc<Listener>) -> (ListenerWait, Subscription) {
     let wait = listener.begin();
     let subscription = connected(&wait);
     (wait, subscription)
 }
 
-fn connected(wait: &Wait) -> Subscription {
+fn connected(wait: &ListenerWait) -> Subscription {
     let until = soon();
     loop {
         if let Some(subscription) = wait.subscription() {

@@ -8,7 +8,7 @@ fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
     listener(server.url().replace("redis://", "redis://app:pw@"))
 }
 
-fn refused(wait: &Wait) {
+fn refused(wait: &ListenerWait) {
     let until = soon();
     while !wait.polls() {
         assert_eq!(wait.sleep(until, &Cancelling::default()), Woken::Connected);

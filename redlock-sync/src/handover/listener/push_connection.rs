@@ -11,12 +11,12 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::node::Push;
 
-/// So long after the last beat another one is asked for. A read is no longer either, since a wait can begin during it.
-pub(super) const BEAT: Duration = Duration::from_secs(1);
+/// So long after the last beat another one is requested_at for. A read is no longer either, since a wait can begin during it.
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// The same while all waits are for tasks.
-pub(super) const RARE_BEAT: Duration = Duration::from_secs(2);
+pub(super) const RARE_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// A beat of which nothing was heard is forgotten.
-const LOST_BEAT: Duration = Duration::from_secs(5);
+const LOST_HEARTBEAT: Duration = Duration::from_secs(5);
 /// Before the next attempt to connect: at first, and at most.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -50,14 +50,14 @@ impl Connection {
 
 /// What was learnt from a beat, or from none yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pulse {
+pub(crate) enum Heartbeat {
     /// None is on its way.
-    Quiet,
-    Asked,
+    Idle,
+    Requested,
     /// The server has sent it: it has to arrive.
     Sent(Tick),
     /// Nothing arrives there, or another node is the better one.
-    Deaf,
+    Failed,
 }
 
 /// A confirmed subscription.
@@ -69,55 +69,64 @@ pub(super) struct Up {
     pub(super) since: Tick,
     /// When the read under way, or the last one, began.
     pub(super) reads_since: Tick,
-    /// When the last beat was asked for.
-    asked: Tick,
-    pulse: Pulse,
+    /// When the last beat was requested_at for.
+    requested_at: Tick,
+    heartbeat: Heartbeat,
 }
 
 impl Up {
     pub(super) fn new(subscription: Subscription, conn: Box<dyn Push>, now: Tick) -> Up {
-        Up { subscription, conn: Some(conn), since: now, reads_since: now, asked: now, pulse: Pulse::Quiet }
+        Up {
+            subscription,
+            conn: Some(conn),
+            since: now,
+            reads_since: now,
+            requested_at: now,
+            heartbeat: Heartbeat::Idle,
+        }
     }
 
-    pub(super) fn is_deaf(&self) -> bool {
-        self.pulse == Pulse::Deaf
+    pub(super) fn has_failed(&self) -> bool {
+        self.heartbeat == Heartbeat::Failed
     }
 
-    /// A read begins now: whether a beat has to be asked for, so long after the last one, and after what time to look again.
-    pub(super) fn tend(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
+    /// A read begins now: whether a beat has to be requested_at for, so long after the last one, and after what time to look again.
+    pub(super) fn before_read(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
         self.reads_since = now;
-        match self.pulse {
-            Pulse::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, BEAT)),
-            Pulse::Asked if now.since(self.asked) < LOST_BEAT => (false, timeout.min(BEAT)),
-            Pulse::Quiet | Pulse::Asked | Pulse::Deaf => self.beat(now, timeout, every),
+        match self.heartbeat {
+            Heartbeat::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, HEARTBEAT_INTERVAL)),
+            Heartbeat::Requested if now.since(self.requested_at) < LOST_HEARTBEAT => {
+                (false, timeout.min(HEARTBEAT_INTERVAL))
+            }
+            Heartbeat::Idle | Heartbeat::Requested | Heartbeat::Failed => self.request_heartbeat(now, timeout, every),
         }
     }
 
-    fn beat(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
-        let left = every.saturating_sub(now.since(self.asked));
+    fn request_heartbeat(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
+        let left = every.saturating_sub(now.since(self.requested_at));
         if !left.is_zero() {
-            return (false, left.min(BEAT));
+            return (false, left.min(HEARTBEAT_INTERVAL));
         }
-        (self.pulse, self.asked) = (Pulse::Asked, now);
-        (true, timeout.min(BEAT))
+        (self.heartbeat, self.requested_at) = (Heartbeat::Requested, now);
+        (true, timeout.min(HEARTBEAT_INTERVAL))
     }
 
     /// A read brought a message.
-    pub(super) fn hears(&mut self) {
-        if !self.is_deaf() {
-            self.pulse = Pulse::Quiet;
+    pub(super) fn message_arrived(&mut self) {
+        if !self.has_failed() {
+            self.heartbeat = Heartbeat::Idle;
         }
     }
 
     /// A read ended without a message. True if it began when a beat was overdue: a message that came in time was there by then.
-    pub(super) fn stays_silent(&self, timeout: Duration) -> bool {
-        matches!(self.pulse, Pulse::Sent(at) if self.reads_since >= at.after(timeout))
+    pub(super) fn missed_heartbeat(&self, timeout: Duration) -> bool {
+        matches!(self.heartbeat, Heartbeat::Sent(at) if self.reads_since >= at.after(timeout))
     }
 
-    /// The end of a beat that was asked for.
-    pub(super) fn note(&mut self, pulse: Pulse) {
-        if self.pulse == Pulse::Asked || pulse == Pulse::Deaf {
-            self.pulse = pulse;
+    /// The end of a beat that was requested_at for.
+    pub(super) fn heartbeat_ended(&mut self, heartbeat: Heartbeat) {
+        if self.heartbeat == Heartbeat::Requested || heartbeat == Heartbeat::Failed {
+            self.heartbeat = heartbeat;
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The threads that wait, the one that reads, and the push connection: all that is under the one lock of
-//! [`Turns`](super::turns::Turns).
+//! [`Waiters`](super::waiters::Waiters).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
@@ -9,25 +9,25 @@
 //! | woken with the mark | takes the connection, if it is there | reads |
 //! | ends its sleep (push, timer) while it has the mark | marks another | wakes it |
 //!
-//! [`Desk::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a
+//! [`WaiterTable::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a
 //! thread reads it, or a thread that was woken to read has the mark and is on its way. So no push stays unread: a
-//! thread that leaves the connection, or a mark, passes it on in the same step ([`Desk::hand_on`]); one that panics
-//! does so by dropping its [`Wait`](super::Wait). The mark may come too late: a thread that just begins to sleep takes
-//! the connection first. Then the marked one finds none and sleeps on.
+//! thread that leaves the connection, or a mark, passes it on in the same step ([`WaiterTable::wake_next_reader`]); one that panics
+//! does so by dropping its [`ListenerWait`](super::ListenerWait). The mark may come too late: a thread that just begins to sleep takes
+//! the connection first. Then the next_reader one finds none and sleeps on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::connection::{self, Connection, Pulse, Subscription, Up};
 use super::ended::{EndedWaits, OnLatePush};
-use super::pushed::{Pushed, Stray};
+use super::push_connection::{self, Connection, Heartbeat, Subscription, Up};
+use super::pushed::{Pushed, UnclaimedGrant};
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
 use crate::sync::Condvar;
 
-/// A follower's sleep can be long: it is woken when something is there for it. After the machine was suspended the
+/// A follower's sleep can be long: it is woken when something is there for it. FollowUp the machine was suspended the
 /// reader wakes all ([`LEAP`]), and without a reader this is how late a timer can be.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
 /// A read that took so much longer than it should: the machine was suspended, which condition variables do not count.
@@ -36,7 +36,7 @@ const LEAP: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(10);
 /// One that broke earlier than this after it was made does not count as a good one.
 const SHORT_LIFE: Duration = Duration::from_secs(10);
-/// After a refusal.
+/// FollowUp a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Pushes that one wait has not taken. There are one or two: a wait has one entry in the queue, and hints are rare.
 const MOST_KEPT: usize = 16;
@@ -53,32 +53,32 @@ pub(crate) enum Woken {
 
 /// What has to be done away from the waiting threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
-    /// After this pause: one attempt to connect.
+pub(crate) enum BackgroundTask {
+    /// FollowUp this pause: one attempt to connect.
     Connect(Duration),
     /// Publish a beat on the channel there.
-    Beat(Subscription),
+    Heartbeat(Subscription),
     /// Wake the thread that reads there.
-    Wake(Subscription),
-    /// After this pause: see whether the connection is still needed.
-    Rest(Duration),
+    WakeReader(Subscription),
+    /// FollowUp this pause: see whether the connection is still needed.
+    CloseIfIdle(Duration),
     /// Give back what was granted to a wait that this client does not have any more.
-    GiveBack(Stray),
+    GiveBack(UnclaimedGrant),
 }
 
 /// What follows from a step, once the lock is free.
 #[derive(Default)]
-pub(super) struct After {
-    pub(super) errands: Vec<Errand>,
+pub(super) struct FollowUp {
+    pub(super) tasks: Vec<BackgroundTask>,
     pub(super) late: Vec<(Arc<OnLatePush>, Pushed)>,
     /// Closing a connection can take a moment, and the destructor of an ended wait is not ours.
     closed: Vec<Box<dyn Push>>,
     forgotten: Vec<Arc<OnLatePush>>,
 }
 
-impl After {
+impl FollowUp {
     pub(super) fn is_empty(&self) -> bool {
-        self.errands.is_empty() && self.late.is_empty() && self.closed.is_empty() && self.forgotten.is_empty()
+        self.tasks.is_empty() && self.late.is_empty() && self.closed.is_empty() && self.forgotten.is_empty()
     }
 }
 
@@ -89,26 +89,26 @@ pub(super) enum Step {
     Nap(Arc<Condvar>, Duration),
 }
 
-/// What the desk knows of one wait.
+/// What the table knows of one wait.
 pub(super) struct WaitState {
-    moved: Arc<Condvar>,
-    pub(super) kept: VecDeque<Pushed>,
+    wakeup: Arc<Condvar>,
+    pub(super) pushes: VecDeque<Pushed>,
     pub(super) awaits: Awaits,
     /// What it awaits has happened.
-    pub(super) must_look: bool,
+    pub(super) must_check: bool,
     /// The news it knows of.
     seen: u64,
 }
 
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct WaiterTable {
     last_number: u64,
     /// By number: the simulation's runs are alike only if those that are woken together are so in one order.
     pub(super) waits: BTreeMap<u64, WaitState>,
     /// Those that sleep and have nothing to wake for yet.
     pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read.
-    marked: Option<u64>,
+    next_reader: Option<u64>,
     pub(super) connection: Connection,
     /// Subscribed, or to be subscribed.
     channel: Option<Arc<str>>,
@@ -124,13 +124,13 @@ pub(crate) struct Desk {
     short_lives: u32,
     idle_since: Tick,
     is_rest_planned: bool,
-    pub(super) after: After,
+    pub(super) follow_up: FollowUp,
 }
 
-impl Desk {
+impl WaiterTable {
     pub(super) fn is_sound(&self) -> bool {
         let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
-        !is_left || self.sleeping.is_empty() || self.marked.is_some()
+        !is_left || self.sleeping.is_empty() || self.next_reader.is_some()
     }
 
     // --- waits ---
@@ -138,10 +138,10 @@ impl Desk {
     pub(crate) fn begin(&mut self) -> u64 {
         self.last_number += 1;
         let wait = WaitState {
-            moved: Arc::new(Condvar::new()),
-            kept: VecDeque::new(),
+            wakeup: Arc::new(Condvar::new()),
+            pushes: VecDeque::new(),
             awaits: Awaits::Nothing,
-            must_look: false,
+            must_check: false,
             seen: self.news,
         };
         self.waits.insert(self.last_number, wait);
@@ -179,55 +179,55 @@ impl Desk {
             return Step::Woken(woken);
         }
         let taken = self.take_conn(now, timeout);
-        self.unmark(number);
+        self.clear_next_reader(number);
         if let Some((conn, read_for)) = taken {
             self.sleeping.remove(&number);
             return Step::Read(conn, read_for.min(until.since(now)));
         }
         self.sleeping.insert(number);
         match self.waits.get(&number) {
-            Some(wait) => Step::Nap(Arc::clone(&wait.moved), until.since(now).min(LONGEST_NAP)),
+            Some(wait) => Step::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_NAP)),
             None => Step::Woken(Woken::Closed),
         }
     }
 
     fn verdict(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
         let Some(wait) = self.waits.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
-        if let Some(pushed) = wait.kept.pop_front() {
+        if let Some(pushed) = wait.pushes.pop_front() {
             return Some(Woken::Push(pushed));
         }
         if wait.seen < self.news {
             wait.seen = self.news;
             return Some(Woken::Connected);
         }
-        (now >= until || std::mem::take(&mut wait.must_look)).then_some(Woken::Timer)
+        (now >= until || std::mem::take(&mut wait.must_check)).then_some(Woken::Timer)
     }
 
     fn stop_sleeping(&mut self, number: u64) {
         self.sleeping.remove(&number);
-        self.unmark(number);
-        self.hand_on();
+        self.clear_next_reader(number);
+        self.wake_next_reader();
     }
 
-    fn unmark(&mut self, number: u64) {
-        if self.marked == Some(number) {
-            self.marked = None;
+    fn clear_next_reader(&mut self, number: u64) {
+        if self.next_reader == Some(number) {
+            self.next_reader = None;
         }
     }
 
     /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably
     /// wait longest.
-    pub(super) fn hand_on(&mut self) {
+    pub(super) fn wake_next_reader(&mut self) {
         let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
-        if is_left && self.marked.is_none() {
-            self.marked = self.sleeping.last().copied();
-            self.marked.iter().for_each(|number| self.wake(*number));
+        if is_left && self.next_reader.is_none() {
+            self.next_reader = self.sleeping.last().copied();
+            self.next_reader.iter().for_each(|number| self.wake(*number));
         }
     }
 
     pub(super) fn wake(&self, number: u64) {
         if let Some(wait) = self.waits.get(&number) {
-            wait.moved.notify_one();
+            wait.wakeup.notify_one();
         }
     }
 
@@ -239,26 +239,26 @@ impl Desk {
     // --- the connection ---
     /// Takes the connection to read it, for so long at most.
     fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
-        let every = self.beats_every();
+        let every = self.heartbeat_interval();
         let Connection::Up(up) = &mut self.connection else { return None };
         up.conn.as_ref()?;
-        if up.is_deaf() {
+        if up.has_failed() {
             self.broke(None, now);
             return None;
         }
-        let (asks, read_for) = up.tend(now, timeout, every);
+        let (asks, read_for) = up.before_read(now, timeout, every);
         if asks {
-            self.after.errands.push(Errand::Beat(up.subscription.clone()));
+            self.follow_up.tasks.push(BackgroundTask::Heartbeat(up.subscription.clone()));
         }
         up.conn.take().map(|conn| (conn, read_for))
     }
 
     /// The reader has read.
     pub(super) fn heard(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
-        let Connection::Up(up) = &mut self.connection else { return self.after.closed.push(conn) };
+        let Connection::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
         let has_leapt = now.since(up.reads_since) > LEAP;
         if self.is_closed {
-            self.after.closed.push(conn);
+            self.follow_up.closed.push(conn);
             self.connection = Connection::Down;
             return;
         }
@@ -267,13 +267,13 @@ impl Desk {
                 log::debug!("the push connection broke: {why}");
                 return self.broke(Some(conn), now);
             }
-            Heard::Nothing if up.stays_silent(timeout) => {
+            Heard::Nothing if up.missed_heartbeat(timeout) => {
                 log::debug!("the push connection is silent, though a message was published on its channel");
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing => up.conn = Some(conn),
             Heard::Message(text) => {
-                up.hears();
+                up.message_arrived();
                 up.conn = Some(conn);
                 self.deliver(&text);
             }
@@ -286,13 +286,13 @@ impl Desk {
     /// The connection is of no more use. The reader brings it, or it is here, or it is lost with a thread that
     /// panicked.
     pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
-        self.after.closed.extend(conn);
+        self.follow_up.closed.extend(conn);
         let Connection::Up(up) = std::mem::replace(&mut self.connection, Connection::Down) else { return };
-        self.after.closed.extend(up.conn);
-        self.marked = None;
+        self.follow_up.closed.extend(up.conn);
+        self.next_reader = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
         self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
-        self.connect_after(connection::pause(self.short_lives));
+        self.connect_after(push_connection::pause(self.short_lives));
     }
 
     fn deliver(&mut self, text: &[u8]) {
@@ -305,29 +305,32 @@ impl Desk {
 
     fn deliver_to(&mut self, number: u64, pushed: Pushed, channel: &str) {
         if let Some(ended) = self.ended.of(number) {
-            return self.after.late.push((ended, pushed));
+            return self.follow_up.late.push((ended, pushed));
         }
         let Some(wait) = self.waits.get_mut(&number) else {
             // A server that became the master without the last writes has waits in its queues that are long over.
-            return self.after.errands.extend(Stray::of(pushed, channel, number).map(Errand::GiveBack));
+            return self
+                .follow_up
+                .tasks
+                .extend(UnclaimedGrant::of(pushed, channel, number).map(BackgroundTask::GiveBack));
         };
-        if wait.kept.len() >= MOST_KEPT {
-            wait.kept.pop_front();
+        if wait.pushes.len() >= MOST_KEPT {
+            wait.pushes.pop_front();
         }
-        wait.kept.push_back(pushed);
+        wait.pushes.push_back(pushed);
         if self.sleeping.remove(&number) {
             self.wake(number);
         }
     }
 
     /// What was learnt from a beat.
-    pub(crate) fn beaten(&mut self, generation: u64, pulse: Pulse, now: Tick) {
+    pub(crate) fn heartbeat_ended(&mut self, generation: u64, heartbeat: Heartbeat, now: Tick) {
         let Connection::Up(up) = &mut self.connection else { return };
         if up.subscription.generation != generation {
             return;
         }
-        up.note(pulse);
-        if up.is_deaf() && up.conn.is_some() {
+        up.heartbeat_ended(heartbeat);
+        if up.has_failed() && up.conn.is_some() {
             self.broke(None, now);
         }
     }
@@ -338,7 +341,7 @@ impl Desk {
         self.connection = Connection::Down;
         if !self.is_closed && !self.waits.is_empty() {
             self.connection = Connection::Coming;
-            self.after.errands.push(Errand::Connect(pause));
+            self.follow_up.tasks.push(BackgroundTask::Connect(pause));
         }
     }
 
@@ -362,10 +365,10 @@ impl Desk {
     }
 
     /// Subscribed and confirmed. What came on it meanwhile is delivered.
-    pub(crate) fn install(&mut self, arrived: Arrived, now: Tick) {
-        let Arrived { node, channel, conn, first } = arrived;
+    pub(crate) fn install(&mut self, new: NewSubscription, now: Tick) {
+        let NewSubscription { node, channel, conn, first } = new;
         if self.is_closed || self.channel.as_ref() != Some(&channel) {
-            self.after.closed.push(conn);
+            self.follow_up.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
@@ -373,7 +376,7 @@ impl Desk {
         self.connection = Connection::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
-        self.tell_news();
+        self.announce_change();
         self.deliver(&first);
         if self.waits.is_empty() {
             self.last_has_gone(now);
@@ -382,7 +385,7 @@ impl Desk {
 
     pub(crate) fn refused(&mut self) {
         self.is_refused = true;
-        self.tell_news();
+        self.announce_change();
         self.connect_after(REFUSED_PAUSE);
     }
 
@@ -394,8 +397,12 @@ impl Desk {
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
         // Without a connection no beat looks after their locks.
         let unwatched: Vec<u64> = self.watched(Tick::ZERO).iter().map(|watched| watched.number).collect();
-        self.look(unwatched);
-        self.connect_after(if is_left_out { connection::FIRST_PAUSE } else { connection::pause(self.failures) });
+        self.wake_to_check(unwatched);
+        self.connect_after(if is_left_out {
+            push_connection::FIRST_PAUSE
+        } else {
+            push_connection::pause(self.failures)
+        });
     }
 
     /// An attempt ended without a word, and nothing is planned.
@@ -405,11 +412,11 @@ impl Desk {
         }
     }
 
-    fn tell_news(&mut self) {
+    fn announce_change(&mut self) {
         self.news += 1;
         self.wake_all();
         self.sleeping.clear();
-        self.marked = None;
+        self.next_reader = None;
     }
 
     // --- the end ---
@@ -419,7 +426,7 @@ impl Desk {
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ended.is_empty() {
-            self.after.forgotten.extend(self.ended.clear());
+            self.follow_up.forgotten.extend(self.ended.clear());
             self.channel = None;
             self.hang_up();
         }
@@ -429,7 +436,7 @@ impl Desk {
     fn plan_rest(&mut self, pause: Duration) {
         if matches!(self.connection, Connection::Up(_)) && !self.is_rest_planned {
             self.is_rest_planned = true;
-            self.after.errands.push(Errand::Rest(pause));
+            self.follow_up.tasks.push(BackgroundTask::CloseIfIdle(pause));
         }
     }
 
@@ -450,7 +457,7 @@ impl Desk {
         if let Connection::Up(up) = &mut self.connection
             && let Some(conn) = up.conn.take()
         {
-            self.after.closed.push(conn);
+            self.follow_up.closed.push(conn);
             self.connection = Connection::Down;
         }
     }
@@ -459,7 +466,7 @@ impl Desk {
     pub(crate) fn close(&mut self) -> Option<Subscription> {
         self.is_closed = true;
         self.wake_all();
-        self.after.forgotten.extend(self.ended.clear());
+        self.follow_up.forgotten.extend(self.ended.clear());
         self.hang_up();
         self.connection.subscription().cloned()
     }
@@ -468,9 +475,9 @@ impl Desk {
 
     pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLatePush, now: Tick) {
         if self.is_closed {
-            return self.after.forgotten.push(Arc::new(ended));
+            return self.follow_up.forgotten.push(Arc::new(ended));
         }
-        self.after.forgotten.extend(self.ended.add(number, ended));
+        self.follow_up.forgotten.extend(self.ended.add(number, ended));
         self.give_to_ended(number);
         if self.waits.is_empty() {
             self.last_has_gone(now);
@@ -480,13 +487,13 @@ impl Desk {
     /// What came for a wait that is over, and was not taken.
     fn give_to_ended(&mut self, number: u64) {
         let Some(ended) = self.ended.of(number) else { return };
-        let kept = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.kept));
-        self.after.late.extend(kept.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
+        let pushes = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.pushes));
+        self.follow_up.late.extend(pushes.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
     }
 }
 
 /// A confirmed subscription.
-pub(crate) struct Arrived {
+pub(crate) struct NewSubscription {
     pub(crate) node: usize,
     pub(crate) channel: Arc<str>,
     pub(crate) conn: Box<dyn Push>,
