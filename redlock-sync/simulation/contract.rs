@@ -155,11 +155,13 @@ fn attempt<'a>(
     fence: Option<u64>,
     wait: impl Into<Option<Entry<'a>>>,
     order: Order<'_>,
-    orphans: &[&str],
+    leftover_tokens: &[&str],
 ) -> Arc<Call> {
-    let orphans: Vec<LockId> = orphans.iter().map(|orphan| id(orphan)).collect();
+    let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let (id, wait) = (id(token), wait.into());
-    exclusive().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
+    exclusive()
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .call
 }
 
 fn adopt(token: &str, from: &[&str], fenced: bool) -> Arc<Call> {
@@ -313,10 +315,10 @@ fn random_call(several: bool) -> Arc<Call> {
         0..3 => take(any()),
         3..8 if !several => acquire(any(), an_entry),
         3..12 => {
-            let orphans: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
+            let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
             let order = if several { Order::None } else { Order::First { random: RANDOM, span: 5 * SECOND } };
-            attempt(any(), fence, an_entry, order, &orphans)
+            attempt(any(), fence, an_entry, order, &leftover_tokens)
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));

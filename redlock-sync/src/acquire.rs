@@ -28,10 +28,10 @@ pub(crate) use self::joining::join;
 pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::endless::EndlessKeys;
 use crate::handover::grant::Queued;
+use crate::handover::keys_without_ttl::KeysWithoutTtl;
 use crate::handover::listener::Pushed;
-use crate::handover::queue::{Entered, QueueHead};
+use crate::handover::queue::{QueueHead, QueueOutcome};
 use crate::handover::rules::Pauses;
 use crate::handover::wait::{ServerWait, rest};
 use crate::inner::ClientInner;
@@ -95,9 +95,9 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     request.options.check(&client.quorum.limits).and_then(|()| request.not_cancelled())?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     if wait == Wait::No {
-        let head = match queues.try_enter(key, kind, &request.options) {
-            Some(Entered::Handed(lease)) if is_good(&lease) => return Ok(lease),
-            Some(Entered::Head(head)) => Some(head),
+        let head = match queues.try_enqueue(key, kind, &request.options) {
+            Some(QueueOutcome::Handed(lease)) if is_good(&lease) => return Ok(lease),
+            Some(QueueOutcome::Head(head)) => Some(head),
             _ => None,
         };
         let lease = only_attempt(client, request)?;
@@ -125,8 +125,8 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
         }
     };
     loop {
-        match queues.enter_and_look(key, in_queue, kind, &request.options, &look) {
-            Entered::Head(head) => {
+        match queues.enqueue_and_check(key, in_queue, kind, &request.options, &look) {
+            QueueOutcome::Head(head) => {
                 let pause = head.rest();
                 if pause.until > Tick::ZERO {
                     rest(&client.quorum, queues, request, pause.until.min(until));
@@ -135,15 +135,15 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
                 keep(&lease, head);
                 return Ok(lease);
             }
-            Entered::Handed(lease) => {
+            QueueOutcome::Handed(lease) => {
                 // It can have run out on the way, if this process did not run.
                 if is_good(&lease) {
                     return Ok(lease);
                 }
             }
             // A thread that never got to the head still makes one attempt, and so learns whether the lock is busy or Redis is away.
-            Entered::Late => return request.not_cancelled().and_then(|()| only_attempt(client, request)),
-            Entered::Closed => return Err(Error::Closed),
+            QueueOutcome::Late => return request.not_cancelled().and_then(|()| only_attempt(client, request)),
+            QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
 }
@@ -182,7 +182,7 @@ struct AcquireLoop<'a> {
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with
     /// it may not get through.
     pending_grant: Option<LockId>,
-    endless: EndlessKeys,
+    keys_without_ttl: KeysWithoutTtl,
 }
 
 impl<'a> AcquireLoop<'a> {
@@ -197,7 +197,7 @@ impl<'a> AcquireLoop<'a> {
             made: 0,
             wait,
             pending_grant: None,
-            endless: EndlessKeys::default(),
+            keys_without_ttl: KeysWithoutTtl::default(),
         }
     }
 
@@ -216,7 +216,7 @@ impl<'a> AcquireLoop<'a> {
             // The first time, `take` has asked whether the client is ready.
             let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
             if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
-                self.wait.leave();
+                self.wait.give_up();
                 return Err(error);
             }
             let tried_at = self.client.quorum.now();
@@ -235,7 +235,7 @@ impl<'a> AcquireLoop<'a> {
             if self.ends_with(&refusal.error, tried_at) || is_over {
                 // The last attempt leaves the queue, if it is answered.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
-                    self.wait.leave();
+                    self.wait.give_up();
                 }
                 return Err(refusal.error);
             }
@@ -254,13 +254,13 @@ impl<'a> AcquireLoop<'a> {
         let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.entry(self.made == 0, is_last)?;
         let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
-        let orphans = self.more_orphans(now);
+        let leftover_tokens = self.more_leftover_tokens(now);
         let what = Try {
             is_bare,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
-            keeps_wait: self.wait.standing.may_linger,
-            is_queued: self.wait.standing.may_be_queued(),
-            orphans: &orphans,
+            keeps_wait: self.wait.evidence.may_linger,
+            is_queued: self.wait.evidence.may_be_queued(),
+            leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &what, by);
@@ -269,12 +269,12 @@ impl<'a> AcquireLoop<'a> {
                 // While a cluster moves the slot, the wait stays in the queue: it is taken out in the background, before a later grant finds it.
                 let core = lease.core();
                 let is_left = core.may_linger() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
-                self.wait.standing.may_linger |= id.is_some() && is_left;
+                self.wait.evidence.may_linger |= id.is_some() && is_left;
             }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {
-                    self.wait.standing.note(ballot, id.is_some());
-                    self.endless.note(ballot);
+                    self.wait.evidence.record(ballot, id.is_some());
+                    self.keys_without_ttl.record(ballot);
                 }
             }
         }
@@ -282,10 +282,11 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// What the next attempt may take the lock from: a grant to this wait, and keys that no program looks after.
-    fn more_orphans(&self, now: Tick) -> Vec<LockId> {
+    fn more_leftover_tokens(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
-        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);
-        self.pending_grant.iter().cloned().chain(endless).collect()
+        let keys_without_ttl =
+            self.keys_without_ttl.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);
+        self.pending_grant.iter().cloned().chain(keys_without_ttl).collect()
     }
 
     /// True for an error that no further attempt can help.
@@ -316,7 +317,7 @@ impl<'a> AcquireLoop<'a> {
             return None;
         }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
-        let since = self.wait.standing.grant_since()?;
+        let since = self.wait.evidence.grant_since()?;
         if !(self.is_as_asked_for(pushed) && self.is_young(since)) {
             return None;
         }

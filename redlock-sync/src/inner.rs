@@ -141,7 +141,7 @@ impl ClientInner {
     /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock
     /// from it, and its release is repeated.
     pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
-        self.queues.add_orphan(request.key.name(), id.clone(), ends);
+        self.queues.add_leftover_token(request.key.name(), id.clone(), ends);
         let protocol = Arc::clone(&request.protocol);
         self.backlog.add(Leftover::of_token(protocol, request.key.name(), id.clone(), ends, at));
     }
@@ -157,7 +157,7 @@ impl ClientInner {
     /// answer; what a late attempt brings, when it is pushed.
     ///
     /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered
-    /// (`Standing`), and does not linger.
+    /// (`GrantEvidence`), and does not linger.
     pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
         self.backlog.add(Leftover::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
         if queued.polls() {

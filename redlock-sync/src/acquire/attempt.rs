@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::grant;
 use crate::handover::rules::Chain;
-use crate::handover::wait::note_strangers;
+use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
@@ -28,7 +28,7 @@ pub(super) struct Try<'a> {
     /// The wait can be in the queue now.
     pub(super) is_queued: bool,
     /// Besides those of the client.
-    pub(super) orphans: &'a [LockId],
+    pub(super) leftover_tokens: &'a [LockId],
     pub(super) chain: Chain,
 }
 
@@ -40,11 +40,11 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     let mut outcome = attempt(client, request, &Try { is_bare: true, ..Try::default() }, by);
     for nth in 0..2 {
         let Err(refusal) = &outcome else { break };
-        let orphans = own_tokens(client, request, refusal);
-        if orphans.is_empty() && (nth > 0 || !refusal.is_queued()) || quorum.now() >= by {
+        let leftover_tokens = own_tokens(client, request, refusal);
+        if leftover_tokens.is_empty() && (nth > 0 || !refusal.is_queued()) || quorum.now() >= by {
             break;
         }
-        outcome = attempt(client, request, &Try { orphans: &orphans, ..Try::default() }, by);
+        outcome = attempt(client, request, &Try { leftover_tokens: &leftover_tokens, ..Try::default() }, by);
     }
     let outcome = match &outcome {
         Err(refusal) => {
@@ -68,7 +68,7 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
     let holders =
         votes.filter_map(|vote| if let Vote::Taken { token, .. } = vote { Some(token.as_str()) } else { None });
     let holders: Vec<&str> = holders.filter(|token| !token.is_empty()).collect();
-    let mut own = client.queues.orphans(request.key.name());
+    let mut own = client.queues.leftover_tokens(request.key.name());
     own.retain(|id| holders.contains(&id.as_str()));
     own.extend(client.supersede_dropped(&holders));
     own
@@ -83,12 +83,12 @@ pub(super) fn attempt(
 ) -> Result<Lease, Box<Refusal>> {
     let (quorum, key) = (&client.quorum, request.key.name());
     let attempt = Attempt::prepare(client, request)?;
-    let mut orphans = client.queues.orphans(key);
-    let has_orphans = !orphans.is_empty();
-    orphans.extend_from_slice(what.orphans);
-    let is_bare = what.is_bare && !request.options.fenced && orphans.is_empty();
+    let mut leftover_tokens = client.queues.leftover_tokens(key);
+    let has_leftover_tokens = !leftover_tokens.is_empty();
+    leftover_tokens.extend_from_slice(what.leftover_tokens);
+    let is_bare = what.is_bare && !request.options.fenced && leftover_tokens.is_empty();
     let is_native = is_bare && may_be_native(quorum, request);
-    let call = attempt.call(is_bare, what.entry, &orphans)?;
+    let call = attempt.call(is_bare, what.entry, &leftover_tokens)?;
     let call = if is_native { call.native() } else { call };
     let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
     if is_native && !ballot.tally().won() {
@@ -96,13 +96,13 @@ pub(super) fn attempt(
     }
     quorum.disqualify_restarted(&mut ballot.votes);
     let lent = request.protocol.semaphore().map(|lock| Arc::new(Protocol::Semaphore(lock.choose(&mut ballot.votes))));
-    note_strangers(&client.queues, request, &ballot);
+    record_foreign_clients(&client.queues, request, &ballot);
     if let Err(error) = attempt.judge("acquire", &ballot) {
         attempt.take_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
-    if has_orphans && ballot.tally().yes == quorum.len() {
-        client.queues.drop_orphans(key);
+    if has_leftover_tokens && ballot.tally().yes == quorum.len() {
+        client.queues.forget_leftover_tokens(key);
     }
     // A node that said yes has taken it out of its queue, if it had a look there.
     let may_be_queued = what.keeps_wait
@@ -137,7 +137,7 @@ impl<'a> Attempt<'a> {
         &self,
         is_bare: bool,
         wait: Option<Entry<'_>>,
-        orphans: &[LockId],
+        leftover_tokens: &[LockId],
     ) -> Result<TypedCall<Acquired>, Error> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
             1 => Order::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
             _ => Order::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, orphans }))
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))
     }
 
     /// Whether the round was won, and if not, why.

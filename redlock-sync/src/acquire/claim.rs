@@ -16,7 +16,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant::Queued;
 use crate::handover::listener::{Awaits, Woken};
-use crate::handover::queue::Entered;
+use crate::handover::queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Leftover, Origin};
 use crate::node::Lane;
@@ -97,19 +97,19 @@ pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Er
     }
     loop {
         let slice = waiting.slice();
-        match client.queues.enter(wanted.tasks.keys.due.name(), slice, QUEUE, wanted.options) {
-            Entered::Head(head) => {
+        match client.queues.enqueue(wanted.tasks.keys.due.name(), slice, QUEUE, wanted.options) {
+            QueueOutcome::Head(head) => {
                 let outcome = waiting.run();
                 drop(head);
                 return outcome;
             }
             // No claim is handed on.
-            Entered::Handed(lease) => drop(lease),
-            Entered::Late if waiting.is_stopped() => return Ok(None),
-            Entered::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
-            Entered::Late if waiting.limit.is_over() => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
-            Entered::Late => {}
-            Entered::Closed => return Err(Error::Closed),
+            QueueOutcome::Handed(lease) => drop(lease),
+            QueueOutcome::Late if waiting.is_stopped() => return Ok(None),
+            QueueOutcome::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
+            QueueOutcome::Late if waiting.limit.is_over() => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
+            QueueOutcome::Late => {}
+            QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
 }

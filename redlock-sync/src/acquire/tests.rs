@@ -108,7 +108,7 @@ impl Mail {
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
         // As after an attempt that entered the wait under this id.
-        acquire.wait.standing.note(&ballot, true);
+        acquire.wait.evidence.record(&ballot, true);
         acquire.wait.begin().id = Some("redlock-sync:1/7".into());
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
@@ -128,7 +128,7 @@ impl Mail {
 }
 
 #[test]
-fn a_grant_is_the_lock_on_one_node_and_an_orphan_on_several() {
+fn a_grant_is_the_lock_on_one_node_and_a_leftover_token_on_several() {
     assert!(Mail::new(1).open(LockOptions::default(), SPAN));
     assert!(!Mail::new(3).open(LockOptions::default(), SPAN));
 }
@@ -206,21 +206,21 @@ fn a_free_lock_for_which_only_dead_waits_are_queued_is_free_for_others() {
 }
 
 #[test]
-fn a_lock_that_stands_on_an_orphan_is_free() {
+fn a_lock_that_stands_on_a_leftover_token_is_free() {
     let mail = Mail::new(3);
     let duplicate = mail.client.tokens.fresh(None).unwrap().0;
     mail.servers.iter().for_each(|server| server.set("k", duplicate.as_str()));
     assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
     let (key, now) = (plain_request().key, mail.client.quorum.now());
-    mail.client.queues.add_orphan(key.name(), duplicate.clone(), now.after(SPAN));
-    // This one refuses: it may go on standing on the orphan.
+    mail.client.queues.add_leftover_token(key.name(), duplicate.clone(), now.after(SPAN));
+    // This one refuses: it may go on standing on the leftover token.
     mail.servers[2].fill();
     let lease = try_lock(&mail.client).unwrap();
-    assert_eq!(mail.client.queues.orphans(key.name()), std::slice::from_ref(&duplicate));
+    assert_eq!(mail.client.queues.leftover_tokens(key.name()), std::slice::from_ref(&duplicate));
     mail.servers[2].unfill();
     lease.finish().unwrap();
     try_lock(&mail.client).unwrap().finish().unwrap();
-    assert!(mail.client.queues.orphans(key.name()).is_empty(), "all have had another one since");
+    assert!(mail.client.queues.leftover_tokens(key.name()).is_empty(), "all have had another one since");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Queued {
 /// A grant that is pushed to the wait is the lock as it stands only if the entry was there without a gap from the first
 /// marking attempt until the grant took it, and if no attempt can still take the key from the grant.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct GrantEvidence {
     /// A grant to this wait was made after this moment: the start of the last attempt that found the entry.
     anchor: Option<Tick>,
     /// Each attempt was answered by a clean no.
@@ -80,9 +80,9 @@ pub(crate) struct Standing {
     pub(crate) may_linger: bool,
 }
 
-impl Standing {
-    pub(crate) fn new() -> Standing {
-        Standing { anchor: None, is_certain: true, may_linger: false }
+impl GrantEvidence {
+    pub(crate) fn new() -> GrantEvidence {
+        GrantEvidence { anchor: None, is_certain: true, may_linger: false }
     }
 
     /// No grant to the wait is the lock as it stands.
@@ -101,7 +101,7 @@ impl Standing {
     }
 
     /// Takes over what an attempt without success has learned. `marks` if it named the wait.
-    pub(crate) fn note(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
+    pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
         let is_unknown = ballot.may_linger();
         self.is_certain &= !ballot.duplicate && ballot.votes.iter().all(is_clean);
@@ -143,13 +143,13 @@ mod tests {
         Vote::Taken { token: "t".into(), ttl: None, place }
     }
 
-    fn after(attempts: &[(u64, Vote<Acquired>, bool)]) -> Standing {
-        let mut standing = Standing::new();
+    fn after(attempts: &[(u64, Vote<Acquired>, bool)]) -> GrantEvidence {
+        let mut evidence = GrantEvidence::new();
         for (at, vote, duplicate) in attempts {
             let started = Tick::from_nanos(*at);
-            standing.note(&Ballot { votes: vec![vote.clone()], started, duplicate: *duplicate }, true);
+            evidence.record(&Ballot { votes: vec![vote.clone()], started, duplicate: *duplicate }, true);
         }
-        standing
+        evidence
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! | grant | the lock, set on the server for one wait by the last holder |
 //! | reservation | several nodes: the key is kept for the wait that another node tells |
 //! | chain | holders that got the lock from each other, so that the key was never free |
-//! | orphan | a token that no lease has but that a node may have, from a call whose outcome is not known |
+//! | leftover token | a token that no lease has but that a node may have, from a call whose outcome is not known |
 //! | stranger | a program of another library, which polls the key |
 //!
 //! From the bottom up:
@@ -29,13 +29,13 @@
 //! 4. [`listener`]: how a client is told: the push connection, which the waiting threads read in turn.
 //! 5. [`grant`]: what a client knows of a wait in the queues on the servers, and when a grant to it is the lock.
 //! 6. [`wait`]: how a head waits: when it enters the queues, how long it sleeps, how its wait ends.
-//! 7. [`endless`]: keys without a time-to-live, which a waiter may take over if its settings say so. Pure.
+//! 7. [`keys_without_ttl`]: keys without a time-to-live, which a waiter may take over if its settings say so. Pure.
 //!
 //! `acquire.rs` is above this: it makes the attempts, and waits here in between. `lease/core/passing.rs` and
 //! `lease/core/release.rs` are the holder's side.
 
-pub(crate) mod endless;
 pub(crate) mod grant;
+pub(crate) mod keys_without_ttl;
 pub(crate) mod listener;
 pub(crate) mod queue;
 mod remembered;

@@ -9,9 +9,9 @@
 //! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is
 //! handed to no thread. So a thread is taken out of its queue and told what it got, or is promised, in one step under
 //! the lock of `by_key` ([`QueuedThread`] has the steps), and a thread whose time is up takes itself out under the same
-//! lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
+//! lock ([`WaitQueues::dequeue`]): one of the two comes first, and the other sees it.
 //!
-//! A key's queue also remembers what is known of the key in this process: orphans, a pause that is left to other
+//! A key's queue also remembers what is known of the key in this process: leftover tokens, a pause that is left to other
 //! programs, and whether such a program was seen.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::cancel::Cancelling;
 use crate::clock::{Clock, Tick};
 use crate::handover::rules::Pauses;
-use crate::handover::sharing::Shared;
+use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
@@ -32,7 +32,7 @@ use crate::token::LockId;
 const SLICE: Duration = Duration::from_secs(1);
 /// A thread that has waited for so long asks the servers whether its client still has the lock: a key may have been deleted by hand before it came. Most
 /// waits are over before.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
+const FIRST_CHECK: Duration = Duration::from_millis(100);
 /// The longest sleep that nothing can interrupt.
 const SHORT_SLICE: Duration = Duration::from_millis(50);
 
@@ -43,12 +43,12 @@ pub(crate) struct WaitQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
     is_closed: AtomicBool,
-    /// How many threads stand in a queue and how many orphans there are, of all keys: usually none, and then the table
+    /// How many threads stand in a queue and how many leftover tokens there are, of all keys: usually none, and then the table
     /// is not locked to look.
-    standing: AtomicUsize,
-    pub(super) orphans: AtomicUsize,
+    waiting_threads: AtomicUsize,
+    pub(super) leftover_tokens: AtomicUsize,
     /// A program of another library has been seen on some key.
-    pub(super) strangers: AtomicBool,
+    pub(super) foreign_clients: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -61,11 +61,11 @@ pub(super) struct WaitQueue<T> {
     kind: &'static str,
     waiting: VecDeque<Arc<QueuedThread<T>>>,
     /// What threads of this process share.
-    shared: Option<Shared<T>>,
+    shared: Option<SharedLease<T>>,
     rest: Rest,
     /// Until then it is remembered that a program of another library had the lock.
-    pub(super) strangers_until: Tick,
-    pub(super) orphans: Vec<(LockId, Tick)>,
+    pub(super) foreign_clients_until: Tick,
+    pub(super) leftover_tokens: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for WaitQueue<T> {
@@ -77,8 +77,8 @@ impl<T> Default for WaitQueue<T> {
             waiting: VecDeque::new(),
             shared: None,
             rest: Rest::default(),
-            strangers_until: Tick::ZERO,
-            orphans: Vec::new(),
+            foreign_clients_until: Tick::ZERO,
+            leftover_tokens: Vec::new(),
         }
     }
 }
@@ -86,27 +86,27 @@ impl<T> Default for WaitQueue<T> {
 impl<T> WaitQueue<T> {
     /// Nothing has to be remembered of it.
     pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
-        let is_shared = self.shared.as_ref().is_some_and(Shared::is_open);
-        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.orphans.is_empty() && !is_shared;
-        let until = self.rest.until.max(self.strangers_until);
+        let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
+        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.leftover_tokens.is_empty() && !is_shared;
+        let until = self.rest.until.max(self.foreign_clients_until);
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
     /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads
     /// that are there.
-    fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<Place<T>> {
-        let is_alone = self.heads > 0 && self.mode == Mode::Exclusive;
-        let shared = self.shared.as_mut().filter(|_| !is_alone);
+    fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<ThreadPlace<T>> {
+        let is_exclusive = self.heads > 0 && self.mode == Mode::Exclusive;
+        let shared = self.shared.as_mut().filter(|_| !is_exclusive);
         if let Some(part) = shared.and_then(|shared| shared.join(kind, options, clock.now())) {
-            return Some(Place::Handed(part));
+            return Some(ThreadPlace::Handed(part));
         }
-        let mode = as_head(kind, options);
-        if is_alone || self.heads > 0 && mode == Mode::Exclusive {
+        let mode = head_mode(kind, options);
+        if is_exclusive || self.heads > 0 && mode == Mode::Exclusive {
             return None;
         }
         self.heads += 1;
         (self.mode, self.kind) = (mode, kind.name);
-        Some(Place::Head(self.rest))
+        Some(ThreadPlace::Head(self.rest))
     }
 
     /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how
@@ -117,14 +117,14 @@ impl<T> WaitQueue<T> {
             && let Some(place) = self.admit(first.kind, &first.options, clock)
         {
             self.waiting.pop_front();
-            first.put(place);
+            first.move_to(place);
         }
         before - self.waiting.len()
     }
 }
 
 /// Which heads a thread can be beside. One whose lease others join is alone: it competes for all of them.
-fn as_head(kind: Kind, options: &LockOptions) -> Mode {
+fn head_mode(kind: Kind, options: &LockOptions) -> Mode {
     if kind.mode == Mode::Joint && !options.is_plain() || kind.mode == Mode::Shared {
         Mode::Shared
     } else {
@@ -155,12 +155,12 @@ pub(crate) struct Rest {
 pub(crate) struct QueuedThread<T> {
     kind: Kind,
     options: LockOptions,
-    place: Mutex<Place<T>>,
-    moved: Arc<Condvar>,
+    place: Mutex<ThreadPlace<T>>,
+    wakeup: Arc<Condvar>,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum ThreadPlace<T> {
     Waiting,
     Head(Rest),
     Promised,
@@ -169,9 +169,9 @@ enum Place<T> {
 }
 
 impl<T> QueuedThread<T> {
-    fn put(&self, place: Place<T>) {
+    fn move_to(&self, place: ThreadPlace<T>) {
         *self.place.lock() = place;
-        self.moved.notify_one();
+        self.wakeup.notify_one();
     }
 
     fn wants(&self, kind: Kind, options: &LockOptions) -> bool {
@@ -179,14 +179,14 @@ impl<T> QueuedThread<T> {
     }
 
     /// Hands over what [`QueueHead::successor`] promised.
-    pub(crate) fn hand(&self, gift: T) {
-        self.put(Place::Handed(gift));
+    pub(crate) fn hand_over(&self, gift: T) {
+        self.move_to(ThreadPlace::Handed(gift));
     }
 }
 
 /// How a wait in a queue ended.
 #[derive(Debug)]
-pub(crate) enum Entered<T> {
+pub(crate) enum QueueOutcome<T> {
     Head(QueueHead<T>),
     Handed(T),
     /// Time was up.
@@ -201,7 +201,7 @@ pub(crate) struct QueueHead<T> {
     key: Arc<str>,
     rest: Rest,
     /// What the threads of this process can share once it is left.
-    shared: Option<Shared<T>>,
+    shared: Option<SharedLease<T>>,
 }
 
 impl<T> WaitQueues<T> {
@@ -210,14 +210,19 @@ impl<T> WaitQueues<T> {
             clock,
             by_key: Mutex::new(HashMap::new()),
             is_closed: AtomicBool::new(false),
-            standing: AtomicUsize::new(0),
-            orphans: AtomicUsize::new(0),
-            strangers: AtomicBool::new(false),
+            waiting_threads: AtomicUsize::new(0),
+            leftover_tokens: AtomicUsize::new(0),
+            foreign_clients: AtomicBool::new(false),
         })
     }
 
     /// The head of the key's queue, if no thread is there.
-    pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>, kind: Kind, options: &LockOptions) -> Option<Entered<T>> {
+    pub(crate) fn try_enqueue(
+        self: &Arc<Self>,
+        key: &Arc<str>,
+        kind: Kind,
+        options: &LockOptions,
+    ) -> Option<QueueOutcome<T>> {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(Arc::clone(key)).or_default();
         if !queue.waiting.is_empty() {
@@ -226,15 +231,15 @@ impl<T> WaitQueues<T> {
         self.entered(key, queue.admit(kind, options, &*self.clock)?)
     }
 
-    fn entered(self: &Arc<Self>, key: &Arc<str>, place: Place<T>) -> Option<Entered<T>> {
+    fn entered(self: &Arc<Self>, key: &Arc<str>, place: ThreadPlace<T>) -> Option<QueueOutcome<T>> {
         match place {
-            Place::Head(rest) => {
+            ThreadPlace::Head(rest) => {
                 let (queues, key) = (Arc::clone(self), Arc::clone(key));
-                Some(Entered::Head(QueueHead { queues, key, rest, shared: None }))
+                Some(QueueOutcome::Head(QueueHead { queues, key, rest, shared: None }))
             }
-            Place::Handed(gift) => Some(Entered::Handed(gift)),
-            Place::Closed => Some(Entered::Closed),
-            Place::Waiting | Place::Promised => None,
+            ThreadPlace::Handed(gift) => Some(QueueOutcome::Handed(gift)),
+            ThreadPlace::Closed => Some(QueueOutcome::Closed),
+            ThreadPlace::Waiting | ThreadPlace::Promised => None,
         }
     }
 
@@ -256,7 +261,7 @@ impl<T> WaitQueues<T> {
         }
         let shared = queue.shared.as_mut()?;
         let part = shared.join(kind, options, now)?;
-        Some((part, shared.is_look_due(now)))
+        Some((part, shared.is_check_due(now)))
     }
 
     /// Forgets what was shared, once it is closed.
@@ -273,30 +278,30 @@ impl<T> WaitQueues<T> {
 
     /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock
     /// itself.
-    pub(crate) fn enter(
+    pub(crate) fn enqueue(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,
         kind: Kind,
         options: &LockOptions,
-    ) -> Entered<T> {
-        self.enter_and_look(key, until, kind, options, &|| {})
+    ) -> QueueOutcome<T> {
+        self.enqueue_and_check(key, until, kind, options, &|| {})
     }
 
-    /// Like `enter`, but the first thread in the queue calls `look` after [`FIRST_LOOK`], and then after each [`SLICE`].
-    pub(crate) fn enter_and_look(
+    /// Like `enter`, but the first thread in the queue calls `look` after [`FIRST_CHECK`], and then after each [`SLICE`].
+    pub(crate) fn enqueue_and_check(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,
         kind: Kind,
         options: &LockOptions,
-        look: &dyn Fn(),
-    ) -> Entered<T> {
+        check: &dyn Fn(),
+    ) -> QueueOutcome<T> {
         let thread = {
             let mut by_key = self.by_key.lock();
             // Under the lock: `close` sends away the threads that are in a queue by then, and this one would come after that.
             if self.is_closed() {
-                return Entered::Closed;
+                return QueueOutcome::Closed;
             }
             let queue = by_key.entry(Arc::clone(key)).or_default();
             if queue.waiting.is_empty()
@@ -305,54 +310,54 @@ impl<T> WaitQueues<T> {
             {
                 return entered;
             }
-            let place = Mutex::new(Place::Waiting);
+            let place = Mutex::new(ThreadPlace::Waiting);
             let thread =
-                Arc::new(QueuedThread { kind, options: options.clone(), place, moved: Arc::new(Condvar::new()) });
+                Arc::new(QueuedThread { kind, options: options.clone(), place, wakeup: Arc::new(Condvar::new()) });
             queue.waiting.push_back(Arc::clone(&thread));
-            self.standing.fetch_add(1, Ordering::SeqCst);
+            self.waiting_threads.fetch_add(1, Ordering::SeqCst);
             thread
         };
-        self.stand(key, &thread, until, look)
+        self.wait_in_queue(key, &thread, until, check)
     }
 
-    fn stand(
+    fn wait_in_queue(
         self: &Arc<Self>,
         key: &Arc<str>,
         thread: &Arc<QueuedThread<T>>,
         until: Tick,
-        look: &dyn Fn(),
-    ) -> Entered<T> {
-        let mut next_look = self.clock.now().after(FIRST_LOOK);
+        check: &dyn Fn(),
+    ) -> QueueOutcome<T> {
+        let mut next_check = self.clock.now().after(FIRST_CHECK);
         let mut place = thread.place.lock();
         loop {
-            if !matches!(*place, Place::Waiting | Place::Promised)
-                && let Some(entered) = self.entered(key, std::mem::replace(&mut *place, Place::Waiting))
+            if !matches!(*place, ThreadPlace::Waiting | ThreadPlace::Promised)
+                && let Some(entered) = self.entered(key, std::mem::replace(&mut *place, ThreadPlace::Waiting))
             {
                 return entered;
             }
             let now = self.clock.now();
             let until = thread.options.cancel.slice(now, until);
             let left = until.since(now);
-            if left.is_zero() && matches!(*place, Place::Waiting) {
+            if left.is_zero() && matches!(*place, ThreadPlace::Waiting) {
                 drop(place);
-                if self.leave(key, thread) {
-                    return Entered::Late;
+                if self.dequeue(key, thread) {
+                    return QueueOutcome::Late;
                 }
                 // Another thread has taken this one out of the queue first, in `advance` or `successor`: what it gives is here or about to come.
                 place = thread.place.lock();
                 continue;
             }
-            if now >= next_look && matches!(*place, Place::Waiting) {
+            if now >= next_check && matches!(*place, ThreadPlace::Waiting) {
                 drop(place);
                 if self.is_first(key, thread) {
-                    look();
+                    check();
                 }
-                next_look = self.clock.now().after(SLICE);
+                next_check = self.clock.now().after(SLICE);
                 place = thread.place.lock();
                 continue;
             }
-            let nap_end = if matches!(*place, Place::Waiting) { until.min(next_look) } else { now.after(SLICE) };
-            self.clock.wait_until(&thread.moved, &mut place, nap_end);
+            let nap_end = if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
+            self.clock.wait_until(&thread.wakeup, &mut place, nap_end);
         }
     }
 
@@ -362,27 +367,27 @@ impl<T> WaitQueues<T> {
     }
 
     /// Takes a thread whose time is up out of the queue; false if it is not there any more.
-    fn leave(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
+    fn dequeue(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(key) else { return false };
         let place = queue.waiting.iter().position(|other| Arc::ptr_eq(other, thread));
         let was_there = place.and_then(|i| queue.waiting.remove(i)).is_some();
         // Threads behind it may share the lock with those at the head.
         let moved = queue.advance(&*self.clock);
-        self.standing.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
+        self.waiting_threads.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
         was_there
     }
 
     /// Leaves the head. What it held is shared from now on, if it can be and nothing else is.
-    fn pass_on(&self, key: &Arc<str>, shared: Option<Shared<T>>) {
+    fn leave_head(&self, key: &Arc<str>, shared: Option<SharedLease<T>>) {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
         let queue = entry.get_mut();
-        let is_shared = queue.shared.as_ref().is_some_and(Shared::is_open);
+        let is_shared = queue.shared.as_ref().is_some_and(SharedLease::is_open);
         let opened = shared.filter(|_| !is_shared).map(|shared| shared.open(self.clock.now()));
         let former = opened.and_then(|opened| queue.shared.replace(opened));
         queue.heads = queue.heads.saturating_sub(1);
-        self.standing.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
+        self.waiting_threads.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
         if queue.is_idle(&*self.clock) {
             entry.remove();
         }
@@ -402,8 +407,8 @@ impl<T> WaitQueues<T> {
         let mut queues: Vec<_> = by_key.iter_mut().collect();
         queues.sort_unstable_by_key(|(key, _)| Arc::clone(key));
         for thread in queues.into_iter().flat_map(|(_, queue)| queue.waiting.drain(..)) {
-            self.standing.fetch_sub(1, Ordering::SeqCst);
-            thread.put(Place::Closed);
+            self.waiting_threads.fetch_sub(1, Ordering::SeqCst);
+            thread.move_to(ThreadPlace::Closed);
         }
     }
 
@@ -441,7 +446,7 @@ impl<T> QueueHead<T> {
 
     /// Leaves the head, and lets the threads of this process share what this thread holds, unless they share something
     /// already.
-    pub(crate) fn share(mut self, shared: Shared<T>) {
+    pub(crate) fn share(mut self, shared: SharedLease<T>) {
         self.shared = Some(shared);
     }
 
@@ -451,10 +456,10 @@ impl<T> QueueHead<T> {
     }
 
     /// True if a program of another library had the lock lately.
-    pub(crate) fn has_strangers(&self) -> bool {
-        self.queues.strangers.load(Ordering::Relaxed) && {
+    pub(crate) fn has_foreign_clients(&self) -> bool {
+        self.queues.foreign_clients.load(Ordering::Relaxed) && {
             let by_key = self.queues.by_key.lock();
-            by_key.get(&self.key).is_some_and(|queue| queue.strangers_until > self.queues.clock.now())
+            by_key.get(&self.key).is_some_and(|queue| queue.foreign_clients_until > self.queues.clock.now())
         }
     }
 
@@ -465,7 +470,7 @@ impl<T> QueueHead<T> {
 
     /// True if the next thread in the queue can be handed the lock.
     pub(crate) fn has_successor(&self, kind: Kind, options: &LockOptions) -> bool {
-        if self.queues.standing.load(Ordering::SeqCst) == 0 {
+        if self.queues.waiting_threads.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let by_key = self.queues.by_key.lock();
@@ -479,15 +484,15 @@ impl<T> QueueHead<T> {
         let queue = by_key.get_mut(&self.key)?;
         queue.waiting.front().filter(|next| next.wants(kind, options))?;
         let thread = queue.waiting.pop_front()?;
-        self.queues.standing.fetch_sub(1, Ordering::SeqCst);
-        *thread.place.lock() = Place::Promised;
+        self.queues.waiting_threads.fetch_sub(1, Ordering::SeqCst);
+        *thread.place.lock() = ThreadPlace::Promised;
         Some(thread)
     }
 }
 
 impl<T> Drop for QueueHead<T> {
     fn drop(&mut self) {
-        self.queues.pass_on(&self.key, self.shared.take());
+        self.queues.leave_head(&self.key, self.shared.take());
     }
 }
 

@@ -8,23 +8,23 @@ use crate::clock::Tick;
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// How long the lock is left free then, on one node and on several.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// On one node, each pause of this number on a key that stays contended is a [`LOOKING_PAUSE`].
-pub(crate) const PAUSES_TO_LOOK: u64 = 12;
+/// On one node, each pause of this number on a key that stays contended is a [`DETECTION_PAUSE`].
+pub(crate) const DETECTION_PAUSE_EVERY: u64 = 12;
 /// Long enough to meet a program of another library, which polls every 100 to 300 ms. Without such a program, all pauses together cost less than 3 % of
 /// the time.
-pub(crate) const LOOKING_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const DETECTION_PAUSE: Duration = Duration::from_millis(250);
 /// How often a waiter looks meanwhile whether such a program takes the lock. One that holds it for longer than this is seen; most others are seen at some
 /// time, since they take it again and again in a long pause.
-pub(crate) const LOOK: Duration = Duration::from_millis(2);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// The pause if a program of another library has had the lock lately. Other libraries poll every 100 to 300 ms, so each of them finds it free.
 pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// For how long a client remembers that a program of another library had the lock.
-pub(crate) const STRANGERS_REMEMBERED: Duration = Duration::from_secs(60);
+pub(crate) const FOREIGN_CLIENTS_REMEMBERED: Duration = Duration::from_secs(60);
 /// A wait whose lock may end within this time looks at that very moment; the others leave it to their client, which looks after all of its locks
 /// once a second.
 pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
 /// So often at least a client looks into the sorted sets of holders for which it waits; sooner where one of these may have come to its end.
-pub(crate) const SET_LOOK: Duration = Duration::from_secs(10);
+pub(crate) const SET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest uninterrupted wait for a push.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
 /// For how long a queue outlives the last attempt that entered it. Entries of clients that are gone do no harm.
@@ -48,12 +48,12 @@ impl Pauses {
         self.0 / 2
     }
 
-    pub(crate) fn has_strangers(self) -> bool {
+    pub(crate) fn has_foreign_clients(self) -> bool {
         self.0 % 2 == 1
     }
 
-    pub(crate) fn and_strangers(self, has_strangers: bool) -> Pauses {
-        Pauses(self.0 | u64::from(has_strangers))
+    pub(crate) fn with_foreign_clients(self, has_foreign_clients: bool) -> Pauses {
+        Pauses(self.0 | u64::from(has_foreign_clients))
     }
 
     /// After one more pause, in which waiters look anew whether there is such a program.
@@ -65,10 +65,10 @@ impl Pauses {
 /// The pause at the end of a chain, after so many others. On several nodes it is always short: nothing keeps other clients of this library from
 /// a free lock there.
 pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
-    match (several, pauses.has_strangers()) {
+    match (several, pauses.has_foreign_clients()) {
         (true, _) => PAUSE,
         (_, true) => LONG_PAUSE,
-        _ if pauses.count() % PAUSES_TO_LOOK == PAUSES_TO_LOOK - 1 => LOOKING_PAUSE,
+        _ if pauses.count() % DETECTION_PAUSE_EVERY == DETECTION_PAUSE_EVERY - 1 => DETECTION_PAUSE,
         _ => PAUSE,
     }
 }
@@ -92,7 +92,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// As a push tells it.
-    pub(crate) fn told(now: Tick, age: Duration, pauses: Pauses) -> Chain {
+    pub(crate) fn from_push(now: Tick, age: Duration, pauses: Pauses) -> Chain {
         Chain { began: Some(now.before(age)), pauses }
     }
 

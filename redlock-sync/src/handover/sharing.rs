@@ -14,8 +14,8 @@ use crate::options::{Kind, LockOptions};
 use crate::sync::AtomicUsize;
 
 /// After so long, or so many threads that joined, the next one that joins asks the servers whether another process is kept out.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-pub(super) const JOINS_PER_LOOK: u32 = 4096;
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const JOINS_PER_CHECK: u32 = 4096;
 
 /// Twice the number of threads that hold it, and one if more may come.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Gate {
     }
 
     /// One thread more; false if it is closed.
-    pub(crate) fn enter(&self) -> bool {
+    pub(crate) fn try_join(&self) -> bool {
         let more = |state: usize| (state & OPEN != 0).then_some(state + THREAD);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
@@ -58,30 +58,30 @@ impl Gate {
 }
 
 /// What the threads of a process share, as its queue knows it.
-pub(crate) struct Shared<T> {
+pub(crate) struct SharedLease<T> {
     kind: Kind,
     options: Arc<LockOptions>,
     gate: Arc<Gate>,
     /// One more hold, for a thread that the gate has let in at that moment.
     another: Box<dyn Fn(Tick) -> T + Send + Sync>,
-    looked: Tick,
+    checked: Tick,
     joins: u32,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedLease<T> {
     pub(crate) fn new(
         kind: Kind,
         options: Arc<LockOptions>,
         gate: Arc<Gate>,
         another: Box<dyn Fn(Tick) -> T + Send + Sync>,
-    ) -> Shared<T> {
-        Shared { kind, options, gate, another, looked: Tick::ZERO, joins: 0 }
+    ) -> SharedLease<T> {
+        SharedLease { kind, options, gate, another, checked: Tick::ZERO, joins: 0 }
     }
 
     /// Lets threads join from now on.
-    pub(crate) fn open(self, now: Tick) -> Shared<T> {
+    pub(crate) fn open(self, now: Tick) -> SharedLease<T> {
         self.gate.open();
-        Shared { looked: now, ..self }
+        SharedLease { checked: now, ..self }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -92,25 +92,25 @@ impl<T> Shared<T> {
     pub(crate) fn join(&mut self, kind: Kind, options: &LockOptions, now: Tick) -> Option<T> {
         let is_wanted =
             self.kind == kind && (std::ptr::eq(Arc::as_ptr(&self.options), options) || *self.options == *options);
-        (is_wanted && self.gate.enter()).then(|| {
+        (is_wanted && self.gate.try_join()).then(|| {
             self.joins = self.joins.saturating_add(1);
             (self.another)(now)
         })
     }
 
     /// Whether the thread that joined has to ask whether another process is kept out; the others go on meanwhile.
-    pub(crate) fn is_look_due(&mut self, now: Tick) -> bool {
-        let is_due = self.joins >= JOINS_PER_LOOK || now.since(self.looked) >= LOOK_EVERY;
+    pub(crate) fn is_check_due(&mut self, now: Tick) -> bool {
+        let is_due = self.joins >= JOINS_PER_CHECK || now.since(self.checked) >= CHECK_EVERY;
         if is_due {
             self.joins = 0;
-            self.looked = now;
+            self.checked = now;
         }
         is_due
     }
 }
 
-impl<T> fmt::Debug for Shared<T> {
+impl<T> fmt::Debug for SharedLease<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("kind", &self.kind).field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("SharedLease").field("kind", &self.kind).field("gate", &self.gate).finish_non_exhaustive()
     }
 }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::grant::{self, Queued, Standing};
+use super::grant::{self, GrantEvidence, Queued};
 use super::listener::{Awaits, Listener, Pushed, Woken};
 use super::queue::WaitQueues;
-use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SET_LOOK, SHORT_NAP};
+use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_NAP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
@@ -43,11 +43,11 @@ pub(crate) struct ServerWait<'a, T> {
     listener: &'a Arc<Listener>,
     until: Tick,
     pub(crate) queued: Option<Queued>,
-    pub(crate) standing: Standing,
+    pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
     /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later
     /// looks are left to the client ([`Awaits::Lock`]).
-    has_looked: bool,
+    has_checked: bool,
 }
 
 impl<'a, T> ServerWait<'a, T> {
@@ -60,8 +60,8 @@ impl<'a, T> ServerWait<'a, T> {
         pauses: Pauses,
     ) -> ServerWait<'a, T> {
         let chain = Chain { began: None, pauses };
-        let standing = Standing::new();
-        ServerWait { request, quorum, queues, listener, until, queued: None, standing, chain, has_looked: false }
+        let evidence = GrantEvidence::new();
+        ServerWait { request, quorum, queues, listener, until, queued: None, evidence, chain, has_checked: false }
     }
 
     /// The waits of this lock have a queue on the servers, and this one may stand in it.
@@ -75,7 +75,7 @@ impl<'a, T> ServerWait<'a, T> {
     /// release that is executed before the attempt leaves the key free or held anew, which the attempt sees; one that
     /// is executed after it finds the entry, and a listening client.
     pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
-        if is_last && !self.standing.may_be_queued() {
+        if is_last && !self.evidence.may_be_queued() {
             return Ok(None);
         }
         if is_first && !is_last && self.listener.listens() && self.may_queue() {
@@ -85,9 +85,9 @@ impl<'a, T> ServerWait<'a, T> {
         let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
             // The client listens on another channel now: no message to the old entry is heard.
-            self.leave();
-            self.standing = Standing::new();
-            self.standing.distrust();
+            self.give_up();
+            self.evidence = GrantEvidence::new();
+            self.evidence.distrust();
         }
         if let Some(queued) = &mut self.queued {
             queued.id.clone_from(&id);
@@ -103,10 +103,10 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait
     /// that is over.
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
         // Without random numbers the grant ends by itself.
-        let (Some(id), true, Ok(random)) = (id, self.standing.may_be_queued(), random_part()) else { return };
+        let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
         let quorum = self.quorum;
         // A wait that is over has one node timeout in all for what was under way and for this.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
@@ -115,12 +115,12 @@ impl<'a, T> ServerWait<'a, T> {
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
-        self.standing.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
+        self.evidence.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
     /// The entry of a wait that is over, if it may still be in a queue.
     pub(crate) fn lingering(&self) -> Option<(&Queued, &Arc<str>)> {
-        let queued = self.queued.as_ref().filter(|_| self.standing.may_linger)?;
+        let queued = self.queued.as_ref().filter(|_| self.evidence.may_linger)?;
         Some((queued, queued.id.as_ref()?))
     }
 
@@ -158,14 +158,14 @@ impl<'a, T> ServerWait<'a, T> {
             return polls();
         }
         // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.
-        let is_endless = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
-        if !token.is_empty() && !is_ours(token) || is_endless || node.is_none() && !queued.polls() {
+        let is_without_ttl = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
+        if !token.is_empty() && !is_ours(token) || is_without_ttl || node.is_none() && !queued.polls() {
             return polls();
         }
         let longest = jittered(self.longest_nap());
         let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(longest);
         match node {
-            Some(_) if self.is_watched() && self.has_looked && nap > SHORT_NAP => longest,
+            Some(_) if self.is_watched() && self.has_checked && nap > SHORT_NAP => longest,
             None => nap.min(jittered(LONGEST_POLL)),
             Some(node) if quorum.len() > 1 && quorum.notification_server().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
@@ -173,7 +173,7 @@ impl<'a, T> ServerWait<'a, T> {
             Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),
             Some(_) if quorum.nodes.are_in_slots() => nap.min(jittered(LONGEST_IN_CLUSTER)),
             Some(_) => {
-                self.has_looked = true;
+                self.has_checked = true;
                 nap
             }
         }
@@ -196,27 +196,27 @@ impl<'a, T> ServerWait<'a, T> {
     }
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Pushed> {
-        let (quorum, mut end, mut looks) = (self.quorum, end.min(self.until), false);
+        let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
         let cancel = &self.request.options.cancel;
         self.await_also(refusal);
         loop {
             let Some(queued) = &self.queued else { return None };
-            let next_look = if looks { quorum.now().after(LOOK) } else { Tick::NEVER };
-            match queued.listener.sleep(end.min(next_look), cancel) {
-                Woken::Timer if next_look < end && !cancel.is_cancelled() => {
-                    look(quorum, self.queues, self.request, end);
+            let next_check = if checks { quorum.now().after(CHECK_INTERVAL) } else { Tick::NEVER };
+            match queued.listener.sleep(end.min(next_check), cancel) {
+                Woken::Timer if next_check < end && !cancel.is_cancelled() => {
+                    check_for_foreign_clients(quorum, self.queues, self.request, end);
                 }
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
                 Woken::Push(pushed) => {
                     let now = quorum.now();
-                    self.chain = Chain::told(now, pushed.age, pushed.pauses.max(self.chain.pauses));
+                    self.chain = Chain::from_push(now, pushed.age, pushed.pauses.max(self.chain.pauses));
                     if pushed.random.is_some() {
                         return Some(pushed);
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
                     // After a pause begins another chain.
-                    looks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
                 }
             }
@@ -238,7 +238,8 @@ impl<'a, T> ServerWait<'a, T> {
         if self.request.protocol.mutex().is_some() {
             return Awaits::Lock(key, Arc::clone(id));
         }
-        let first_end = refusal.expires_in().map_or(SET_LOOK, |left| (left + NAP_SLACK).min(SET_LOOK));
+        let first_end =
+            refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + NAP_SLACK).min(SET_CHECK_INTERVAL));
         Awaits::Set(key, self.quorum.now().after(first_end))
     }
 }
@@ -271,28 +272,28 @@ pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Re
     let cancel = &request.options.cancel;
     queues.rest(end.before(LONG_PAUSE), cancel);
     while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
-        look(quorum, queues, request, end);
-        queues.rest(quorum.now().after(LOOK).min(end), cancel);
+        check_for_foreign_clients(quorum, queues, request, end);
+        queues.rest(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
     }
 }
 
 /// Looks whether a program of another library takes the lock in a pause that is left to it.
-fn look<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
+fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
-    let is_strange = |vote: &Vote<Holders>| match vote {
+    let is_foreign = |vote: &Vote<Holders>| match vote {
         Vote::Yes(Holders(all)) => all.iter().any(|(token, _)| !is_ours(token)),
         _ => false,
     };
-    if ballot.votes.iter().any(is_strange) {
-        queues.note_stranger(request.key.name());
+    if ballot.votes.iter().any(is_foreign) {
+        queues.record_foreign_client(request.key.name());
     }
 }
 
 /// Remembers that a program of another library has the lock, if an attempt was told so.
-pub(crate) fn note_strangers<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
-    let is_strange = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
-    if ballot.votes.iter().any(is_strange) {
-        queues.note_stranger(request.key.name());
+pub(crate) fn record_foreign_clients<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
+    let is_foreign = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
+    if ballot.votes.iter().any(is_foreign) {
+        queues.record_foreign_client(request.key.name());
     }
 }

@@ -6,7 +6,7 @@
 //! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
 //! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
 //!
-//! [`Dropped::told`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is an orphan, and a
+//! [`Dropped::told`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is a leftover token, and a
 //! background thread concludes the release as that of any other guard: it repeats the release, or logs a loss and calls the observers. It calls no
 //! handler of a loss, since the handlers are gone with the guard.
 
@@ -81,7 +81,7 @@ impl Dropped {
             return;
         }
         if self.terms.may_linger(&ballot) {
-            self.queues.add_orphan(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
+            self.queues.add_leftover_token(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
         }
         let quorum = Arc::clone(&self.core.quorum);
         quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));

@@ -42,7 +42,7 @@ use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 use crate::handover::queue::{QueueHead, WaitQueues};
-use crate::handover::sharing::Shared;
+use crate::handover::sharing::SharedLease;
 use crate::options::Mode;
 use crate::token::LockId;
 
@@ -101,7 +101,7 @@ impl Lease {
         let (core, worker, leases) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.leases));
         let (options, gate) = (Arc::clone(&core.options), Arc::clone(&core.gate));
         let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&leases), now);
-        head.share(Shared::new(kind, options, gate, Box::new(another)));
+        head.share(SharedLease::new(kind, options, gate, Box::new(another)));
     }
 
     /// Shares the lock from now on, that this thread had alone.
@@ -359,7 +359,7 @@ impl Lease {
         // Here, and not when that thread runs: the lock is held in between too, and `unlock_all` has to find it.
         self.leases.registry.add(&core);
         let now = core.quorum.now();
-        thread.hand(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
+        thread.hand_over(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
         true
     }
 }
@@ -407,7 +407,7 @@ impl Leases {
     /// What a release left in doubt does not lock this process out.
     fn ended(&self, core: &Core, release: &Release) {
         if release.may_linger {
-            self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
+            self.queues.add_leftover_token(core.key.name(), core.id.clone(), core.latest_end());
         }
     }
 }

@@ -34,7 +34,7 @@ impl Exclusive {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
-        let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.orphans.is_empty();
+        let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
         let (random, span) = match attempt.order {
             Order::Bare if is_bare => return call(&[token, lease_ms]),
             Order::None | Order::Holder if is_bare => return call(&[token, lease_ms, Number(1)]),
@@ -53,7 +53,7 @@ impl Exclusive {
             Text(random),
             Number(millis(span)),
         ];
-        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 

@@ -73,14 +73,14 @@ pub(crate) struct AcquireArgs<'a> {
     pub(crate) wait: Option<Entry<'a>>,
     pub(crate) order: Order<'a>,
     /// Beginnings of tokens that no lease has but that a node may still have.
-    pub(crate) orphans: &'a [LockId],
+    pub(crate) leftover_tokens: &'a [LockId],
 }
 
 impl AcquireArgs<'_> {
     /// It asks for nothing else.
     fn is_for_lock_alone(&self) -> bool {
         let is_holder = matches!(self.order, Order::Holder);
-        self.wait.is_none() && self.fence.is_none() && self.orphans.is_empty() && !is_holder
+        self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
 }
 

@@ -73,7 +73,7 @@ impl ReadWrite {
             Number(millis(FENCE_LIFETIME)),
             Number(matches!(attempt.order, Order::Holder).into()),
         ]);
-        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 

@@ -105,7 +105,7 @@ impl Semaphore {
             Number(self.many.into()),
             Number(wait.map_or(0, |w| millis(w.waited))),
         ]);
-        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
@@ -231,7 +231,7 @@ mod tests {
             fence: None,
             wait: None,
             order: Order::None,
-            orphans: &[],
+            leftover_tokens: &[],
         }
     }
 

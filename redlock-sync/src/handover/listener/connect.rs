@@ -7,7 +7,7 @@ use super::Listener;
 use super::push_connection::{Heartbeat, Subscription};
 use super::waiter_table::{BackgroundTask, NewSubscription, WaiterTable};
 use super::watching::WatchedLock;
-use crate::handover::rules::SET_LOOK;
+use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
 use crate::token;
@@ -226,7 +226,7 @@ fn number(value: &Value) -> u64 {
 
 /// When a set that was looked into is due again: a member lives through its last ms.
 fn end((watched, left): (&WatchedLock, &Value)) -> (u64, Duration) {
-    (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_LOOK))
+    (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_CHECK_INTERVAL))
 }
 
 fn not_subscribed(node: &Node, failure: &Failure) -> ListenError {

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(chains.len(), 1);
         let chain = chains[0].split('\'').next().unwrap();
         let (_, hint) = read(&format!("redlock-sync:1f/1 0 10 {chain} ")).unwrap();
-        assert_eq!((hint.pauses.count(), hint.pauses.has_strangers(), hint.age), (1, false, Duration::ZERO));
+        assert_eq!((hint.pauses.count(), hint.pauses.has_foreign_clients(), hint.age), (1, false, Duration::ZERO));
     }
 
     #[test]

@@ -446,7 +446,8 @@ impl Core {
             return;
         }
         let fence = io.fence.or(io.offered_fence);
-        let attempt = AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, orphans: &[] };
+        let attempt =
+            AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
         io.may_linger |= filled.duplicate;

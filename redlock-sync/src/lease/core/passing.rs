@@ -68,7 +68,7 @@ impl Core {
     /// The chain with one holder more.
     pub(super) fn passed_chain(&self) -> Chain {
         let chain = self.origin.chain;
-        let pauses = chain.pauses.and_strangers(self.has_strangers());
+        let pauses = chain.pauses.with_foreign_clients(self.has_foreign_clients());
         Chain { began: chain.began.or_else(|| Some(self.quorum.now())), pauses }
     }
 
@@ -78,12 +78,14 @@ impl Core {
         self.protocol().mutex()?;
         let chain = self.origin.chain;
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| pause_after_chain(self.quorum.len() > 1, chain.pauses.and_strangers(self.has_strangers())))
+        is_long.then(|| {
+            pause_after_chain(self.quorum.len() > 1, chain.pauses.with_foreign_clients(self.has_foreign_clients()))
+        })
     }
 
     /// This process has seen lately that a program of another library had the lock.
-    fn has_strangers(&self) -> bool {
-        self.head.lock().as_ref().is_some_and(QueueHead::has_strangers)
+    fn has_foreign_clients(&self) -> bool {
+        self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients)
     }
 
     /// Has the next of this process leave the key alone for a moment.

@@ -8,7 +8,7 @@ use redlock_tests::{Act, Proxy, Server, servers};
 
 use super::*;
 use crate::clock::Clock;
-use crate::handover::queue::{Entered, WaitQueues};
+use crate::handover::queue::{QueueOutcome, WaitQueues};
 use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
 use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
@@ -69,7 +69,7 @@ impl Rig {
     fn acquire(&self, start: Start) -> Core {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
-        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, orphans: &[] };
+        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
@@ -451,9 +451,9 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let mut core = rig.lease(options());
     let kind = core.protocol().kind();
     std::thread::scope(|scope| {
-        let Some(Entered::Head(head)) = queues.try_enter(&name, kind, &LockOptions::default()) else { panic!() };
+        let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &LockOptions::default()) else { panic!() };
         core.keep_head(head);
-        scope.spawn(|| assert!(matches!(queues.enter(&name, Tick::NEVER, kind, &options()), Entered::Closed)));
+        scope.spawn(|| assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options()), QueueOutcome::Closed)));
         redlock_tests::eventually("a thread waits", SOON, || {
             core.head.lock().as_ref().unwrap().has_successor(kind, &options())
         });

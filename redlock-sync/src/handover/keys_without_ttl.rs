@@ -9,11 +9,11 @@ use crate::token::LockId;
 
 /// The values that keys without a time-to-live have, each with the moment since when it has been seen without a change.
 #[derive(Debug, Default)]
-pub(crate) struct EndlessKeys(Vec<(String, Tick)>);
+pub(crate) struct KeysWithoutTtl(Vec<(String, Tick)>);
 
-impl EndlessKeys {
+impl KeysWithoutTtl {
     /// What the next attempt was told, which began at the ballot's start.
-    pub(crate) fn note(&mut self, ballot: &Ballot<Acquired>) {
+    pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>) {
         let value = |vote: &Vote<Acquired>| match vote {
             Vote::Taken { token, ttl: None, .. } if !token.is_empty() => Some(token.clone()),
             _ => None,
@@ -48,31 +48,31 @@ mod tests {
         Ballot { votes, started: at(seconds), duplicate: false }
     }
 
-    fn endless(value: &str) -> Vote<Acquired> {
+    fn without_ttl(value: &str) -> Vote<Acquired> {
         Vote::taken(value.to_owned(), None)
     }
 
-    fn old(keys: &EndlessKeys, now: u32) -> Vec<String> {
+    fn old(keys: &KeysWithoutTtl, now: u32) -> Vec<String> {
         keys.unchanged_for(SECOND * 10, at(now)).map(|id| id.as_str().to_owned()).collect()
     }
 
     #[test]
     fn a_value_counts_from_when_it_was_first_seen_without_a_gap() {
-        let mut keys = EndlessKeys::default();
-        keys.note(&seen(1, vec![endless("a"), endless("b"), Vote::Absent]));
-        keys.note(&seen(5, vec![endless("a"), endless("c"), endless("a")]));
+        let mut keys = KeysWithoutTtl::default();
+        keys.record(&seen(1, vec![without_ttl("a"), without_ttl("b"), Vote::Absent]));
+        keys.record(&seen(5, vec![without_ttl("a"), without_ttl("c"), without_ttl("a")]));
         assert!(old(&keys, 10).is_empty());
         assert_eq!(old(&keys, 11), ["!a"]);
         assert_eq!(old(&keys, 15), ["!a", "!c"]);
         // In between it had a time-to-live: a holder has set it.
-        keys.note(&seen(16, vec![Vote::taken("a".to_owned(), Some(SECOND)), endless("c")]));
+        keys.record(&seen(16, vec![Vote::taken("a".to_owned(), Some(SECOND)), without_ttl("c")]));
         assert_eq!(old(&keys, 30), ["!c"]);
     }
 
     #[test]
     fn a_free_lock_that_others_wait_for_is_no_such_key() {
-        let mut keys = EndlessKeys::default();
-        keys.note(&seen(1, vec![endless("")]));
+        let mut keys = KeysWithoutTtl::default();
+        keys.record(&seen(1, vec![without_ttl("")]));
         assert!(old(&keys, 99).is_empty());
     }
 }
