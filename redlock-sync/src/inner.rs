@@ -12,7 +12,7 @@ use crate::handover::queue::WaitQueues;
 use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
 use crate::key::Key;
-use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
+use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
 use crate::node::Lane;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
@@ -95,8 +95,8 @@ impl ClientInner {
     }
 
     /// What a lease for this request is made from.
-    pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> Start {
-        Start {
+    pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
+        LeaseStart {
             quorum: Arc::clone(&self.quorum),
             backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(&request.protocol),
@@ -123,7 +123,7 @@ impl ClientInner {
     /// If the lock is lost, the next thread goes on.
     pub(crate) fn look_after(&self, key: &Arc<str>) {
         let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
-        holders.for_each(|core| core.look_after());
+        holders.for_each(|core| core.check_on_servers());
     }
 
     /// Those of these tokens whose guards were dropped, and whose releases are not known to be executed: the next attempt takes the lock from them. What the
@@ -143,13 +143,14 @@ impl ClientInner {
     pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
         self.queues.add_leftover_token(request.key.name(), id.clone(), ends);
         let protocol = Arc::clone(&request.protocol);
-        self.backlog.add(Leftover::of_token(protocol, request.key.name(), id.clone(), ends, at));
+        self.backlog.add(PendingRelease::of_token(protocol, request.key.name(), id.clone(), ends, at));
     }
 
     /// An adoption that failed may have left its token on one of these nodes: it is given back there, as soon as the
     /// servers answer.
     pub(crate) fn left_adoption(&self, request: &Request, id: &LockId, former: &LockId, ends: Tick, at: Vec<bool>) {
-        let of_token = Leftover::of_token(Arc::clone(&request.protocol), request.key.name(), id.clone(), ends, at);
+        let of_token =
+            PendingRelease::of_token(Arc::clone(&request.protocol), request.key.name(), id.clone(), ends, at);
         self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
@@ -159,7 +160,7 @@ impl ClientInner {
     /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered
     /// (`GrantEvidence`), and does not linger.
     pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
-        self.backlog.add(Leftover::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
+        self.backlog.add(PendingRelease::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
         if queued.polls() {
             return;
         }

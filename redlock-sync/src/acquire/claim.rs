@@ -18,7 +18,7 @@ use crate::handover::grant::Queued;
 use crate::handover::listener::{Awaits, Woken};
 use crate::handover::queue::QueueOutcome;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, Leftover, Origin};
+use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Lane;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
@@ -305,6 +305,6 @@ fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, leas
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let (key, ends) = (wanted.tasks.keys.due.name(), quorum.now().after(lease));
-        client.backlog.add(Leftover::of_token(claim, key, id.clone(), ends, vec![true]));
+        client.backlog.add(PendingRelease::of_token(claim, key, id.clone(), ends, vec![true]));
     }
 }

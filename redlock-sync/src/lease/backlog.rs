@@ -37,7 +37,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What is left of a lock. The release of anything but a token goes with all keys of the lock, as it has to reach the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Remnant {
+pub(crate) enum ReleaseTarget {
     Token(LockId),
     /// A token that has adopted the lock on too few nodes, if on any. They are given back to the token that was left.
     Adoption {
@@ -52,10 +52,10 @@ pub(crate) enum Remnant {
 
 /// A token that is to be gone from the servers.
 #[derive(Debug, Clone)]
-pub(crate) struct Leftover {
+pub(crate) struct PendingRelease {
     pub(crate) protocol: Arc<Protocol>,
     pub(crate) key: Arc<str>,
-    pub(crate) what: Remnant,
+    pub(crate) what: ReleaseTarget,
     /// The wait of its holder, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
     /// From a minimum hold: the key has to stay until then.
@@ -63,36 +63,42 @@ pub(crate) struct Leftover {
     /// No node keeps the token for longer.
     pub(crate) ends: Tick,
     /// The lease, if there was one: a round of it that is still under way goes first.
-    pub(crate) lease: Option<Arc<dyn Ended>>,
+    pub(crate) lease: Option<Arc<dyn EndedLease>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
 }
 
 /// A lease that is over, of which a token is left.
-pub(crate) trait Ended: fmt::Debug + Send + Sync {
+pub(crate) trait EndedLease: fmt::Debug + Send + Sync {
     /// No round of it is under way, and none begins.
     fn is_idle(&self) -> bool;
     /// Its release was not confirmed by a majority, which said this.
     fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
 }
 
-impl Remnant {
+impl ReleaseTarget {
     fn token(&self) -> Option<&LockId> {
-        if let Remnant::Token(id) = self { Some(id) } else { None }
+        if let ReleaseTarget::Token(id) = self { Some(id) } else { None }
     }
 
     fn is_token(&self) -> bool {
-        matches!(self, Remnant::Token(_) | Remnant::Adoption { .. })
+        matches!(self, ReleaseTarget::Token(_) | ReleaseTarget::Adoption { .. })
     }
 }
 
-impl Leftover {
+impl PendingRelease {
     /// A token without a lease, a wait or a minimum hold.
-    pub(crate) fn of_token(protocol: Arc<Protocol>, key: &Arc<str>, id: LockId, ends: Tick, at: Vec<bool>) -> Leftover {
-        Leftover {
+    pub(crate) fn of_token(
+        protocol: Arc<Protocol>,
+        key: &Arc<str>,
+        id: LockId,
+        ends: Tick,
+        at: Vec<bool>,
+    ) -> PendingRelease {
+        PendingRelease {
             protocol,
             key: Arc::clone(key),
-            what: Remnant::Token(id),
+            what: ReleaseTarget::Token(id),
             wait: None,
             keep_until: Tick::ZERO,
             ends,
@@ -102,20 +108,30 @@ impl Leftover {
     }
 
     /// A wait that is over. It has no token: that of a grant is not known.
-    pub(crate) fn of_wait(protocol: &Arc<Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
-        let of_key = Leftover::of_waits(protocol, key, Tick::ZERO, quorum);
-        Leftover { what: Remnant::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
+    pub(crate) fn of_wait(
+        protocol: &Arc<Protocol>,
+        key: &Arc<str>,
+        wait: &Arc<str>,
+        quorum: &Quorum,
+    ) -> PendingRelease {
+        let of_key = PendingRelease::of_waits(protocol, key, Tick::ZERO, quorum);
+        PendingRelease { what: ReleaseTarget::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
     }
 
     /// The waits for a lock that was given up while a cluster moved its slot: they are told once that is over, and the key is kept no longer.
-    pub(crate) fn of_waits(protocol: &Arc<Protocol>, key: &Arc<str>, keep_until: Tick, quorum: &Quorum) -> Leftover {
+    pub(crate) fn of_waits(
+        protocol: &Arc<Protocol>,
+        key: &Arc<str>,
+        keep_until: Tick,
+        quorum: &Quorum,
+    ) -> PendingRelease {
         let is_in_slots = quorum.nodes.are_in_slots();
         // No grant lasts longer than the longest. A queue lasts while its slot moves.
         let life = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
-        Leftover {
+        PendingRelease {
             protocol: Arc::clone(protocol),
             key: Arc::clone(key),
-            what: Remnant::Waits(Arc::clone(key)),
+            what: ReleaseTarget::Waits(Arc::clone(key)),
             wait: None,
             keep_until,
             ends: keep_until.max(quorum.now()).after(life),
@@ -131,7 +147,7 @@ impl Leftover {
 
     fn call(&self, now: Tick) -> TypedCall<Released> {
         match (&self.what, self.protocol.mutex()) {
-            (Remnant::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
+            (ReleaseTarget::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
             _ => self.protocol.release(&self.give_up(now)),
         }
     }
@@ -146,15 +162,15 @@ impl Leftover {
     }
 
     /// What is left of it after these answers, if anything is.
-    fn after(&self, ballot: &Ballot<Released>, quorum: &Quorum) -> Option<Leftover> {
+    fn after(&self, ballot: &Ballot<Released>, quorum: &Quorum) -> Option<PendingRelease> {
         if !self.is_done(ballot) {
             return Some(self.clone());
         }
-        ballot.is_of_lock_alone().then(|| Leftover::of_waits(&self.protocol, &self.key, self.keep_until, quorum))
+        ballot.is_of_lock_alone().then(|| PendingRelease::of_waits(&self.protocol, &self.key, self.keep_until, quorum))
     }
 }
 
-type Unconfirmed = (Leftover, Option<Ballot<Released>>);
+type Unconfirmed = (PendingRelease, Option<Ballot<Released>>);
 
 /// A token of which no majority said that it is gone.
 fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
@@ -162,7 +178,7 @@ fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
 }
 
 /// Gives up all of these, together. Returns those that are not done, each with what the nodes said, if they were asked.
-fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
+fn give_up(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
     // A round of a lease that is under way could set its token again behind the release.
     let now = quorum.now();
     let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_due(now));
@@ -176,7 +192,11 @@ fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
 }
 
 /// All of them at the same time: a server that hangs has all of them when it goes on.
-fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
+fn release_each<'a>(
+    quorum: &Quorum,
+    all: &'a [PendingRelease],
+    by: Tick,
+) -> Vec<(&'a PendingRelease, Ballot<Released>)> {
     let now = quorum.now();
     let calls: Vec<_> = all.iter().map(|one| one.call(now)).collect();
     all.iter().zip(quorum.rounds(&calls, Lane::Reserved, by)).collect()
@@ -201,18 +221,18 @@ impl GivenUp {
 #[derive(Debug)]
 pub(crate) struct Backlog {
     quorum: Arc<Quorum>,
-    state: Mutex<State>,
+    state: Mutex<BacklogState>,
     /// How many releases were sent for which no thread waits, and whose outcome is not known.
-    expected: AtomicUsize,
+    awaited: AtomicUsize,
 }
 
 /// A release whose outcome is not known yet. If need be it is in the list by the end of this.
 #[derive(Debug)]
-pub(super) struct Expected(Arc<Backlog>);
+pub(super) struct AwaitedRelease(Arc<Backlog>);
 
-impl Drop for Expected {
+impl Drop for AwaitedRelease {
     fn drop(&mut self) {
-        self.0.expected.fetch_sub(1, Ordering::SeqCst);
+        self.0.awaited.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -225,8 +245,8 @@ struct Adoption {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    list: Vec<Leftover>,
+struct BacklogState {
+    list: Vec<PendingRelease>,
     adoptions: Vec<Adoption>,
     /// A repetition is planned or under way.
     is_planned: bool,
@@ -237,18 +257,18 @@ struct State {
 
 impl Backlog {
     pub(crate) fn new(quorum: &Arc<Quorum>) -> Arc<Backlog> {
-        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), expected: AtomicUsize::new(0) })
+        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), awaited: AtomicUsize::new(0) })
     }
 
     /// A release is sent for which no thread waits.
-    pub(super) fn announce(self: &Arc<Self>) -> Expected {
-        self.expected.fetch_add(1, Ordering::SeqCst);
-        Expected(Arc::clone(self))
+    pub(super) fn announce(self: &Arc<Self>) -> AwaitedRelease {
+        self.awaited.fetch_add(1, Ordering::SeqCst);
+        AwaitedRelease(Arc::clone(self))
     }
 
     /// Waits until it is known what became of all of those, for a node timeout at most.
     pub(crate) fn settle(&self) {
-        let is_settled = || self.expected.load(Ordering::SeqCst) == 0;
+        let is_settled = || self.awaited.load(Ordering::SeqCst) == 0;
         if is_settled() {
             return;
         }
@@ -262,7 +282,7 @@ impl Backlog {
 
     /// Gives up all of these together, within two node timeouts, and has it repeated where it is not done. An error for each that no majority
     /// confirmed.
-    pub(super) fn give_up(self: &Arc<Self>, all: Vec<Leftover>) -> Vec<Error> {
+    pub(super) fn give_up(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
         let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
         let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
         let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
@@ -273,7 +293,7 @@ impl Backlog {
         errors
     }
 
-    fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
+    fn give_up_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
         let pause = self.quorum.limits.node_timeout / 10;
         let mut left = give_up(&self.quorum, all, self.quorum.round_deadline());
         let mut late = Vec::new();
@@ -291,22 +311,22 @@ impl Backlog {
     }
 
     /// Has a release repeated until it is confirmed, or the lease has ended.
-    pub(crate) fn add(self: &Arc<Self>, leftover: Leftover) {
+    pub(crate) fn add(self: &Arc<Self>, release: PendingRelease) {
         let mut state = self.state.lock();
         if state.is_closed {
             return;
         }
-        state.add(leftover);
+        state.add(release);
         if !std::mem::replace(&mut state.is_planned, true) {
             self.plan(FIRST_PAUSE);
         }
     }
 
     /// As `add`, for a token that may have adopted the lock, or does so later. It is remembered when that is done, too: a copy of the call can come after it.
-    pub(crate) fn add_adoption(self: &Arc<Self>, of_token: Leftover, id: LockId, former: LockId) {
+    pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
         let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
         self.state.lock().adoptions.push(Adoption { id: id.clone(), former: former.clone(), until });
-        self.add(Leftover { what: Remnant::Adoption { id, former }, ..of_token });
+        self.add(PendingRelease { what: ReleaseTarget::Adoption { id, former }, ..of_token });
     }
 
     /// The tokens by which this client has tried in vain to adopt the lock from that one.
@@ -322,7 +342,7 @@ impl Backlog {
     }
 
     /// Ends all repetitions, for good. Returns what is still to be released.
-    pub(crate) fn close(&self) -> Vec<Leftover> {
+    pub(crate) fn close(&self) -> Vec<PendingRelease> {
         let mut state = self.state.lock();
         state.is_closed = true;
         std::mem::take(&mut state.list)
@@ -359,7 +379,7 @@ impl Backlog {
             state.list.retain(|one| one.ends > now);
             state.list.clone()
         };
-        let mut done: HashSet<Remnant> = due.iter().map(|one| one.what.clone()).collect();
+        let mut done: HashSet<ReleaseTarget> = due.iter().map(|one| one.what.clone()).collect();
         let mut new = Vec::new();
         for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
             if !done.remove(&one.what) {
@@ -376,11 +396,11 @@ impl Backlog {
     }
 }
 
-impl State {
+impl BacklogState {
     /// One is enough for all waits of a lock.
-    fn add(&mut self, leftover: Leftover) {
-        if leftover.what.is_token() || self.list.iter().all(|other| other.what != leftover.what) {
-            self.list.push(leftover);
+    fn add(&mut self, release: PendingRelease) {
+        if release.what.is_token() || self.list.iter().all(|other| other.what != release.what) {
+            self.list.push(release);
             self.make_room();
         }
     }

@@ -6,7 +6,7 @@
 //! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
 //! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
 //!
-//! [`Dropped::told`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is a leftover token, and a
+//! [`DroppedLock::answered`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is a leftover token, and a
 //! background thread concludes the release as that of any other guard: it repeats the release, or logs a loss and calls the observers. It calls no
 //! handler of a loss, since the handlers are gone with the guard.
 
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::backlog::Expected;
-use super::core::{Core, Ready, Release, Terms};
+use super::backlog::AwaitedRelease;
+use super::core::{Core, PreparedRelease, ReleaseOutcome, ReleaseTerms};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::queue::WaitQueues;
@@ -24,14 +24,14 @@ use crate::protocol::TypedCall;
 use crate::protocol::reply::Released;
 use crate::quorum::Ballot;
 
-struct Dropped {
+struct DroppedLock {
     core: Arc<Core>,
     queues: Arc<WaitQueues<Lease>>,
     call: TypedCall<Released>,
-    terms: Terms,
+    terms: ReleaseTerms,
     /// How long it was held, if observers were told that it was acquired.
     held: Option<Duration>,
-    _expected: Expected,
+    _expected: AwaitedRelease,
 }
 
 impl Lease {
@@ -42,7 +42,7 @@ impl Lease {
 
     pub(crate) fn finish_quietly_within(&self, grace: Duration) {
         let began = self.core.quorum.now();
-        if self.leave(began).is_some() {
+        if self.prepare_end(began).is_some() {
             return;
         }
         match self.core.begin_release(grace) {
@@ -51,12 +51,12 @@ impl Lease {
         }
     }
 
-    fn post(&self, ready: Ready<'_>, began: Tick) {
+    fn post(&self, ready: PreparedRelease<'_>, began: Tick) {
         let call = ready.call.clone();
         // No renewal comes behind the release: each looks first whether the lease is over.
         let terms = ready.into_terms();
-        self.core.note_dropped(&terms);
-        let dropped = Dropped {
+        self.core.record_drop(&terms);
+        let dropped = DroppedLock {
             core: Arc::clone(&self.core),
             queues: Arc::clone(&self.leases.queues),
             call: call.clone(),
@@ -64,20 +64,20 @@ impl Lease {
             held: self.observed_until(began),
             _expected: self.leases.backlog.announce(),
         };
-        self.core.quorum.post(&call, move |ballot| dropped.told(ballot));
+        self.core.quorum.post(&call, move |ballot| dropped.answered(ballot));
         // The next thread of this client goes on now, and its attempt behind the release.
-        self.core.leave_queue();
+        self.core.release_queue_head();
         self.core.tell_loss();
         // What they have captured is dropped here, and not by a thread that reads.
         self.core.forget_all_handlers();
     }
 }
 
-impl Dropped {
+impl DroppedLock {
     /// Called by a thread that must neither wait nor send anything.
-    fn told(self, ballot: Ballot<Released>) {
+    fn answered(self, ballot: Ballot<Released>) {
         if self.terms.are_met(&ballot) && self.held.is_none() {
-            self.core.note_waits(&self.terms, &ballot);
+            self.core.record_waits(&self.terms, &ballot);
             return;
         }
         if self.terms.may_linger(&ballot) {
@@ -88,12 +88,12 @@ impl Dropped {
     }
 
     fn conclude(self, ballot: Ballot<Released>) {
-        let Dropped { core, call, terms, held, .. } = self;
+        let DroppedLock { core, call, terms, held, .. } = self;
         let is_orderly = terms.is_orderly;
         let by = core.quorum.round_deadline();
-        let release = Ready::again(&core, call, terms).conclude(ballot, by, false);
+        let release = PreparedRelease::again(&core, call, terms).conclude(ballot, by, false);
         core.follow_up(&release);
-        let Release { result, .. } = release;
+        let ReleaseOutcome { result, .. } = release;
         if let Err(Error::Lost { reason, .. }) = &result
             && is_orderly
         {

@@ -7,8 +7,8 @@
 //!    the next thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
-//! 7. [`watched`]: what observers are told.
-//! 8. [`together`]: the end of several leases in one round trip.
+//! 7. [`observed`]: what observers are told.
+//! 8. [`finish_all`]: the end of several leases in one round trip.
 //! 9. [`dropped`]: the release of a guard that is dropped, which does not wait.
 //! 10. [`Lease`], here: what users see, and the one way in which it ends.
 
@@ -16,11 +16,11 @@ mod backlog;
 mod core;
 mod dropped;
 pub(crate) mod expiry;
+mod finish_all;
 mod giving_up;
+mod observed;
 mod renewal;
 mod state;
-mod together;
-mod watched;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,12 +30,12 @@ use std::{fmt, io};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
-use self::core::Release;
-pub(crate) use self::core::{Core, Origin, Part, Start};
+pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
+use self::core::ReleaseOutcome;
+pub(crate) use self::core::{Core, HolderId, LeaseStart, Origin};
 pub(crate) use self::dropped::log_end;
+pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
-pub(crate) use self::together::{finish_all, revoke};
 
 use self::renewal::{Renewer, Worker};
 use crate::clock::{Clock, Tick};
@@ -75,7 +75,7 @@ pub struct Lease {
     worker: Arc<Worker>,
     leases: Arc<Leases>,
     /// Once it has handlers.
-    part: OnceLock<Part>,
+    holder: OnceLock<HolderId>,
     /// When this thread got it, and when its call for it began.
     pub(crate) taken: Tick,
     wanted: Option<Tick>,
@@ -88,8 +88,8 @@ impl UnwindSafe for Lease {}
 
 impl Lease {
     fn of(core: Arc<Core>, worker: Arc<Worker>, leases: Arc<Leases>, taken: Tick) -> Lease {
-        let (part, is_finished) = (OnceLock::new(), AtomicBool::new(false));
-        Lease { core, worker, leases, part, taken, wanted: None, is_finished }
+        let (holder, is_finished) = (OnceLock::new(), AtomicBool::new(false));
+        Lease { core, worker, leases, holder, taken, wanted: None, is_finished }
     }
 
     /// Lets threads of this process join, and the next in the queue move up.
@@ -246,8 +246,8 @@ impl Lease {
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let part = *self.part.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        self.core.on_lost(part, Box::new(handler));
+        let holder = *self.holder.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        self.core.on_lost(holder, Box::new(handler));
     }
 
     /// The lock's key on the server, with the client's prefix.
@@ -292,30 +292,30 @@ impl Lease {
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and gives the lock up, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.node_timeout * 2);
-        self.leave(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
+        self.prepare_end(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
     }
 
     /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it
     /// on.
-    fn leave(&self, began: Tick) -> Option<Result<(), Error>> {
+    fn prepare_end(&self, began: Tick) -> Option<Result<(), Error>> {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }
         if self.core.home.is_left() {
             return Some(Err(Error::Closed));
         }
-        let result = self.leave_to_others(began)?;
+        let result = self.give_up_share(began)?;
         self.tell_end(began, &result);
         Some(result)
     }
 
-    fn leave_to_others(&self, began: Tick) -> Option<Result<(), Error>> {
+    fn give_up_share(&self, began: Tick) -> Option<Result<(), Error>> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Before this thread leaves: after that, the last one may end the lease at any time.
-        let held = if is_joint { self.core.check_at_leave(began, self.part.get().is_some()) } else { Ok(()) };
+        let held = if is_joint { self.core.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
         if !self.core.gate.leave() {
-            if let Some(part) = self.part.get() {
-                self.core.forget_handlers(*part);
+            if let Some(holder) = self.holder.get() {
+                self.core.forget_handlers(*holder);
             }
             return Some(held);
         }
@@ -330,7 +330,7 @@ impl Lease {
     }
 
     /// What there is to do after it.
-    fn released(&self, began: Tick, release: Release) -> Result<(), Error> {
+    fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
         self.core.follow_up(&release);
         self.tell_end(began, &release.result);
@@ -405,7 +405,7 @@ impl Leases {
     }
 
     /// What a release left in doubt does not lock this process out.
-    fn ended(&self, core: &Core, release: &Release) {
+    fn ended(&self, core: &Core, release: &ReleaseOutcome) {
         if release.may_linger {
             self.queues.add_leftover_token(core.key.name(), core.id.clone(), core.latest_end());
         }

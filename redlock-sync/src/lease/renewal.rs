@@ -22,11 +22,11 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Renewer {
     clock: Arc<dyn Clock>,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleWorkers>,
 }
 
 #[derive(Debug, Default)]
-struct Idle {
+struct IdleWorkers {
     workers: Vec<Arc<Worker>>,
     is_closed: bool,
 }
@@ -34,26 +34,26 @@ struct Idle {
 /// One renewal thread, seen from outside.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    slot: Mutex<Slot>,
+    slot: Mutex<WorkerSlot>,
     wake: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    job: Option<Job>,
+struct WorkerSlot {
+    assignment: Option<Assignment>,
     /// The thread looks at the slot again at this moment; zero while it is not asleep.
     wakes_at: Tick,
     /// A round for some job is under way; the thread itself goes back to the idle ones after it.
     is_running: bool,
-    /// Since when there is no job.
+    /// Since when there is no assignment.
     idle_since: Tick,
-    /// How long to sleep without a job: as long as the last job's interval, so that the next one of its kind needs no wake-up.
+    /// How long to sleep without an assignment: as long as the last job's interval, so that the next one of its kind needs no wake-up.
     nap: Duration,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Job {
+struct Assignment {
     core: Arc<Core>,
     due: Tick,
 }
@@ -68,19 +68,19 @@ impl Renewer {
     /// # Errors
     /// When no thread is idle and the system starts no new one.
     pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<Worker>> {
-        let job = Job { due: core.first_due(), core };
+        let assignment = Assignment { due: core.first_due(), core };
         let idle = self.idle.lock().workers.pop();
         match idle {
             Some(worker) => {
-                worker.give(job);
+                worker.give(assignment);
                 Ok(worker)
             }
-            None => self.start(job),
+            None => self.start(assignment),
         }
     }
 
-    fn start(self: &Arc<Self>, job: Job) -> io::Result<Arc<Worker>> {
-        let slot = Slot { job: Some(job), nap: SLICE, ..Slot::default() };
+    fn start(self: &Arc<Self>, assignment: Assignment) -> io::Result<Arc<Worker>> {
+        let slot = WorkerSlot { assignment: Some(assignment), nap: SLICE, ..WorkerSlot::default() };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
@@ -90,11 +90,11 @@ impl Renewer {
     /// Puts another lease in the place of the one that the thread has, due at the same time: it holds the same keys.
     pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
         let mut slot = worker.slot.lock();
-        let Some(job) = &mut slot.job else { return };
-        job.core = core;
-        if job.due == Tick::NEVER {
+        let Some(assignment) = &mut slot.assignment else { return };
+        assignment.core = core;
+        if assignment.due == Tick::NEVER {
             // The thread looked at the former lease when that had ended already, and planned nothing: the renewal is due still.
-            job.due = Tick::ZERO;
+            assignment.due = Tick::ZERO;
             drop(slot);
             worker.wake.notify_one();
         }
@@ -103,7 +103,7 @@ impl Renewer {
     /// Takes the lease away from its thread, just now. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
     pub(crate) fn retire(&self, worker: &Arc<Worker>, now: Tick) {
         let mut slot = worker.slot.lock();
-        slot.job = None;
+        slot.assignment = None;
         slot.idle_since = now;
         let is_free = !slot.is_running;
         drop(slot);
@@ -139,17 +139,17 @@ impl Renewer {
 }
 
 impl Worker {
-    fn give(&self, job: Job) {
+    fn give(&self, assignment: Assignment) {
         let mut slot = self.slot.lock();
-        let must_wake = slot.wakes_at > job.due;
-        slot.job = Some(job);
+        let must_wake = slot.wakes_at > assignment.due;
+        slot.assignment = Some(assignment);
         drop(slot);
         if must_wake {
             self.wake.notify_one();
         }
     }
 
-    /// Ends the thread once it has no job. Lock order: the idle list, then the slot.
+    /// Ends the thread once it has no assignment. Lock order: the idle list, then the slot.
     fn close(&self) {
         self.slot.lock().is_closed = true;
         self.wake.notify_one();
@@ -159,7 +159,7 @@ impl Worker {
         while let Some(core) = self.next_due(renewer) {
             let started = renewer.clock.now();
             let due = core.tick();
-            self.note(renewer, &core, started, due);
+            self.file_next(renewer, &core, started, due);
         }
     }
 
@@ -168,13 +168,13 @@ impl Worker {
         let mut slot = self.slot.lock();
         loop {
             let now = renewer.clock.now();
-            let sleep = match &slot.job {
-                Some(job) if now >= job.due || job.core.has_untold_loss() => {
-                    let core = Arc::clone(&job.core);
+            let sleep = match &slot.assignment {
+                Some(assignment) if now >= assignment.due || assignment.core.has_unreported_loss() => {
+                    let core = Arc::clone(&assignment.core);
                     slot.is_running = true;
                     return Some(core);
                 }
-                Some(job) => job.due.since(now),
+                Some(assignment) => assignment.due.since(now),
                 None if slot.is_closed => return None,
                 None if now.since(slot.idle_since) >= IDLE => {
                     // Lock order is idle list, then slot; a job may arrive in between, then the list does not have this thread any more.
@@ -196,13 +196,13 @@ impl Worker {
     }
 
     /// Files what comes next for the lease that was just looked at, if the thread still has it.
-    fn note(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
+    fn file_next(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
         let mut slot = self.slot.lock();
         slot.is_running = false;
-        match &mut slot.job {
+        match &mut slot.assignment {
             // Also of a lease that ended by itself: the thread stays with its guard, which will retire it.
-            Some(job) if Arc::ptr_eq(&job.core, core) => {
-                job.due = due;
+            Some(assignment) if Arc::ptr_eq(&assignment.core, core) => {
+                assignment.due = due;
                 slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
             }
             Some(_) => {}
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::key::Key;
-    use crate::lease::{Origin, Start};
+    use crate::lease::{LeaseStart, Origin};
     use crate::node::{NodeSettings, NodeUrl, Nodes};
     use crate::options::ClientOptions;
     use crate::protocol::reply::{Acquired, Vote};
@@ -237,7 +237,7 @@ mod tests {
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
         let tokens = TokenSource::new();
-        let start = Start {
+        let start = LeaseStart {
             backlog: crate::lease::Backlog::new(&quorum),
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
@@ -256,15 +256,19 @@ mod tests {
     fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
         let renewer = Renewer::new(Arc::new(SystemClock));
         let former = core();
-        let job = Job { core: Arc::clone(&former), due: SystemClock.now() };
-        let slot = Slot { job: Some(job), is_running: true, ..Slot::default() };
+        let assignment = Assignment { core: Arc::clone(&former), due: SystemClock.now() };
+        let slot = WorkerSlot { assignment: Some(assignment), is_running: true, ..WorkerSlot::default() };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
-        worker.note(&renewer, &former, SystemClock.now(), Tick::NEVER);
-        assert_eq!(worker.slot.lock().job.as_ref().unwrap().due, Tick::NEVER);
+        worker.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
+        assert_eq!(worker.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
         let successor = core();
         Renewer::transfer(&worker, Arc::clone(&successor));
         let slot = worker.slot.lock();
-        let job = slot.job.as_ref().unwrap();
-        assert!(Arc::ptr_eq(&job.core, &successor) && job.due <= SystemClock.now(), "due {:?}", job.due);
+        let assignment = slot.assignment.as_ref().unwrap();
+        assert!(
+            Arc::ptr_eq(&assignment.core, &successor) && assignment.due <= SystemClock.now(),
+            "due {:?}",
+            assignment.due
+        );
     }
 }

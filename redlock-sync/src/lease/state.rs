@@ -35,16 +35,16 @@ pub enum LeaseState {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct State {
+pub(super) struct LeaseStatus {
     pub(super) now: LeaseState,
     pub(super) until: Tick,
     /// No node keeps the lock for longer, whatever became of the extensions that were asked for.
     pub(super) latest: Tick,
 }
 
-impl State {
-    pub(super) fn held(until: Tick) -> State {
-        State { now: LeaseState::Held, until, latest: until }
+impl LeaseStatus {
+    pub(super) fn held(until: Tick) -> LeaseStatus {
+        LeaseStatus { now: LeaseState::Held, until, latest: until }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn lost_and_released_are_final() {
-        let mut state = State::held(Tick::from_nanos(10));
+        let mut state = LeaseStatus::held(Tick::from_nanos(10));
         state.round_ended(false, Tick::from_nanos(10));
         assert_eq!(state.now, LeaseState::Suspended);
         assert!(!state.is_overdue(Tick::from_nanos(9)) && state.is_overdue(Tick::from_nanos(10)));
@@ -98,7 +98,7 @@ mod tests {
 
         assert!(!state.is_live() && !state.is_overdue(Tick::NEVER));
 
-        let mut state = State::held(Tick::from_nanos(10));
+        let mut state = LeaseStatus::held(Tick::from_nanos(10));
         state.round_ended(true, Tick::from_nanos(20));
         assert_eq!((state.now, state.until), (LeaseState::Held, Tick::from_nanos(20)));
         assert!(state.end(LeaseState::Released));

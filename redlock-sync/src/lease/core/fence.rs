@@ -1,6 +1,6 @@
 //! Fencing tokens.
 
-use super::{Core, Io};
+use super::{Core, RoundState};
 use crate::error::Error;
 use crate::node::Lane;
 
@@ -30,7 +30,7 @@ impl Core {
     }
 
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
-    fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
+    fn fence_round(&self, io: &mut RoundState, fence: Option<u64>) -> Result<u64, Error> {
         let Some(call) = self.protocol().fence(&self.id, fence) else {
             let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
@@ -38,7 +38,7 @@ impl Core {
         let mut ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
-        self.note_losses(io, &ballot);
+        self.record_losses(io, &ballot);
         self.verdict("fence", &ballot)?;
         Ok(ballot.largest_fence().unwrap_or_default())
     }

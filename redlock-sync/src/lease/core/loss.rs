@@ -2,7 +2,7 @@
 
 use std::panic::RefUnwindSafe;
 
-use super::{Core, Io, OnLost, Part};
+use super::{Core, HolderId, OnLost, RoundState};
 use crate::clock::Tick;
 use crate::error::LostReason;
 use crate::handler::caught;
@@ -17,9 +17,9 @@ impl RefUnwindSafe for Core {}
 
 impl Core {
     /// Has `f` called once when the lease is lost; at once when it is already.
-    pub(crate) fn on_lost(&self, part: Part, f: OnLost) {
+    pub(crate) fn on_lost(&self, holder: HolderId, f: OnLost) {
         // Registered before the state is looked at: a loss in between finds it.
-        self.on_lost.lock().push((part, f));
+        self.on_lost.lock().push((holder, f));
         self.state();
     }
 
@@ -29,8 +29,8 @@ impl Core {
     }
 
     /// The handlers of a thread that does not hold it any more are not called.
-    pub(crate) fn forget_handlers(&self, part: Part) {
-        let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == part).collect();
+    pub(crate) fn forget_handlers(&self, holder: HolderId) {
+        let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect();
         // Not with the lock: what it has captured may use this lease.
         drop(forgotten);
     }
@@ -46,7 +46,7 @@ impl Core {
         let made_lost = self.state.lock().end(LeaseState::Lost(reason));
         if made_lost {
             self.log_loss(reason);
-            self.leave_queue();
+            self.release_queue_head();
         }
         made_lost
     }
@@ -75,24 +75,24 @@ impl Core {
 
     /// Notices whether the lock was taken away. The renewal thread then calls the handlers: a handler that wants the lock,
     /// or takes long, must not run in a thread that waits for it.
-    pub(crate) fn look_after(&self) {
+    pub(crate) fn check_on_servers(&self) {
         // A round that is under way notices it, too.
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
             // The shortest lease lengthens nothing: a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
             let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
-            self.note_losses(&mut io, &ballot);
+            self.record_losses(&mut io, &ballot);
         }
     }
 
     /// It is lost, and its handlers have not been called. What revokes it calls them itself.
-    pub(crate) fn has_untold_loss(&self) -> bool {
+    pub(crate) fn has_unreported_loss(&self) -> bool {
         let state = self.state.lock().now;
         matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !self.on_lost.lock().is_empty()
     }
 
     /// Takes from a round that lengthens nothing which nodes do not have the lock any more.
-    pub(super) fn note_losses<R: PartialEq>(&self, io: &mut Io, ballot: &Ballot<R>) {
+    pub(super) fn record_losses<R: PartialEq>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
         let until = io.expiry.deadline().min(self.hold_end);
         self.state.lock().end_earlier(until);

@@ -9,14 +9,15 @@
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`passing`]: the hand-over to the next thread of this process.
-//! 6. [`sharing`]: what is asked before more threads join, and the step from a lock that is held alone to one that is shared.
-//! 7. [`watched`]: what observers are told.
+//! 6. [`joint`]: what is asked before more threads join, and the step from a lock that is held alone to one that is shared.
+//! 7. [`events`]: what observers are told.
 
+mod events;
 mod fence;
+mod joint;
 mod loss;
 mod passing;
 mod release;
-mod sharing;
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
@@ -26,9 +27,8 @@ mod sharing;
     reason = "a test fails by a panic"
 )]
 mod tests;
-mod watched;
 
-pub(super) use self::release::{Ready, Terms};
+pub(super) use self::release::{PreparedRelease, ReleaseTerms};
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,7 @@ use std::time::Duration;
 use super::Lease;
 use super::backlog::Backlog;
 use super::expiry::VoteExpiry;
-use super::state::{LeaseState, State};
+use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
@@ -56,7 +56,7 @@ use crate::token::{LockId, RandomPart};
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
 /// Tells the threads apart that hold one lease.
-pub(crate) type Part = u64;
+pub(crate) type HolderId = u64;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
@@ -85,15 +85,15 @@ pub(crate) struct Core {
     /// After that this client took the lock from its token.
     is_superseded: AtomicBool,
     backlog: Arc<Backlog>,
-    state: Mutex<State>,
-    io: Mutex<Io>,
-    on_lost: Mutex<Vec<(Part, OnLost)>>,
+    state: Mutex<LeaseStatus>,
+    io: Mutex<RoundState>,
+    on_lost: Mutex<Vec<(HolderId, OnLost)>>,
     /// The head of this process's queue for the key; given up when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }
 
 /// What a lease is made from.
-pub(crate) struct Start {
+pub(crate) struct LeaseStart {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) protocol: Arc<Protocol>,
@@ -123,7 +123,7 @@ struct LocalHandover {
 }
 
 /// What the rounds of a lease carry from one to the next.
-struct Io {
+struct RoundState {
     expiry: VoteExpiry,
     /// The largest fence that a node gave out with its vote.
     offered_fence: Option<u64>,
@@ -137,7 +137,7 @@ struct Io {
 
 /// How a release went.
 #[derive(Debug)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseOutcome {
     pub(crate) result: Result<(), Error>,
     /// The token may still stand on some node, although the lease is over.
     pub(crate) may_linger: bool,
@@ -149,25 +149,31 @@ pub(crate) struct Release {
 
 impl Core {
     /// A lease from an acquire round that was won.
-    pub(crate) fn won(start: Start, ballot: &Ballot<Acquired>) -> Core {
+    pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> Core {
         let lease = Core::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
         let at = ballot.votes.iter().map(Vote::may_be_set).collect();
-        let io = Io { expiry, offered_fence: ballot.largest_fence(), fence: None, may_linger: ballot.may_linger(), at };
+        let io = RoundState {
+            expiry,
+            offered_fence: ballot.largest_fence(),
+            fence: None,
+            may_linger: ballot.may_linger(),
+            at,
+        };
         Core::new(start, io, ballot.started)
     }
 
     /// A lease on one node, which the last holder granted some time after `since`. For options of which nothing is counted from the
     /// acquisition.
-    pub(crate) fn granted(start: Start, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
+    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io = Io { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
+        let io = RoundState { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
         let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
 
-    fn new(start: Start, io: Io, born: Tick) -> Core {
-        let Start { quorum, backlog, protocol, key, id, options, home, origin } = start;
+    fn new(start: LeaseStart, io: RoundState, born: Tick) -> Core {
+        let LeaseStart { quorum, backlog, protocol, key, id, options, home, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
         // One node has no other to be ahead of: its fence is final.
@@ -191,8 +197,8 @@ impl Core {
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
             backlog,
-            state: Mutex::new(State::held(until)),
-            io: Mutex::new(Io { fence, ..io }),
+            state: Mutex::new(LeaseStatus::held(until)),
+            io: Mutex::new(RoundState { fence, ..io }),
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(None),
         }
@@ -208,7 +214,7 @@ impl Core {
         *self.head.lock() = Some(head);
         // It may have been lost already.
         if !self.state.lock().is_live() {
-            self.leave_queue();
+            self.release_queue_head();
         }
     }
 
@@ -216,7 +222,7 @@ impl Core {
         self.head.lock().take()
     }
 
-    pub(in crate::lease) fn leave_queue(&self) {
+    pub(in crate::lease) fn release_queue_head(&self) {
         drop(self.take_head());
     }
 
@@ -350,14 +356,14 @@ impl Core {
     // --- rounds -------------------------------------------------------------------------------------------------------
 
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
-    fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot<Extended> {
+    fn extend_round(&self, io: &mut RoundState, lease: Duration) -> Ballot<Extended> {
         let call = self.protocol().extend(&self.id, lease);
         self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
     }
 
     fn lengthening_round(
         &self,
-        io: &mut Io,
+        io: &mut RoundState,
         call: &TypedCall<Extended>,
         lease: Duration,
         by: Tick,
@@ -440,7 +446,7 @@ impl Core {
 
     /// Sets our token again on nodes that answered "no such key" in a round in which a majority confirmed it. Their votes count from the
     /// next round on. One of unknown outcome is an acquire of unknown outcome.
-    fn refill(&self, io: &mut Io, ballot: &Ballot<Extended>, lease: Duration) {
+    fn refill(&self, io: &mut RoundState, ballot: &Ballot<Extended>, lease: Duration) {
         let is_empty = |i: usize| ballot.votes.get(i) == Some(&Vote::Absent);
         if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.expiry.deadline() {
             return;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, Io, LocalHandover, Origin, Start};
+use super::{Core, LeaseStart, LocalHandover, Origin, RoundState};
 use crate::handover::queue::{QueueHead, QueuedThread};
 use crate::handover::rules::{
     Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, PAUSE, pause_after_chain,
 };
 use crate::lease::Lease;
-use crate::lease::state::{LeaseState, State};
+use crate::lease::state::{LeaseState, LeaseStatus};
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 use crate::sync::Mutex;
@@ -35,7 +35,7 @@ impl Core {
         let mut head = self.head.lock();
         let thread = head.as_ref()?.successor(self.protocol().kind(), &self.options)?;
         state.end(LeaseState::Released);
-        let start = Start {
+        let start = LeaseStart {
             quorum: Arc::clone(&self.quorum),
             backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(self.protocol()),
@@ -45,7 +45,7 @@ impl Core {
             home: self.home.clone(),
             origin: Origin { chain, ..self.origin.clone() },
         };
-        let io = Io {
+        let io = RoundState {
             expiry: io.expiry.clone(),
             offered_fence: None,
             fence: None,
@@ -54,7 +54,7 @@ impl Core {
         };
         let successor = Core {
             local,
-            state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
+            state: Mutex::new(LeaseStatus { latest: state.latest, ..LeaseStatus::held(state.until) }),
             head: Mutex::new(head.take()),
             ..Core::new(start, io, self.quorum.now())
         };
@@ -103,7 +103,7 @@ impl Core {
     }
 
     /// The run of hand-overs with one more; none if it is long enough and other processes wait.
-    pub(super) fn next_local_handover(&self, io: &mut Io) -> Option<LocalHandover> {
+    pub(super) fn next_local_handover(&self, io: &mut RoundState) -> Option<LocalHandover> {
         let LocalHandover { since, count } = self.local;
         let now = self.quorum.now();
         if now.since(since) < LONGEST_LOCAL_HANDOVER && count < MOST_LOCAL_HANDOVERS {
@@ -115,7 +115,7 @@ impl Core {
         let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         // Without a number the queue is out of reach, and other processes poll.
         let may_have_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) | None }));
-        let is_alone = ballot.tally().won() && !ballot.votes.iter().any(may_have_waits);
-        is_alone.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
+        let is_uncontended = ballot.tally().won() && !ballot.votes.iter().any(may_have_waits);
+        is_uncontended.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::{Core, Io, Release};
+use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::{Ended, Leftover, Remnant};
+use crate::lease::backlog::{EndedLease, PendingRelease, ReleaseTarget};
 use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
@@ -21,15 +21,15 @@ use crate::quorum::Ballot;
 use crate::token::{RandomPart, random_part};
 
 /// A release that is about to be sent. While it lives no other round of the lease begins.
-pub(in crate::lease) struct Ready<'a> {
+pub(in crate::lease) struct PreparedRelease<'a> {
     core: &'a Core,
-    io: MutexGuard<'a, Io>,
+    io: MutexGuard<'a, RoundState>,
     pub(in crate::lease) call: TypedCall<Released>,
-    terms: Terms,
+    terms: ReleaseTerms,
 }
 
 /// On which terms the lock is given up.
-pub(in crate::lease) struct Terms {
+pub(in crate::lease) struct ReleaseTerms {
     pub(in crate::lease) is_orderly: bool,
     /// The rest of the minimum hold.
     keep: Duration,
@@ -39,7 +39,7 @@ pub(in crate::lease) struct Terms {
     may_linger: bool,
 }
 
-impl Terms {
+impl ReleaseTerms {
     /// The token may still stand on some node, although the lease is over.
     pub(in crate::lease) fn may_linger(&self, ballot: &Ballot<Released>) -> bool {
         self.keep.is_zero() && (self.may_linger || ballot.duplicate || !is_everywhere(ballot))
@@ -55,7 +55,7 @@ impl Terms {
 
 impl Core {
     /// Its guard is dropped, on these terms.
-    pub(in crate::lease) fn note_dropped(&self, terms: &Terms) {
+    pub(in crate::lease) fn record_drop(&self, terms: &ReleaseTerms) {
         self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
     }
 
@@ -67,7 +67,7 @@ impl Core {
     }
 
     /// What the servers said tells whether others wait for the lock.
-    pub(in crate::lease) fn note_waits(&self, terms: &Terms, ballot: &Ballot<Released>) {
+    pub(in crate::lease) fn record_waits(&self, terms: &ReleaseTerms, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
             // Nothing took what was offered.
             let is_quiet = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
@@ -76,28 +76,32 @@ impl Core {
     }
 }
 
-impl<'a> Ready<'a> {
+impl<'a> PreparedRelease<'a> {
     pub(in crate::lease) fn is_orderly(&self) -> bool {
         self.terms.is_orderly
     }
 
     /// No round of the lease is under way any more, and none begins.
-    pub(in crate::lease) fn into_terms(self) -> Terms {
+    pub(in crate::lease) fn into_terms(self) -> ReleaseTerms {
         self.terms
     }
 
     /// To conclude a release that was sent before.
-    pub(in crate::lease) fn again(core: &'a Core, call: TypedCall<Released>, terms: Terms) -> Ready<'a> {
-        Ready { core, io: core.io.lock(), call, terms }
+    pub(in crate::lease) fn again(
+        core: &'a Core,
+        call: TypedCall<Released>,
+        terms: ReleaseTerms,
+    ) -> PreparedRelease<'a> {
+        PreparedRelease { core, io: core.io.lock(), call, terms }
     }
 
     /// What its round came to. Repeated in the time there is while connection errors leave it unconfirmed; a repetition grants nothing.
-    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> Release {
-        let Ready { core, io, terms, .. } = self;
-        core.note_waits(&terms, &ballot);
+    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> ReleaseOutcome {
+        let PreparedRelease { core, io, terms, .. } = self;
+        core.record_waits(&terms, &ballot);
         // Then another token is that of the next lease of this client.
         ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
-        let Terms { keep, random, .. } = &terms;
+        let ReleaseTerms { keep, random, .. } = &terms;
         let keep = *keep;
         let quorum = &core.quorum;
         if let Some(random) = random {
@@ -119,13 +123,13 @@ impl<'a> Ready<'a> {
         if is_untold {
             core.leave_to_polls();
         }
-        Release { result: core.judge_release(&ballot, is_inferred), may_linger, is_done, is_untold }
+        ReleaseOutcome { result: core.judge_release(&ballot, is_inferred), may_linger, is_done, is_untold }
     }
 }
 
 impl Core {
     /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers.
-    pub(crate) fn release(&self, grace: Duration) -> Release {
+    pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
         let ready = match self.begin_release(grace) {
             Ok(ready) => ready,
             Err(release) => return release,
@@ -137,10 +141,10 @@ impl Core {
     }
 
     /// All that comes before the call. What became of the release, if there is none to send.
-    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<Ready<'_>, Release> {
+    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
         if self.settle() == LeaseState::Lost(LostReason::Revoked) {
             // Released together with all others, and repeated if that was not confirmed.
-            return Err(Release {
+            return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
                 may_linger: false,
                 is_done: true,
@@ -151,13 +155,13 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = Terms { is_orderly, keep, random, may_linger: io.may_linger };
-        Ok(Ready { core: self, io, call, terms })
+        let terms = ReleaseTerms { is_orderly, keep, random, may_linger: io.may_linger };
+        Ok(PreparedRelease { core: self, io, call, terms })
     }
 
     /// All that comes after it. Never with `io` held: handlers are called.
-    pub(in crate::lease) fn end_release(&self, release: Release, is_orderly: bool) -> Release {
-        self.leave_queue();
+    pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, is_orderly: bool) -> ReleaseOutcome {
+        self.release_queue_head();
         self.tell_loss();
         // Lost before, and found only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
@@ -178,14 +182,14 @@ impl Core {
     }
 
     /// The round under way did not end in time.
-    fn unreleased(&self) -> Release {
+    fn unreleased(&self) -> ReleaseOutcome {
         let state = self.state.lock().now;
         let error = match state {
             LeaseState::Lost(reason) if !self.may_still_end(reason) => self.lost(reason),
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        Release { result: Err(error), may_linger: self.keep().is_zero(), is_done: false, is_untold: false }
+        ReleaseOutcome { result: Err(error), may_linger: self.keep().is_zero(), is_done: false, is_untold: false }
     }
 
     /// The call that gives it up: compare and delete everywhere, or grant to the next wait if this is an orderly release; with the random part of the grant.
@@ -263,10 +267,10 @@ impl Core {
         if !self.state.lock().end(LeaseState::Released) {
             return Err(self.lost(LostReason::Revoked));
         }
-        self.leave_queue();
+        self.release_queue_head();
         // A release would take it along.
         if let Some(wait) = &self.origin.wait {
-            self.backlog.add(Leftover::of_wait(&self.protocol, self.key.name(), wait, &self.quorum));
+            self.backlog.add(PendingRelease::of_wait(&self.protocol, self.key.name(), wait, &self.quorum));
         }
         Ok(true)
     }
@@ -293,7 +297,7 @@ impl Core {
     }
 
     /// Has done in the background what is left of a release.
-    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &Release) {
+    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
         if !release.is_done {
             self.keep_releasing(release.result.is_ok());
         }
@@ -305,10 +309,10 @@ impl Core {
     /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself. If a majority has
     /// confirmed it, the end of the client does not wait for the others.
     pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
-        let mut leftover = self.leftover();
-        leftover.lease.take_if(|_| is_confirmed);
-        if leftover.ends > self.quorum.now() {
-            self.backlog.add(leftover);
+        let mut release = self.pending_release();
+        release.lease.take_if(|_| is_confirmed);
+        if release.ends > self.quorum.now() {
+            self.backlog.add(release);
         }
     }
 
@@ -322,15 +326,15 @@ impl Core {
     /// Has the waits told once all keys of the lock can be named in one call again.
     fn tell_waits_later(&self) {
         let keep_until = self.born.after(self.options.min_hold);
-        self.backlog.add(Leftover::of_waits(self.protocol(), self.key.name(), keep_until, &self.quorum));
+        self.backlog.add(PendingRelease::of_waits(self.protocol(), self.key.name(), keep_until, &self.quorum));
     }
 
     /// What is to be released once more, for a lease whose release was not confirmed.
-    pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
-        Leftover {
+    pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
+        PendingRelease {
             protocol: Arc::clone(self.protocol()),
             key: Arc::clone(self.key.name()),
-            what: Remnant::Token(self.id.clone()),
+            what: ReleaseTarget::Token(self.id.clone()),
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
@@ -345,7 +349,7 @@ impl Core {
     }
 }
 
-impl Ended for Core {
+impl EndedLease for Core {
     fn is_idle(&self) -> bool {
         self.io.try_lock().is_some()
     }

@@ -47,18 +47,18 @@ impl Rig {
         Rig { servers, proxies, clock, quorum: Arc::new(quorum), tokens: TokenSource::new() }
     }
 
-    fn start_of(&self, id: LockId, options: LockOptions) -> Start {
+    fn start_of(&self, id: LockId, options: LockOptions) -> LeaseStart {
         let key = Key::new("", KEY, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         let (quorum, home) = (Arc::clone(&self.quorum), self.tokens.home().clone());
         let backlog = Backlog::new(&self.quorum);
-        Start { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
+        LeaseStart { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
     }
 
-    fn start_for(&self, name: &str, options: LockOptions) -> Start {
+    fn start_for(&self, name: &str, options: LockOptions) -> LeaseStart {
         let key = Key::new("", name, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
-        Start { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
+        LeaseStart { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
     }
 
     /// Acquires the lock.
@@ -66,7 +66,7 @@ impl Rig {
         self.acquire(self.start_for(KEY, options))
     }
 
-    fn acquire(&self, start: Start) -> Core {
+    fn acquire(&self, start: LeaseStart) -> Core {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
         let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, leftover_tokens: &[] };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Lease;
-use super::backlog::{Backlog, GivenUp, Leftover};
-use super::core::{Core, Ready, Release};
+use super::backlog::{Backlog, GivenUp, PendingRelease};
+use super::core::{Core, PreparedRelease, ReleaseOutcome};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
@@ -15,7 +15,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     let (began, timeout) = (quorum.now(), quorum.limits.node_timeout);
     let (mut ends, mut ready) = (Vec::new(), Vec::new());
     for lease in leases {
-        if let Some(result) = lease.leave(began) {
+        if let Some(result) = lease.prepare_end(began) {
             ends.push(result);
             continue;
         }
@@ -31,15 +31,15 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
 }
 
-fn release_all(quorum: &Quorum, ready: Vec<(&Lease, Ready<'_>)>, began: Tick) -> Vec<Result<(), Error>> {
+fn release_all(quorum: &Quorum, ready: Vec<(&Lease, PreparedRelease<'_>)>, began: Tick) -> Vec<Result<(), Error>> {
     let by = quorum.round_deadline();
-    let (leases, ready): (Vec<&Lease>, Vec<Ready<'_>>) = ready.into_iter().unzip();
+    let (leases, ready): (Vec<&Lease>, Vec<PreparedRelease<'_>>) = ready.into_iter().unzip();
     let calls: Vec<_> = ready.iter().map(|one| one.call.clone()).collect();
     let ballots = quorum.rounds(&calls, Lane::Reserved, by);
     // All rounds are over before a handler is called.
-    let conclude = |(one, ballot): (Ready<'_>, _)| (one.is_orderly(), one.conclude(ballot, by, true));
-    let ends: Vec<(bool, Release)> = ready.into_iter().zip(ballots).map(conclude).collect();
-    let end = |(lease, (is_orderly, release)): (&Lease, (bool, Release))| {
+    let conclude = |(one, ballot): (PreparedRelease<'_>, _)| (one.is_orderly(), one.conclude(ballot, by, true));
+    let ends: Vec<(bool, ReleaseOutcome)> = ready.into_iter().zip(ballots).map(conclude).collect();
+    let end = |(lease, (is_orderly, release)): (&Lease, (bool, ReleaseOutcome))| {
         lease.released(began, lease.core.end_release(release, is_orderly))
     };
     leases.into_iter().zip(ends).map(end).collect()
@@ -47,9 +47,9 @@ fn release_all(quorum: &Quorum, ready: Vec<(&Lease, Ready<'_>)>, began: Tick) ->
 
 /// Gives up all these locks, and what is overdue, together and within two node timeouts; then their handlers are called. Their guards report them
 /// lost. Returns those that were held.
-pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>, overdue: Vec<Leftover>) -> GivenUp {
+pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>, overdue: Vec<PendingRelease>) -> GivenUp {
     let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
-    let unconfirmed = backlog.give_up(revoked.iter().map(Core::leftover).chain(overdue).collect());
+    let unconfirmed = backlog.give_up(revoked.iter().map(Core::pending_release).chain(overdue).collect());
     // Last: a handler takes as long as it takes.
     for core in &revoked {
         core.tell_loss();

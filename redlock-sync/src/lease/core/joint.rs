@@ -35,10 +35,10 @@ impl Core {
     /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.
     /// The renewal thread calls the handlers of a loss.
     pub(crate) fn keeps_none_out(&self) -> bool {
-        self.look().unwrap_or(false)
+        self.check_waits().unwrap_or(false)
     }
 
-    fn look(&self) -> Option<bool> {
+    fn check_waits(&self) -> Option<bool> {
         let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout)?;
         self.still_ours().ok()?;
         let lease = self.next_lease(self.quorum.now());
