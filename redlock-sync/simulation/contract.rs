@@ -20,7 +20,7 @@ use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Entry, Grant, Next, Order, ReleaseArgs, TypedCall};
+use crate::protocol::{AcquireArgs, Grant, Next, Order, ReleaseArgs, TypedCall, WaitEntry};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -153,7 +153,7 @@ fn id(token: &str) -> LockId {
 fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
-    wait: impl Into<Option<Entry<'a>>>,
+    wait: impl Into<Option<WaitEntry<'a>>>,
     order: Order<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
@@ -178,19 +178,19 @@ fn count(id: &LockId, lease: Duration) -> Arc<Call> {
 }
 
 fn take(token: &str) -> Arc<Call> {
-    attempt(token, None, None, Order::Bare, &[])
+    attempt(token, None, None, Order::FastPath, &[])
 }
 
-fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+fn acquire<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
     attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
-fn entry(id: &str) -> Entry<'_> {
-    Entry { id, stays: 6 * SECOND, waited: Duration::ZERO }
+fn entry(id: &str) -> WaitEntry<'_> {
+    WaitEntry { id, stays: 6 * SECOND, waited: Duration::ZERO }
 }
 
-fn leaves(id: &str) -> Entry<'_> {
-    Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }
+fn leaves(id: &str) -> WaitEntry<'_> {
+    WaitEntry { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {

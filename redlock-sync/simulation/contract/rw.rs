@@ -10,15 +10,15 @@ fn side(mode: Mode, several: bool) -> ReadWrite {
     ReadWrite::new(Key::new("", "k", 100).unwrap(), mode, several)
 }
 
-fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
-    ask_with(mode, false, token, wait.into(), None, Order::Bare, &[])
+fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
+    ask_with(mode, false, token, wait.into(), None, Order::FastPath, &[])
 }
 
 fn ask_with(
     mode: Mode,
     several: bool,
     token: &str,
-    wait: Option<Entry<'_>>,
+    wait: Option<WaitEntry<'_>>,
     fence: Option<u64>,
     order: Order<'_>,
     leftover_tokens: &[&str],
@@ -30,11 +30,11 @@ fn ask_with(
         .call
 }
 
-fn read<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+fn read<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
     ask(Mode::Shared, token, wait)
 }
 
-fn write<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+fn write<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
     ask(Mode::Exclusive, token, wait)
 }
 
@@ -210,12 +210,12 @@ fn more_scenarios() -> Vec<Scenario> {
         (
             "a minimum hold, leftover tokens and fences",
             vec![
-                (ask_with(Mode::Exclusive, false, "a", None, Some(0), Order::Bare, &[]), "[1, now]"),
+                (ask_with(Mode::Exclusive, false, "a", None, Some(0), Order::FastPath, &[]), "[1, now]"),
                 (end(Mode::Exclusive, false, Some("a"), None, 5 * SECOND), "1"),
                 (inspect(), "[1, wa, 5s]"),
                 (read("b", None), "[0, 5s, a, 0]"),
                 (
-                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), Order::Bare, &["a"]),
+                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), Order::FastPath, &["a"]),
                     "[1, 8000000000000000]",
                 ),
                 (lock(Mode::Shared).fence(&id("b"), None).call, "[1, 8000000000000001]"),

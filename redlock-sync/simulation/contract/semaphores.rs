@@ -264,7 +264,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
             let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
             let waited = SECOND * 3600 * u32::try_from(age(&named(wait))).unwrap();
             let entry = any(&[None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))]);
-            let wait = entry.map(|entry| Entry { waited, ..entry });
+            let wait = entry.map(|entry| WaitEntry { waited, ..entry });
             let leftover = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
             let leftover_tokens: Vec<LockId> = leftover.map(id).into_iter().collect();
             let id = id(token);

@@ -17,6 +17,6 @@ pub(super) fn aim(client: &ClientInner, request: &Request, refusal: &Refusal, by
         return None;
     }
     let lent = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
-    let aimed = Protocol::Semaphore(semaphore.aim(&lent.votes)?);
+    let aimed = Protocol::Semaphore(semaphore.with_common_slots(&lent.votes)?);
     Some(Request { protocol: Arc::new(aimed), ..request.clone() })
 }

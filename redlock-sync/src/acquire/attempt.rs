@@ -13,7 +13,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Entry, Next, Order, Protocol, ReleaseArgs, Request, TypedCall};
+use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs, Request, TypedCall, WaitEntry};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, RandomPart, random_part};
 
@@ -22,7 +22,7 @@ use crate::token::{LockId, RandomPart, random_part};
 pub(super) struct Try<'a> {
     /// Nothing.
     pub(super) is_bare: bool,
-    pub(super) entry: Option<Entry<'a>>,
+    pub(super) entry: Option<WaitEntry<'a>>,
     /// The wait can be in the queue although the attempt won.
     pub(super) keeps_wait: bool,
     /// The wait can be in the queue now.
@@ -108,7 +108,7 @@ pub(super) fn attempt(
     let may_be_queued = what.keeps_wait
         || ballot.duplicate
         || ballot.tally().yes < quorum.len()
-        || what.is_queued && ballot.is_of_lock_alone();
+        || what.is_queued && ballot.is_single_key();
     let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
     Ok(attempt.hold(&ballot, wait, what.chain, lent)?)
 }
@@ -136,14 +136,14 @@ impl<'a> Attempt<'a> {
     pub(super) fn call(
         &self,
         is_bare: bool,
-        wait: Option<Entry<'_>>,
+        wait: Option<WaitEntry<'_>>,
         leftover_tokens: &[LockId],
     ) -> Result<TypedCall<Acquired>, Error> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
         let random = if is_bare || client.quorum.len() > 1 { String::new() } else { random_part()? };
         let order = match client.quorum.len() {
-            1 if is_bare => Order::Bare,
+            1 if is_bare => Order::FastPath,
             1 => Order::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
             _ => Order::None,
         };

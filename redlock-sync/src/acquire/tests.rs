@@ -12,8 +12,8 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
-use crate::protocol::reply::{Acquired, Place, Vote};
-use crate::protocol::{Entry, Exclusive, Protocol};
+use crate::protocol::reply::{Acquired, QueuePlace, Vote};
+use crate::protocol::{Exclusive, Protocol, WaitEntry};
 use crate::quorum::Ballot;
 use crate::tests::quorum;
 
@@ -104,7 +104,7 @@ impl Mail {
     fn open_after(&self, age: Duration, options: LockOptions, span: Duration) -> bool {
         let request = request(options);
         let mut acquire = AcquireLoop::new(&self.client, &request, Wait::Forever, Pauses::default());
-        let entered = Vote::Taken { token: "other".into(), ttl: None, place: Place::New };
+        let entered = Vote::Taken { token: "other".into(), ttl: None, place: QueuePlace::New };
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
         // As after an attempt that entered the wait under this id.
@@ -229,7 +229,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let entry = Some(Entry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
+        let entry = Some(WaitEntry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
         let what = Try { entry, keeps_wait, ..Try::default() };
         let lease = attempt(&mail.client, &plain_request(), &what, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));

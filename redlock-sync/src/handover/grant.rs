@@ -9,8 +9,8 @@ use super::rules::{MIN_RESERVATION, QUEUE_LIFETIME, grant_span};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
-use crate::protocol::reply::{Acquired, Place, Released, Vote};
-use crate::protocol::{Entry, Protocol, millis};
+use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
+use crate::protocol::{Protocol, WaitEntry, millis};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::random_part;
 
@@ -51,8 +51,8 @@ impl Queued {
     }
 
     /// What an attempt says of the wait.
-    pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> Entry<'_> {
-        Entry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
+    pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> WaitEntry<'_> {
+        WaitEntry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
     }
 
     /// The node where its client listens.
@@ -108,10 +108,10 @@ impl GrantEvidence {
         self.may_linger |= marks && is_unknown;
         for vote in &ballot.votes {
             match vote {
-                Vote::Taken { place: Place::Nowhere, .. } => {}
+                Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
                     // It entered a second time: the entry was taken out in between, by a grant of which this wait was not told.
-                    self.is_certain &= (*place == Place::New) == self.anchor.is_none();
+                    self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }
                 _ => {}
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::protocol::reply::{Executed, Failure, FailureKind};
 
-    fn no(place: Place) -> Vote<Acquired> {
+    fn no(place: QueuePlace) -> Vote<Acquired> {
         Vote::Taken { token: "t".into(), ttl: None, place }
     }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_the_lock_only_after_clean_noes_to_an_entry_that_was_never_missing() {
-        use Place::{Kept, New, Nowhere};
+        use QueuePlace::{Kept, New, Nowhere};
         let since = |attempts: &[(u64, Vote<Acquired>, bool)]| after(attempts).grant_since();
         assert_eq!(since(&[]), None);
         assert_eq!(since(&[(1, no(Nowhere), false)]), None);

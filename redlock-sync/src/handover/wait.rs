@@ -12,7 +12,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::options::{Mode, jittered};
-use crate::protocol::reply::{Acquired, Holders, Place, Vote};
+use crate::protocol::reply::{Acquired, Holders, QueuePlace, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
@@ -128,14 +128,14 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// Waits until the holder pushes, or until it is time to look again, after so many attempts. The push by which the
     /// last holder granted the lock to this wait, if that has come.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Option<Pushed> {
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Pushed> {
         if !self.may_queue() {
             self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
             return None;
         }
         let queued = self.begin();
         let may_enter = queued.listener.subscription().is_some() || queued.listener.polls();
-        if was_bare && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
+        if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
         }
         let nap = self.nap(refusal, made);
@@ -154,7 +154,7 @@ impl<'a, T> ServerWait<'a, T> {
         let vote = ballot.votes.get(node.unwrap_or(0));
         let Some(Vote::Taken { token, ttl, place }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
         // A cluster moves the slot, and the queue is out of reach.
-        if *place == Place::Nowhere && quorum.nodes.are_in_slots() {
+        if *place == QueuePlace::Nowhere && quorum.nodes.are_in_slots() {
             return polls();
         }
         // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.

@@ -166,7 +166,7 @@ impl PendingRelease {
         if !self.is_done(ballot) {
             return Some(self.clone());
         }
-        ballot.is_of_lock_alone().then(|| PendingRelease::of_waits(&self.protocol, &self.key, self.keep_until, quorum))
+        ballot.is_single_key().then(|| PendingRelease::of_waits(&self.protocol, &self.key, self.keep_until, quorum))
     }
 }
 

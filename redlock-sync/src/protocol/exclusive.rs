@@ -34,12 +34,12 @@ impl Exclusive {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
-        let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
+        let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
         let (random, span) = match attempt.order {
-            Order::Bare if is_bare => return call(&[token, lease_ms]),
-            Order::None | Order::Holder if is_bare => return call(&[token, lease_ms, Number(1)]),
+            Order::FastPath if is_fast_path => return call(&[token, lease_ms]),
+            Order::None | Order::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
             Order::First { random, span } => (random, span),
-            Order::Bare | Order::None | Order::Holder => ("", Duration::ZERO),
+            Order::FastPath | Order::None | Order::Holder => ("", Duration::ZERO),
         };
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = vec![

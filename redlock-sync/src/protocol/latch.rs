@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::reply::{Arrived, Looked, Released};
+use super::reply::{Done, LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
-use super::{Entry, TypedCall, millis};
+use super::{TypedCall, WaitEntry, millis};
 use crate::key::Key;
 
 /// Stored beside the arrivals, or instead of them: it is open.
@@ -38,19 +38,19 @@ impl LatchCalls {
     }
 
     /// Stores arrivals, and keeps the latch for so long at least.
-    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Arrived> {
+    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Done> {
         let mut args = vec![self.count(), Number(millis(life))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
         Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
-    pub(crate) fn open(&self, life: Duration) -> TypedCall<Arrived> {
+    pub(crate) fn open(&self, life: Duration) -> TypedCall<Done> {
         self.arrive(&[OPEN], life)
     }
 
     /// Asks whether it is open, and if not, for the arrivals. The node tells the wait when it opens.
-    pub(crate) fn look(&self, wait: Option<Entry<'_>>, with_arrivals: bool) -> TypedCall<Looked> {
+    pub(crate) fn check(&self, wait: Option<WaitEntry<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
         let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
         let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
         Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()

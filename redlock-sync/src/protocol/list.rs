@@ -39,7 +39,7 @@ pub(crate) struct Page {
 }
 
 /// What holds that key.
-pub(crate) fn look(key: &Key) -> TypedCall<Page> {
+pub(crate) fn of_key(key: &Key) -> TypedCall<Page> {
     more(&[key.as_str()], true, 0)
 }
 

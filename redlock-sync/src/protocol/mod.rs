@@ -20,10 +20,9 @@
 //! 3. Here: the parameters of the operations, and [`Protocol`].
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of one of them.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
-//! 6. [`health`]: questions about a server itself. [`list`]: which of its keys are locks.
+//! 6. [`server_info`]: questions about a server itself. [`list`]: which of its keys are locks.
 
 pub(crate) mod exclusive;
-pub(crate) mod health;
 pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod queue;
@@ -31,6 +30,7 @@ pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
+pub(crate) mod server_info;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub(crate) struct AcquireArgs<'a> {
     pub(crate) lease: Duration,
     /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if no fence is wanted.
     pub(crate) fence: Option<u64>,
-    pub(crate) wait: Option<Entry<'a>>,
+    pub(crate) wait: Option<WaitEntry<'a>>,
     pub(crate) order: Order<'a>,
     /// Beginnings of tokens that no lease has but that a node may still have.
     pub(crate) leftover_tokens: &'a [LockId],
@@ -78,7 +78,7 @@ pub(crate) struct AcquireArgs<'a> {
 
 impl AcquireArgs<'_> {
     /// It asks for nothing else.
-    fn is_for_lock_alone(&self) -> bool {
+    fn is_fast_path(&self) -> bool {
         let is_holder = matches!(self.order, Order::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
@@ -92,14 +92,14 @@ pub(crate) enum Order<'a> {
     /// As that, and goes before all waits: the lease holds the lock on a majority already.
     Holder,
     /// Leaves it: the attempt asks for nothing but the lock, and is told that there is a queue.
-    Bare,
+    FastPath,
     /// Grants it to the first wait whose client listens, by a token with this random part, for so long. Takes it if there is none.
     First { random: &'a str, span: Duration },
 }
 
 /// A wait for the lock, as the servers know it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct WaitEntry<'a> {
     pub(crate) id: &'a str,
     /// How long the queue lives if it does not get the lock; zero if it leaves the queue.
     pub(crate) stays: Duration,

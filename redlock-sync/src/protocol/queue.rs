@@ -33,7 +33,7 @@ pub(crate) enum Due {
 
 /// What a push puts into the queue.
 #[derive(Debug)]
-pub(crate) struct Pushing<'a> {
+pub(crate) struct NewTask<'a> {
     pub(crate) id: &'a str,
     pub(crate) due: Due,
     pub(crate) body: &'a [u8],
@@ -77,7 +77,7 @@ pub(crate) struct Limits {
 }
 
 impl Tasks {
-    pub(crate) fn push(&self, policy: &str, most: Option<u64>, all: &[Pushing<'_>]) -> TypedCall<PushReply> {
+    pub(crate) fn push(&self, policy: &str, most: Option<u64>, all: &[NewTask<'_>]) -> TypedCall<PushReply> {
         let times: Vec<String> = all
             .iter()
             .map(|task| match task.due {
@@ -114,15 +114,15 @@ impl Tasks {
         other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
     }
 
-    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<Shown> {
+    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<TaskList> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         other(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
     }
 
-    pub(crate) fn peek(&self, most: u64, of: Part) -> TypedCall<Shown> {
+    pub(crate) fn peek(&self, most: u64, of: TaskFilter) -> TypedCall<TaskList> {
         let QueueKeys { due, body, meta, dead, .. } = &self.keys;
-        let set = if of == Part::Dead { dead } else { due.name() };
-        let which = if of == Part::Due { "due" } else { "all" };
+        let set = if of == TaskFilter::Dead { dead } else { due.name() };
+        let which = if of == TaskFilter::Due { "due" } else { "all" };
         other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
     }
 
@@ -167,7 +167,7 @@ fn other(script: &'static Script, keys: &[&str], args: &[super::script::Arg<'_>]
 
 /// Which tasks are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TaskFilter {
     Due,
     All,
     Dead,
@@ -182,12 +182,12 @@ pub(crate) struct Claim {
     /// Empty for a claim of unknown outcome, which can only be ended.
     task: String,
     keep_dead: u64,
-    ending: Mutex<Said>,
+    ending: Mutex<ChosenEnding>,
 }
 
 /// How a claim ends.
 #[derive(Debug)]
-struct Said {
+struct ChosenEnding {
     ending: Ending,
     /// It was said, or sent: what the backlog repeats later is the same.
     is_final: bool,
@@ -199,7 +199,7 @@ impl RefUnwindSafe for Claim {}
 impl Claim {
     pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
         // Of a claim that came too late, or whose job was not returned yet when its client is closed.
-        Claim { keys, task, keep_dead, ending: Mutex::new(Said { ending: Ending::Undo, is_final: false }) }
+        Claim { keys, task, keep_dead, ending: Mutex::new(ChosenEnding { ending: Ending::Undo, is_final: false }) }
     }
 
     /// Says how it ends if the client gives it up before an end is said.
@@ -215,7 +215,7 @@ impl Claim {
         let mut said = self.ending.lock();
         let is_first = !said.is_final;
         if is_first {
-            *said = Said { ending, is_final: true };
+            *said = ChosenEnding { ending, is_final: true };
         }
         is_first
     }
@@ -291,7 +291,7 @@ pub(crate) struct Claimed {
 
 /// One task as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenTask {
     pub(crate) id: String,
     /// Since 1970.
     pub(crate) micros: u64,
@@ -301,9 +301,9 @@ pub(crate) struct Seen {
 
 /// Tasks as they were seen, and when; what was taken out has no time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct TaskList {
     pub(crate) now: u64,
-    pub(crate) tasks: Vec<Seen>,
+    pub(crate) tasks: Vec<SeenTask>,
 }
 
 /// A number of tasks.
@@ -341,14 +341,14 @@ impl Reply for ClaimReply {
     }
 }
 
-impl Reply for Shown {
-    fn read(value: &Value) -> Option<Shown> {
+impl Reply for TaskList {
+    fn read(value: &Value) -> Option<TaskList> {
         let items = items(value)?;
         let (now, tasks) = match items.split_first() {
             Some((now @ Value::Text(_), tasks)) => (word(now)?.parse().ok()?, tasks),
             _ => (0, items),
         };
-        Some(Shown { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
+        Some(TaskList { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
     }
 }
 
@@ -364,10 +364,10 @@ impl Reply for Count {
     }
 }
 
-fn seen(value: &Value) -> Option<Seen> {
+fn seen(value: &Value) -> Option<SeenTask> {
     match items(value)? {
         [id, at, state, Value::Text(body)] => {
-            Some(Seen { id: word(id)?, micros: micros(&word(at)?)?, state: word(state)?, body: body.clone() })
+            Some(SeenTask { id: word(id)?, micros: micros(&word(at)?)?, state: word(state)?, body: body.clone() })
         }
         _ => None,
     }
@@ -446,9 +446,12 @@ mod tests {
         assert_eq!(PushReply::read(&each), Some(PushReply::Each(vec![3, 0])));
         assert_eq!(PushReply::read(&list(&[Value::Int(0), Value::Int(9)])), Some(PushReply::Full(9)));
         let task = list(&[text("a"), text("12"), text("0 1 0 0 - "), text("b")]);
-        let one = Seen { id: "a".into(), micros: 12, state: "0 1 0 0 - ".into(), body: b"b".to_vec() };
-        assert_eq!(Shown::read(&list(&[text("99"), task.clone()])), Some(Shown { now: 99, tasks: vec![one.clone()] }));
-        assert_eq!(Shown::read(&list(&[task])), Some(Shown { now: 0, tasks: vec![one] }));
+        let one = SeenTask { id: "a".into(), micros: 12, state: "0 1 0 0 - ".into(), body: b"b".to_vec() };
+        assert_eq!(
+            TaskList::read(&list(&[text("99"), task.clone()])),
+            Some(TaskList { now: 99, tasks: vec![one.clone()] })
+        );
+        assert_eq!(TaskList::read(&list(&[task])), Some(TaskList { now: 0, tasks: vec![one] }));
         assert_eq!((Count::read(&Value::Int(3)), Count::read(&Value::Int(-1))), (Some(Count(3)), None));
         for odd in [Value::Nil, Value::Int(7), list(&[]), list(&[Value::Int(1), Value::Nil])] {
             assert_eq!(ClaimReply::read(&odd), None, "{odd:?}");

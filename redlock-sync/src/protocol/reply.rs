@@ -96,7 +96,7 @@ pub(crate) enum Vote<R> {
     Taken {
         token: String,
         ttl: Option<Duration>,
-        place: Place,
+        place: QueuePlace,
     },
     /// A definite no: there is no such key.
     Absent,
@@ -108,7 +108,7 @@ pub(crate) enum Vote<R> {
 
 /// Where the wait of an attempt stands after a no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum QueuePlace {
     /// Not in the queue.
     Nowhere,
     /// It entered the queue just now.
@@ -130,7 +130,7 @@ pub(crate) struct Acquired {
     /// In ascending order; empty for a lock without any.
     pub(crate) slots: Vec<u32>,
     /// `2`: the call named the lock alone, and its wait is in the queue if it was there.
-    pub(crate) is_of_lock_alone: bool,
+    pub(crate) is_single_key: bool,
 }
 
 /// `1`, or `{1, number of waits}` if that was asked for.
@@ -150,7 +150,7 @@ pub(crate) enum Released {
     /// Freed, as the user may not publish.
     Untold,
     /// The call named the lock alone: no wait was told, and the holder's own is in the queue if it was there.
-    OfLockAlone,
+    SingleKey,
     /// Freed in a pause that is left to programs that poll.
     InPause,
 }
@@ -165,11 +165,11 @@ pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
 
 /// `1`: it is done, such as an arrival at a latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrived;
+pub(crate) struct Done;
 
 /// `{1, is open, arrivals, ms}`: how far a latch is; with the arrivals, if they were asked for and it is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct LatchStatus {
     pub(crate) is_open: bool,
     pub(crate) count: usize,
     /// For how long the node keeps it; `None` where there is no arrival.
@@ -179,13 +179,13 @@ pub(crate) struct Looked {
 
 /// `{1, text}`: what a server says of itself, in lines `name:value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts(pub(crate) String);
+pub(crate) struct ServerInfo(pub(crate) String);
 
-impl Reply for Facts {
-    fn read(value: &Value) -> Option<Facts> {
+impl Reply for ServerInfo {
+    fn read(value: &Value) -> Option<ServerInfo> {
         let Value::List(items) = value else { return None };
         let [Value::Int(1), facts] = items.as_slice() else { return None };
-        text(facts).map(Facts)
+        text(facts).map(ServerInfo)
     }
 }
 
@@ -197,14 +197,14 @@ impl Reply for Acquired {
             let fence = Some(text(fence)?.parse().ok()?).filter(|fence| *fence > 0);
             let mut slots: Vec<u32> = text(slots)?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
             slots.sort_unstable();
-            return Some(Acquired { fence, slots, is_of_lock_alone: false });
+            return Some(Acquired { fence, slots, is_single_key: false });
         }
         // The reply to `SET NX`.
         if matches!(value, Value::Text(said) if said == b"OK") {
             return Some(Acquired::default());
         }
         if *value == Value::Int(2) {
-            return Some(Acquired { is_of_lock_alone: true, ..Acquired::default() });
+            return Some(Acquired { is_single_key: true, ..Acquired::default() });
         }
         Some(Acquired { fence: with_yes(value)?, ..Acquired::default() })
     }
@@ -223,7 +223,7 @@ impl Reply for Released {
             Value::Int(2) => Released::Granted,
             Value::Int(3) => Released::Reserved,
             Value::Int(4) => Released::Untold,
-            Value::Int(5) => Released::OfLockAlone,
+            Value::Int(5) => Released::SingleKey,
             Value::Int(6) => Released::InPause,
             _ => return None,
         })
@@ -248,20 +248,20 @@ impl Reply for Holders {
     }
 }
 
-impl Reply for Arrived {
-    fn read(value: &Value) -> Option<Arrived> {
-        (*value == Value::Int(1)).then_some(Arrived)
+impl Reply for Done {
+    fn read(value: &Value) -> Option<Done> {
+        (*value == Value::Int(1)).then_some(Done)
     }
 }
 
-impl Reply for Looked {
-    fn read(value: &Value) -> Option<Looked> {
+impl Reply for LatchStatus {
+    fn read(value: &Value) -> Option<LatchStatus> {
         let Value::List(items) = value else { return None };
         let [Value::Int(1), Value::Int(is_open), Value::Int(count), Value::Int(ms), arrivals @ ..] = items.as_slice()
         else {
             return None;
         };
-        Some(Looked {
+        Some(LatchStatus {
             is_open: *is_open == 1,
             count: usize::try_from(*count).ok()?,
             // -1: some program made it endless.
@@ -296,7 +296,7 @@ fn with_yes(value: &Value) -> Option<Option<u64>> {
 impl<R> Vote<R> {
     /// A no to a call that names no wait.
     pub(crate) fn taken(token: String, ttl: Option<Duration>) -> Vote<R> {
-        Vote::Taken { token, ttl, place: Place::Nowhere }
+        Vote::Taken { token, ttl, place: QueuePlace::Nowhere }
     }
 
     /// Reads the noes that the scripts document: `0`, `-1`, `{0, ms, token, place}`, `{0}`.
@@ -307,7 +307,7 @@ impl<R> Vote<R> {
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
                 [Value::Int(0), Value::Int(ms), token, place] => {
-                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: Place::read(place)? })
+                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: QueuePlace::read(place)? })
                 }
                 [Value::Int(0)] => Some(Vote::Absent),
                 _ => None,
@@ -367,12 +367,12 @@ impl<R> Vote<R> {
     }
 }
 
-impl Place {
-    fn read(value: &Value) -> Option<Place> {
+impl QueuePlace {
+    fn read(value: &Value) -> Option<QueuePlace> {
         match value {
-            Value::Int(0) => Some(Place::Nowhere),
-            Value::Int(1) => Some(Place::New),
-            Value::Int(2) => Some(Place::Kept),
+            Value::Int(0) => Some(QueuePlace::Nowhere),
+            Value::Int(1) => Some(QueuePlace::New),
+            Value::Int(2) => Some(QueuePlace::Kept),
             _ => None,
         }
     }
@@ -412,7 +412,7 @@ mod tests {
         let with_number = list(&[Value::Int(1), text("17")]);
         assert_eq!(vote(&one), Vote::Yes(Acquired::default()));
         assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), ..Acquired::default() }));
-        assert_eq!(vote(&Value::Int(2)), Vote::Yes(Acquired { is_of_lock_alone: true, ..Acquired::default() }));
+        assert_eq!(vote(&Value::Int(2)), Vote::Yes(Acquired { is_single_key: true, ..Acquired::default() }));
         let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4 10 7")]);
         assert_eq!(
             vote(&with_slot("17")),
@@ -428,16 +428,16 @@ mod tests {
         let pairs = list(&[Value::Int(1), text("a"), Value::Int(5), text("b"), Value::Int(-1)]);
         assert_eq!(vote(&pairs), Vote::Yes(Holders(vec![("a".into(), ms(5)), ("b".into(), None)])));
         assert_eq!(vote::<Holders>(&list(&[Value::Int(0)])), Vote::Absent);
-        assert_eq!(vote(&one), Vote::Yes(Arrived));
+        assert_eq!(vote(&one), Vote::Yes(Done));
         let looked = list(&[Value::Int(1), Value::Int(0), Value::Int(1), Value::Int(5), text("a")]);
-        let closed = Looked { is_open: false, count: 1, kept: ms(5), arrivals: vec!["a".into()] };
+        let closed = LatchStatus { is_open: false, count: 1, kept: ms(5), arrivals: vec!["a".into()] };
         assert_eq!(vote(&looked), Vote::Yes(closed));
     }
 
     #[test]
     fn all_operations_are_refused_in_the_same_words() {
         let no = |ms, place| list(&[Value::Int(0), Value::Int(ms), text("t"), Value::Int(place)]);
-        for (n, place) in [(0, Place::Nowhere), (1, Place::New), (2, Place::Kept)] {
+        for (n, place) in [(0, QueuePlace::Nowhere), (1, QueuePlace::New), (2, QueuePlace::Kept)] {
             let ended = Vote::Taken { token: "t".into(), ttl: Some(Duration::ZERO), place };
             assert_eq!(vote::<Acquired>(&no(-2, n)), ended);
         }

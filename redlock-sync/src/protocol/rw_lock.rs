@@ -61,7 +61,7 @@ impl ReadWrite {
         let call =
             |args: &[Arg<'_>]| Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
         let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
-        if attempt.is_for_lock_alone() {
+        if attempt.is_fast_path() {
             return call(of_some(&usual, self.several));
         }
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
@@ -115,7 +115,7 @@ impl ReadWrite {
     }
 
     /// Like `extend`; the number of waits is 1 if a writer is kept out, else 0.
-    pub(crate) fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    pub(crate) fn extend_and_check_writers(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "look")
     }
 

@@ -21,15 +21,15 @@ pub(crate) struct Script {
     pub(crate) needs: Option<Needs>,
     /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server
     /// takes a call that names a key that is not there beside one that is. Zero: it does not.
-    pub(crate) alone: usize,
+    pub(crate) min_keys: usize,
 }
 
 impl Script {
-    pub(crate) fn new(operation: &'static str, source: &'static str, needs: Option<Needs>, alone: usize) -> Script {
+    pub(crate) fn new(operation: &'static str, source: &'static str, needs: Option<Needs>, min_keys: usize) -> Script {
         let (sha, mut head) = (sha1_smol::Sha1::from(source).hexdigest(), Vec::new());
         push(&mut head, "EVALSHA");
         push(&mut head, &sha);
-        Script { operation, source, sha, head, needs, alone }
+        Script { operation, source, sha, head, needs, min_keys }
     }
 
     /// It takes bodies of tasks to the server.
@@ -71,12 +71,12 @@ impl Needs {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(alone $alone:literal)?),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(min_keys $min_keys:literal)?),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
             let needs = None $(.or(Some(Needs::$needs)))?;
-            let alone = 0 $(+ $alone)?;
-            Script::new($operation, source, needs, alone)
+            let min_keys = 0 $(+ $min_keys)?;
+            Script::new($operation, source, needs, min_keys)
         });)+
 
         /// Every script of the crate.
@@ -87,12 +87,12 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex alone 1,
-    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex alone 1,
-    GIVE_BACK = "give_back" for "release" alone 1,
-    EXTEND = "extend" for "extend" alone 1,
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex min_keys 1,
+    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex min_keys 1,
+    GIVE_BACK = "give_back" for "release" min_keys 1,
+    EXTEND = "extend" for "extend" min_keys 1,
     FENCE = "fence" for "fence",
-    RELEASE = "release" behind "push" for "release" alone 1,
+    RELEASE = "release" behind "push" for "release" min_keys 1,
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
@@ -102,12 +102,12 @@ scripts! {
     SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_bare" "permissions" "push" "slots" for "acquire" needs Semaphore,
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" alone 1,
+    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" min_keys 1,
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_bare" "permissions" "push" "rw" for "acquire" needs Rw,
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" alone 1,
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" min_keys 1,
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
-    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" alone 1,
+    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" min_keys 1,
     RW_INSPECT = "rw_inspect" for "inspect",
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
     LATCH_LOOK = "latch_look" for "wait for",
@@ -115,7 +115,7 @@ scripts! {
     Q_PUSH = "q_push" behind "q_push_bare" "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
     Q_CLAIM = "q_claim" behind "q_claim_bare" "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
     Q_EXTEND = "q_extend" behind "q_task" for "extend",
-    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish" alone 4,
+    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish" min_keys 4,
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" needs Queue,
     Q_PEEK = "q_peek" behind "q_task" for "peek",
     Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" needs Queue,
@@ -279,8 +279,8 @@ impl Call {
     }
 
     /// The same call with no more of its keys than it needs.
-    pub(crate) fn alone(&self) -> Option<Call> {
-        let few = self.script.alone;
+    pub(crate) fn with_min_keys(&self) -> Option<Call> {
+        let few = self.script.min_keys;
         let mut words = Words(self.packed.get(self.tail..)?);
         let keys: usize = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
         let left_out = keys.checked_sub(few).filter(|_| few > 0)?;
@@ -408,20 +408,20 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_with_its_first_keys_alone() {
+    fn a_call_can_go_with_its_first_keys_only() {
         let call = |keys: &[&str]| {
             Call::new(&RELEASE, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t"), Arg::Number(7)])
         };
-        let alone = call(&["k", "{k}:queue", "{k}:fence"]).alone().unwrap();
-        assert_eq!(by_digest(&alone, Note::Nothing), by_digest(&call(&["k"]), Note::Nothing));
-        assert_eq!(with_source(&alone, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
+        let reduced = call(&["k", "{k}:queue", "{k}:fence"]).with_min_keys().unwrap();
+        assert_eq!(by_digest(&reduced, Note::Nothing), by_digest(&call(&["k"]), Note::Nothing));
+        assert_eq!(with_source(&reduced, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
         assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));
-        assert_eq!((call(&[]).first_key(), call(&[]).alone().is_none()), (None, true));
+        assert_eq!((call(&[]).first_key(), call(&[]).with_min_keys().is_none()), (None, true));
         let finish =
             |keys: &[&str]| Call::new(&Q_FINISH, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t")]);
-        let alone = finish(&["a", "b", "c", "d", "e", "f"]).alone().unwrap();
-        assert_eq!(by_digest(&alone, Note::Nothing), by_digest(&finish(&["a", "b", "c", "d"]), Note::Nothing));
-        assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).alone().is_none());
+        let reduced = finish(&["a", "b", "c", "d", "e", "f"]).with_min_keys().unwrap();
+        assert_eq!(by_digest(&reduced, Note::Nothing), by_digest(&finish(&["a", "b", "c", "d"]), Note::Nothing));
+        assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).with_min_keys().is_none());
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Semaphore {
             |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
         let (first, span) = (self.first_slots(id), Number(millis(self.span())));
         let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), span];
-        if attempt.is_for_lock_alone() && self.many == 1 && self.slots.is_empty() {
+        if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }
         let entry = self.entry(wait.map(|wait| wait.id));
@@ -161,7 +161,7 @@ impl Semaphore {
     }
 
     /// An attempt for which a majority of the nodes would lend the same slots, by what they have lent; none if there are no such slots.
-    pub(crate) fn aim(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
+    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
             Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
@@ -213,7 +213,7 @@ mod tests {
             |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
         let aim = |many, votes: &[Vote<Holders>]| {
             let lock = Semaphore { many, ..semaphore(true) };
-            lock.aim(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
+            lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
         };
         // Those that begin at 0 are lent 1, 2 and 0.
         assert_eq!(aim(1, &[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));

@@ -14,7 +14,7 @@ use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
 use crate::node::Lane;
 use crate::protocol::TypedCall;
-use crate::protocol::queue::{Count, Limits, PushReply, Pushing, Shown, Tasks};
+use crate::protocol::queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
 use crate::protocol::reply::{Reply, Vote};
 
 /// Tasks and bytes that one call carries at most: a server does nothing else meanwhile.
@@ -23,14 +23,14 @@ const BATCH_BYTES: usize = 1024 * 1024;
 /// Tasks that one call shows or takes out at most.
 const MOST_SHOWN: usize = 1000;
 
-/// # Pushing
+/// # NewTask
 impl Queue {
     /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were
     /// pushed, but for those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory:
-    ///   the task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued
+    ///   the task may be queued all the same. NewTask the same [`Task`] again does not double it while it is queued
     /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
     ///   [`Closed`](Error::Closed): nothing was queued
     ///
@@ -78,7 +78,7 @@ impl Queue {
     fn push_batch(&self, batch: &[Task]) -> Result<Vec<Pushed>, Error> {
         let policy = batch.first().map_or("keep", |task| task.if_queued.word());
         let pushing = (0..).zip(batch).map(|(later, task)| task.pushing(later));
-        let pushing = pushing.collect::<Result<Vec<Pushing<'_>>, _>>()?;
+        let pushing = pushing.collect::<Result<Vec<NewTask<'_>>, _>>()?;
         match self.ask("push", |tasks| tasks.push(policy, self.max_len, &pushing))? {
             Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::read).collect()),
             Some(PushReply::Full(len)) => Err(Error::Full { key: self.tasks()?.keys.due.as_str().to_owned(), len }),
@@ -277,9 +277,9 @@ impl Queue {
     pub(super) fn entries(
         &self,
         op: &'static str,
-        call: impl FnOnce(&Tasks) -> TypedCall<Shown>,
+        call: impl FnOnce(&Tasks) -> TypedCall<TaskList>,
     ) -> Result<Vec<Entry>, Error> {
-        let shown = self.ask(op, call)?.unwrap_or(Shown { now: 0, tasks: Vec::new() });
+        let shown = self.ask(op, call)?.unwrap_or(TaskList { now: 0, tasks: Vec::new() });
         Ok(shown.tasks.into_iter().map(|seen| Entry::new(seen, shown.now)).collect())
     }
 

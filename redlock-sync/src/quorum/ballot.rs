@@ -96,8 +96,8 @@ impl<R> Ballot<R> {
 
 impl Ballot<Acquired> {
     /// A node gave the lock without a look at its queue: while a cluster moves the slot.
-    pub(crate) fn is_of_lock_alone(&self) -> bool {
-        self.votes.iter().any(|vote| matches!(vote, Vote::Yes(Acquired { is_of_lock_alone: true, .. })))
+    pub(crate) fn is_single_key(&self) -> bool {
+        self.votes.iter().any(|vote| matches!(vote, Vote::Yes(Acquired { is_single_key: true, .. })))
     }
 
     /// The largest fence that came with a yes.
@@ -109,8 +109,8 @@ impl Ballot<Acquired> {
 
 impl Ballot<Released> {
     /// A node freed the lock and told no wait: while a cluster moves the slot.
-    pub(crate) fn is_of_lock_alone(&self) -> bool {
-        self.votes.contains(&Vote::Yes(Released::OfLockAlone))
+    pub(crate) fn is_single_key(&self) -> bool {
+        self.votes.contains(&Vote::Yes(Released::SingleKey))
     }
 }
 

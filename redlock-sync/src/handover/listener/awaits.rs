@@ -9,7 +9,7 @@ use crate::clock::Tick;
 pub(crate) enum Awaits {
     #[default]
     Nothing,
-    /// That the lock with this key is free, or granted to the wait with this id. Looked at once a second, for all waits of the client together.
+    /// That the lock with this key is free, or granted to the wait with this id. LatchStatus at once a second, for all waits of the client together.
     Lock(Arc<str>, Arc<str>),
     /// That this sorted set is gone, or that a member of it has come to its end, which none does before then. That it is there is looked at once a second,
     /// for all waits together; what is in it at that moment only, unless there are few.

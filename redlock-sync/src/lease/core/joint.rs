@@ -42,7 +42,7 @@ impl Core {
         let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout)?;
         self.still_ours().ok()?;
         let lease = self.next_lease(self.quorum.now());
-        let call = self.protocol().read_write()?.extend_and_look(&self.id, lease);
+        let call = self.protocol().read_write()?.extend_and_check_writers(&self.id, lease);
         let ballot = self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))

@@ -119,7 +119,7 @@ impl<'a> PreparedRelease<'a> {
         let may_linger = terms.may_linger(&ballot);
         // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        let is_untold = ballot.is_of_lock_alone();
+        let is_untold = ballot.is_single_key();
         if is_untold {
             core.leave_to_polls();
         }

@@ -129,7 +129,7 @@ impl Cluster {
         let on = |asks| Route { asks, redirects: route.redirects + 1, ..route };
         match Redirect::read(reply)? {
             // What only takes a wait out of the queue needs the queue.
-            Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !route.is_alone => {
+            Redirect::TryAgain if call.script.min_keys > 0 && call.token.is_some() && !route.is_alone => {
                 Some((Arc::clone(from), Route { is_alone: true, ..route }))
             }
             Redirect::TryAgain => None,
