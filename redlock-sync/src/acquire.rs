@@ -4,16 +4,16 @@
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
 //! 3. [`attempt`](mod@attempt): one round, what it brought, and what is taken back.
 //! 4. [`together`]: several locks in one round trip.
-//! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
+//! 5. [`common_slots`]: a second attempt at a semaphore, aimed at slots that a majority has free.
 //! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
 //! 7. [`join`]: a part of a lease that threads of this process have together.
 //! 8. [`limit`]: when a call that waits gives up.
 //! 9. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod adopt;
-mod aim;
 mod attempt;
 pub(crate) mod claim;
+mod common_slots;
 mod joining;
 mod limit;
 #[cfg(test)]

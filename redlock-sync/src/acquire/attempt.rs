@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::aim::aim;
+use super::common_slots::retry_on_common_slots;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::grant;
@@ -47,9 +47,8 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
         outcome = attempt(client, request, &Try { leftover_tokens: &leftover_tokens, ..Try::default() }, by);
     }
     let outcome = match &outcome {
-        Err(refusal) => {
-            aim(client, request, refusal, by).map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by))
-        }
+        Err(refusal) => retry_on_common_slots(client, request, refusal, by)
+            .map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by)),
         Ok(_) => outcome,
     };
     match &outcome {

@@ -10,7 +10,12 @@ use crate::protocol::{Protocol, Request};
 use crate::quorum::Refusal;
 
 /// The request of that attempt, if a majority of the nodes has the same slots free. Called when what the first was lent has been given back.
-pub(super) fn aim(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
+pub(super) fn retry_on_common_slots(
+    client: &ClientInner,
+    request: &Request,
+    refusal: &Refusal,
+    by: Tick,
+) -> Option<Request> {
     let (quorum, semaphore) = (&client.quorum, request.protocol.semaphore()?);
     let is_split = refusal.ballot.as_ref()?.votes.contains(&Vote::Void);
     if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
