@@ -1,5 +1,5 @@
-//! Between processes: a wait as the servers know it, what its attempts have learned of its place in their queues, and
-//! when a grant to it is the lock as it stands.
+//! One wait in the server queues: its id, what its attempts have learned of its queue entry, and when a grant to it is
+//! the lock without another attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::protocol::{Protocol, WaitEntry, millis};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::random_part;
 
-/// A wait for other processes.
+/// A wait in the queues on the servers.
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) listener: listener::ListenerWait,
-    /// Its name in the queues; none until its client listens, or is known not to.
+    /// Its id in the server queues. `None` until its client listens, or knows that it cannot listen.
     pub(crate) id: Option<Arc<str>>,
-    /// The generation of the subscription that its last attempt knew of.
+    /// The generation of the subscription when the last attempt was made.
     known: u64,
 }
 
@@ -29,13 +29,14 @@ impl Queued {
         Queued { listener: listener.begin(), id: None, known: 0 }
     }
 
-    /// Its client cannot be told anything: the wait looks by itself.
+    /// True if the client cannot receive pushes, so that the wait polls. Ids that begin with `-` belong to such waits;
+    /// the servers cannot notify them.
     pub(crate) fn polls(&self) -> bool {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }
 
-    /// The id for the next attempt, if the wait can enter a queue now. Another than before where the client listens
-    /// elsewhere. The attempts of one that polls are no further apart than `pause` (`lua/push.lua`).
+    /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
+    /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
     pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
         if let Some(subscription) = self.listener.subscription() {
             self.known = subscription.generation;
@@ -50,33 +51,34 @@ impl Queued {
         Ok(self.id.clone())
     }
 
-    /// What an attempt says of the wait.
+    /// The arguments by which an attempt names the wait.
     pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> WaitEntry<'_> {
         WaitEntry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
     }
 
-    /// The node where its client listens.
+    /// The node on which the client listens.
     pub(crate) fn node(&self) -> Option<usize> {
         self.listener.subscription().map(|subscription| subscription.node)
     }
 
-    /// True if the client has subscribed anew since the last attempt: what was pushed in between is lost.
+    /// True if the client has subscribed again since the last attempt. Pushes from the time in between are lost.
     pub(crate) fn is_outdated(&self) -> bool {
         self.listener.subscription().is_some_and(|subscription| subscription.generation != self.known)
     }
 }
 
-/// What is known of a wait's entry on one node. Pure.
+/// Evidence that a grant to this wait is the lock, without another attempt. Pure.
 ///
-/// A grant that is pushed to the wait is the lock as it stands only if the entry was there without a gap from the first
-/// marking attempt until the grant took it, and if no attempt can still take the key from the grant.
+/// A pushed grant is the lock only if two things are certain. First, the queue entry was there without a gap, from the
+/// first attempt that entered it until the grant removed it. Second, no attempt of this wait can still take the key
+/// from the grant.
 #[derive(Debug)]
 pub(crate) struct GrantEvidence {
-    /// A grant to this wait was made after this moment: the start of the last attempt that found the entry.
+    /// The start of the last attempt that found the entry. A grant to this wait was made after this moment.
     anchor: Option<Tick>,
-    /// Each attempt was answered by a clean no.
+    /// Every attempt was answered by a definite no.
     is_certain: bool,
-    /// A copy of an attempt may enter the wait, or leave it there, when it is over.
+    /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
     pub(crate) may_linger: bool,
 }
 
@@ -85,7 +87,7 @@ impl GrantEvidence {
         GrantEvidence { anchor: None, is_certain: true, may_linger: false }
     }
 
-    /// No grant to the wait is the lock as it stands.
+    /// Rules out that any grant to the wait is the lock.
     pub(crate) fn distrust(&mut self) {
         self.is_certain = false;
     }
@@ -95,12 +97,12 @@ impl GrantEvidence {
         self.anchor.is_some() || self.may_linger
     }
 
-    /// Since when a grant to the wait surely holds, if it surely does.
+    /// A moment before which no grant to the wait was made; `None` if that is not certain.
     pub(crate) fn grant_since(&self) -> Option<Tick> {
         self.anchor.filter(|_| self.is_certain)
     }
 
-    /// Takes over what an attempt without success has learned. `marks` if it named the wait.
+    /// Records what an attempt without success has learned. `marks` says whether the attempt named the wait.
     pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
         let is_unknown = ballot.may_linger();
@@ -110,7 +112,8 @@ impl GrantEvidence {
             match vote {
                 Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // It entered a second time: the entry was taken out in between, by a grant of which this wait was not told.
+                    // The entry is new again, so it was removed in between: by a grant of which this wait was not
+                    // notified.
                     self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }
@@ -120,12 +123,12 @@ impl GrantEvidence {
     }
 }
 
-/// For how long a lock is granted. Of several nodes each keeps it until the attempt that takes it.
+/// How long a grant stays valid. With several nodes: how long each reserves the key for the waiter's next attempt.
 pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { grant_span(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
-/// Takes a grant back that was reserved and of which no node could tell a waiter.
+/// Takes back a reservation if no node could notify a waiter.
 pub(crate) fn unreserve(quorum: &Quorum, protocol: &Protocol, ballot: &Ballot<Released>, random: &str, by: Tick) {
     let Some(lock) = protocol.mutex() else { return };
     let has = |released| ballot.votes.contains(&Vote::Yes(released));

@@ -1,4 +1,4 @@
-//! Keys without a time-to-live, as a program leaves them that stopped between `SETNX` and `EXPIRE`. Pure.
+//! Keys without a time-to-live, such as a program leaves that stopped between `SETNX` and `EXPIRE`. Pure.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::protocol::reply::{Acquired, Vote};
 use crate::quorum::Ballot;
 use crate::token::LockId;
 
-/// The values that keys without a time-to-live have, each with the moment since when it has been seen without a change.
+/// The values of keys without a time-to-live, each with the moment since when it has been seen unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct KeysWithoutTtl(Vec<(String, Tick)>);
 
 impl KeysWithoutTtl {
-    /// What the next attempt was told, which began at the ballot's start.
+    /// Records what an attempt has found. The values count from the start of its ballot.
     pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>) {
         let value = |vote: &Vote<Acquired>| match vote {
             Vote::Taken { token, ttl: None, .. } if !token.is_empty() => Some(token.clone()),
@@ -27,7 +27,8 @@ impl KeysWithoutTtl {
         }
     }
 
-    /// Those that have not changed for so long, in the form in which `acquire.lua` takes a key over only while it has no time-to-live.
+    /// The values that have not changed for this long. They have the form `!value`: `acquire.lua` takes such a key over
+    /// only while it has no time-to-live.
     pub(crate) fn unchanged_for(&self, long: Duration, now: Tick) -> impl Iterator<Item = LockId> {
         let old = self.0.iter().filter(move |(_, since)| now.since(*since) >= long);
         old.map(|(value, _)| LockId::from_server(&format!("!{value}")))

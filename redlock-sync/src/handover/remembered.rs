@@ -1,4 +1,4 @@
-//! What the queue of a key remembers beside its threads: leftover tokens, and whether a program of another library was seen.
+//! What the thread queue of a key stores besides its threads: leftover tokens, and whether a foreign client was seen.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::handover::queue::{WaitQueue, WaitQueues};
 use crate::handover::rules::FOREIGN_CLIENTS_REMEMBERED;
 use crate::token::LockId;
 
-/// Leftover tokens that are remembered for one key.
+/// Most leftover tokens that are remembered for one key.
 pub(super) const MAX_LEFTOVER_TOKENS: usize = 8;
 
 impl<T> WaitQueues<T> {
-    /// Remembers a token that no lease has, but that a node may have until then: a leftover token. The next attempt may take
-    /// the lock from it, so that this process is not locked out by a late copy of its own call.
+    /// Remembers a leftover token: no lease has it, but a node may have it until then. The next attempt may take the
+    /// lock from it. So a late copy of this process's own call does not lock the process out.
     pub(crate) fn add_leftover_token(&self, key: &Arc<str>, id: LockId, until: Tick) {
         let now = self.clock.now();
         let mut by_key = self.by_key.lock();
-        // Keys whose leftover tokens have run out go with the next one that comes; a healthy system has none.
+        // Each new leftover token also removes the keys whose leftover tokens have expired. A healthy system has none.
         by_key.retain(|_, queue| {
             queue.leftover_tokens.retain(|(_, until)| *until > now);
             !queue.is_idle(&*self.clock)
@@ -31,7 +31,7 @@ impl<T> WaitQueues<T> {
         self.count_leftover_tokens(&by_key);
     }
 
-    /// The leftover tokens for an attempt on this key.
+    /// The leftover tokens that an attempt on this key names.
     pub(crate) fn leftover_tokens(&self, key: &Arc<str>) -> Vec<LockId> {
         if self.leftover_tokens.load(Ordering::SeqCst) == 0 {
             return Vec::new();
@@ -45,7 +45,7 @@ impl<T> WaitQueues<T> {
         queue.leftover_tokens.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Forgets leftover tokens once every node has executed an attempt that named them.
+    /// Forgets the leftover tokens of a key, once every node has executed an attempt that named them.
     pub(crate) fn forget_leftover_tokens(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(key) {
@@ -61,7 +61,7 @@ impl<T> WaitQueues<T> {
         self.leftover_tokens.store(by_key.values().map(|queue| queue.leftover_tokens.len()).sum(), Ordering::SeqCst);
     }
 
-    /// Remembers that a program of another library has the lock.
+    /// Remembers that a foreign client has the lock.
     pub(crate) fn record_foreign_client(&self, key: &Arc<str>) {
         self.foreign_clients.store(true, Ordering::Relaxed);
         let until = self.clock.now().after(FOREIGN_CLIENTS_REMEMBERED);
@@ -70,7 +70,7 @@ impl<T> WaitQueues<T> {
             queue.foreign_clients_until = until;
             return;
         }
-        // Keys that are remembered for nothing else go with the next one that comes.
+        // Each new entry also removes keys of which nothing else is remembered.
         by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
         let mut queue = WaitQueue::default();
         queue.foreign_clients_until = until;

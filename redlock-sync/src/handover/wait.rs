@@ -1,5 +1,5 @@
-//! How the head of a queue waits for other processes: what it tells the servers of its wait, how long it sleeps, and
-//! how the wait ends.
+//! How a queue head waits for other processes: when it enters the server queues, how long it sleeps, and how the wait
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::protocol::{Grant, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
-/// How long after the holder's lease should have ended a wait tries again: a key lives through its last millisecond.
+/// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
 const NAP_SLACK: Duration = Duration::from_millis(2);
-/// The longest pause between two attempts of a wait that is told nothing.
+/// The longest pause between two attempts of a wait that polls.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 /// The longest time for which a wait that polls counts as alive without an attempt.
 const LONGEST_MARK: Duration = Duration::from_secs(60);
-/// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of
-/// them, and that node goes on naming the former holder; the others know that the lock is free.
+/// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
+/// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// In a cluster: a failover can lose the entry of a wait, while the push connection to another server lives on, and a
-/// lock that goes from hand to hand is never seen free.
+/// The longest sleep in a cluster. A failover can lose the entry of a wait while the push connection to another server
+/// survives. If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
-/// As that for one that listens on another node than the others.
+/// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);
-/// The longest sleep for a permit is a lease of its own, within these bounds: a wait for several, for which permits are
-/// kept, may have died with its process, and no message tells.
+/// The bounds of the longest sleep for a permit, which is a lease of its own. Permits may be kept for a wait that wants
+/// several and whose process has died. Nothing is pushed then.
 const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
@@ -45,8 +45,8 @@ pub(crate) struct ServerWait<'a, T> {
     pub(crate) queued: Option<Queued>,
     pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
-    /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later
-    /// looks are left to the client ([`Awaits::Lock`]).
+    /// The wait has slept, or sleeps, until the end of the holder's lease. If the holder has renewed the lease, the
+    /// client makes later checks ([`Awaits::Lock`]).
     has_checked: bool,
 }
 
@@ -64,16 +64,16 @@ impl<'a, T> ServerWait<'a, T> {
         ServerWait { request, quorum, queues, listener, until, queued: None, evidence, chain, has_checked: false }
     }
 
-    /// The waits of this lock have a queue on the servers, and this one may stand in it.
+    /// True if this wait may enter the server queues.
     fn may_queue(&self) -> bool {
         !self.request.options.retry.is_counted()
     }
 
-    /// The id under which the next attempt enters the queue, if it does.
+    /// The id under which the next attempt enters the server queues; `None` if it does not.
     ///
-    /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is lost: a
-    /// release that is executed before the attempt leaves the key free or held anew, which the attempt sees; one that
-    /// is executed after it finds the entry, and a listening client.
+    /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is
+    /// lost. A release that runs before the attempt leaves the key free or held anew, which the attempt sees. A release
+    /// that runs after the attempt finds the entry, and a client that listens.
     pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
         if is_last && !self.evidence.may_be_queued() {
             return Ok(None);
@@ -84,7 +84,7 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(queued) = &mut self.queued else { return Ok(None) };
         let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
-            // The client listens on another channel now: no message to the old entry is heard.
+            // The client now listens on another channel, so it does not receive a message to the old entry.
             self.give_up();
             self.evidence = GrantEvidence::new();
             self.evidence.distrust();
@@ -101,14 +101,14 @@ impl<'a, T> ServerWait<'a, T> {
 
     // --- the end of a wait --------------------------------------------------------------------------------------------
 
-    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait
-    /// that is over.
+    /// Removes the wait from the server queues, and passes on what was granted to it. Otherwise the lock would stay
+    /// granted to a wait that is over.
     pub(crate) fn give_up(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
-        // Without random numbers the grant ends by itself.
+        // Without random numbers nothing is passed on: the grant expires.
         let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
         let quorum = self.quorum;
-        // A wait that is over has one node timeout in all for what was under way and for this.
+        // After the end of a wait, the round under way and this one together get one node timeout.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
         let grant = next_grant(quorum, self.request, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
@@ -126,8 +126,8 @@ impl<'a, T> ServerWait<'a, T> {
 
     // --- waiting ------------------------------------------------------------------------------------------------------
 
-    /// Waits until the holder pushes, or until it is time to look again, after so many attempts. The push by which the
-    /// last holder granted the lock to this wait, if that has come.
+    /// Sleeps until a push arrives or the next attempt is due, after `made` attempts. Returns the push if the last
+    /// holder granted the lock to this wait.
     pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Pushed> {
         if !self.may_queue() {
             self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
@@ -153,11 +153,12 @@ impl<'a, T> ServerWait<'a, T> {
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
         let Some(Vote::Taken { token, ttl, place }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
-        // A cluster moves the slot, and the queue is out of reach.
+        // A cluster is moving the slot, and the queue cannot be reached.
         if *place == QueuePlace::Nowhere && quorum.nodes.are_in_slots() {
             return polls();
         }
-        // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.
+        // A foreign holder pushes nothing, and nothing is pushed for a key without a time-to-live that may be taken
+        // over.
         let is_without_ttl = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
         if !token.is_empty() && !is_ours(token) || is_without_ttl || node.is_none() && !queued.polls() {
             return polls();
@@ -179,8 +180,8 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// There is one server, and whenever the lock is free, or a holder has come to its end, the client learns it
-    /// (`Awaits`). A reader can also be kept out by a wait that is gone.
+    /// True if the client learns by itself that the lock is free or that a holder has ended (`Awaits`). This needs one
+    /// server. It does not hold for a reader, which a wait that no longer exists can keep out.
     fn is_watched(&self) -> bool {
         let is_one_server = self.quorum.len() == 1 && !self.quorum.nodes.are_in_slots();
         is_one_server && self.request.protocol.kind().mode != Mode::Joint
@@ -215,7 +216,7 @@ impl<'a, T> ServerWait<'a, T> {
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
-                    // After a pause begins another chain.
+                    // Another chain begins after a pause.
                     checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
                 }
@@ -223,7 +224,7 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// What ends the sleep besides a push and the timer.
+    /// Sets what ends the sleep besides a push and the timer.
     fn await_also(&self, refusal: &Refusal) {
         let Some(queued) = &self.queued else { return };
         queued.listener.await_also(match &queued.id {
@@ -244,7 +245,7 @@ impl<'a, T> ServerWait<'a, T> {
     }
 }
 
-/// What a release that is made for this request grants.
+/// What a release for this request grants to the next wait.
 pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
     Grant {
         random,
@@ -256,19 +257,20 @@ pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str
     }
 }
 
-/// How far apart two attempts of a wait that polls can be on a server, unless its process does not run: each can be
-/// under way for a node timeout, and the thread of a busy machine wakes late. Not above a minute, whatever the retry
-/// policy says: a wait that is thought to be gone only loses its place.
+/// The longest time between two attempts of a wait that polls, as long as its process runs. Each attempt can take a
+/// node timeout, and the thread of a busy machine wakes late. At most a minute, whatever the retry policy says: a wait
+/// that is wrongly believed to be gone only loses its place.
 fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
     (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
-// --- programs of other libraries ------------------------------------------------------------------------------------------
+// --- foreign clients
+// ----------------------------------------------------------------------------------------------------
 
-/// Leaves the key to programs of other libraries until then, and looks whether one comes.
+/// Leaves the key to foreign clients until `end`, and checks whether one takes it.
 pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
-    // What is left of a minimum hold comes first.
+    // The rest of a minimum hold comes first.
     let cancel = &request.options.cancel;
     queues.rest(end.before(LONG_PAUSE), cancel);
     while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
@@ -277,7 +279,7 @@ pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Re
     }
 }
 
-/// Looks whether a program of another library takes the lock in a pause that is left to it.
+/// Checks, during a pause, whether a foreign client has taken the lock.
 fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
@@ -290,7 +292,7 @@ fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, re
     }
 }
 
-/// Remembers that a program of another library has the lock, if an attempt was told so.
+/// Remembers that a foreign client has the lock, if an attempt found one.
 pub(crate) fn record_foreign_clients<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
     let is_foreign = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
     if ballot.votes.iter().any(is_foreign) {
