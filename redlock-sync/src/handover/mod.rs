@@ -12,14 +12,14 @@
 //! | word | meaning |
 //! |---|---|
 //! | thread queue | the threads of one process that want the same key, in order of arrival |
-//! | queue head | the first thread of a thread queue: the only one that talks to servers. Threads that share a lock can be queue heads together |
+//! | queue head | the first thread of a thread queue: the only one that talks to servers. More than one if they share |
 //! | server queue | the waits of all clients for one key, in order of arrival, stored on the server |
 //! | wait | one queue head that waits, as the servers know it: `channel/number` |
 //! | push | a message to a wait: a grant, or a hint to try after some time |
 //! | grant | the lock, set on the server for one wait by the last holder |
 //! | reservation | with several nodes: one node keeps the key for the wait that another node notifies |
 //! | chain | holders that passed the lock to each other, so that its key was never free |
-//! | leftover token | a token without a lease that may still be stored on a node, because the outcome of a call is unknown |
+//! | leftover token | a token without a lease that a node may still store, since the outcome of a call is unknown |
 //! | foreign client | a program of another library, which polls the key |
 //!
 //! The modules, from the bottom up:

@@ -1,18 +1,20 @@
-//! Between the threads of one process: a queue for each key that threads want, first come first served.
+//! The thread queues of one process: one for each key that threads want, first come, first served.
 //!
-//! Only the thread at the head of a queue talks to the servers, and it stays the head while it holds the lock. So a
-//! hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to the next in the queue
-//! without a call. Threads that share the lock ([`Mode::Shared`]) leave the head as soon as they hold it, and those
-//! that stand together at the front are heads at the same time. Of threads that can have one lease together
-//! ([`Mode::Joint`], with plain settings) one is the head, and lets the others join what it got ([`Shared`]).
+//! Only the queue head, the thread at the front, talks to the servers. It stays the queue head while it holds the lock.
+//! So a hundred waiting threads are one waiter to Redis, and a holder can hand its lease to the next thread without a
+//! call.
 //!
-//! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is
-//! handed to no thread. So a thread is taken out of its queue and told what it got, or is promised, in one step under
-//! the lock of `by_key` ([`QueuedThread`] has the steps), and a thread whose time is up takes itself out under the same
-//! lock ([`WaitQueues::dequeue`]): one of the two comes first, and the other sees it.
+//! Threads that share the lock ([`Mode::Shared`]) stop being queue heads as soon as they hold it. Several of them at
+//! the front are queue heads at the same time. Of threads that can have one lease together ([`Mode::Joint`], with plain
+//! settings), one is the queue head. It lets the others join its lease ([`SharedLease`]).
 //!
-//! A key's queue also remembers what is known of the key in this process: leftover tokens, a pause that is left to other
-//! programs, and whether such a program was seen.
+//! Two things must not happen: a thread whose time is up is handed a lock that it does not notice, or a lock is handed
+//! to no thread. So one step under the lock of `by_key` removes a thread from its queue and sets what it gets, or is
+//! promised ([`QueuedThread`] lists the steps). A thread whose time is up removes itself under the same lock
+//! ([`WaitQueues::dequeue`]). One of the two comes first, and the other sees it.
+//!
+//! The queue of a key also stores what this process knows of the key: leftover tokens, a pause that is left to other
+//! programs, and whether a foreign client was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -22,48 +24,49 @@ use std::time::Duration;
 
 use crate::cancel::Cancelling;
 use crate::clock::{Clock, Tick};
+use crate::handover::remembered::Rest;
 use crate::handover::rules::Pauses;
 use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
-/// Longest sleep before the lease clock, and the end of the client, are looked at again.
+/// Longest sleep until a thread reads the lease clock again, and whether the client was closed.
 const SLICE: Duration = Duration::from_secs(1);
-/// A thread that has waited for so long asks the servers whether its client still has the lock: a key may have been deleted by hand before it came. Most
-/// waits are over before.
+/// After this time a waiting thread asks the servers whether its client still has the lock: the key may have been
+/// deleted by hand. Most waits are shorter.
 const FIRST_CHECK: Duration = Duration::from_millis(100);
 /// The longest sleep that nothing can interrupt.
 const SHORT_SLICE: Duration = Duration::from_millis(50);
 
-/// The queues of one client, one for each key that a thread wants or of which something is remembered. `T` is what is
-/// handed over: a held lease.
+/// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
+/// what threads hand over: a held lease.
 #[derive(Debug)]
 pub(crate) struct WaitQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
     is_closed: AtomicBool,
-    /// How many threads stand in a queue and how many leftover tokens there are, of all keys: usually none, and then the table
-    /// is not locked to look.
+    /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
     waiting_threads: AtomicUsize,
+    /// The leftover tokens of all keys. Usually none: then the table need not be locked.
     pub(super) leftover_tokens: AtomicUsize,
-    /// A program of another library has been seen on some key.
+    /// True once a foreign client has been seen on any key.
     pub(super) foreign_clients: AtomicBool,
 }
 
 #[derive(Debug)]
 pub(super) struct WaitQueue<T> {
-    /// Threads at the head: trying, or holding. More than one only if all of them share the lock.
+    /// Threads that try to get the lock, or hold it. More than one only if all of them share the lock.
     heads: usize,
-    /// Of the heads.
+    /// The mode of the queue heads.
     mode: Mode,
-    /// The kind that was at the head last.
+    /// The kind of lock that the last queue head wanted.
     kind: &'static str,
     waiting: VecDeque<Arc<QueuedThread<T>>>,
-    /// What threads of this process share.
+    /// The lease that threads of this process share.
     shared: Option<SharedLease<T>>,
     rest: Rest,
-    /// Until then it is remembered that a program of another library had the lock.
+    /// Until then it is remembered that a foreign client had the lock.
     pub(super) foreign_clients_until: Tick,
     pub(super) leftover_tokens: Vec<(LockId, Tick)>,
 }
@@ -84,7 +87,7 @@ impl<T> Default for WaitQueue<T> {
 }
 
 impl<T> WaitQueue<T> {
-    /// Nothing has to be remembered of it.
+    /// True if nothing of this key has to be remembered.
     pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
         let is_empty = self.heads == 0 && self.waiting.is_empty() && self.leftover_tokens.is_empty() && !is_shared;
@@ -92,8 +95,8 @@ impl<T> WaitQueue<T> {
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
-    /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads
-    /// that are there.
+    /// What the first thread in the queue gets: a part of the shared lease, or the place of a queue head beside those
+    /// that are there. `None` if it has to wait.
     fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<ThreadPlace<T>> {
         let is_exclusive = self.heads > 0 && self.mode == Mode::Exclusive;
         let shared = self.shared.as_mut().filter(|_| !is_exclusive);
@@ -109,8 +112,8 @@ impl<T> WaitQueue<T> {
         Some(ThreadPlace::Head(self.rest))
     }
 
-    /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how
-    /// many did.
+    /// Lets the first thread in the queue move up. If that thread shares the lock, those behind it that share it too
+    /// move up as well. Returns how many did.
     fn advance(&mut self, clock: &dyn Clock) -> usize {
         let before = self.waiting.len();
         while let Some(first) = self.waiting.front().map(Arc::clone)
@@ -123,7 +126,8 @@ impl<T> WaitQueue<T> {
     }
 }
 
-/// Which heads a thread can be beside. One whose lease others join is alone: it competes for all of them.
+/// The mode in which a thread is a queue head. A thread whose lease others join is exclusive: it competes for all of
+/// them.
 fn head_mode(kind: Kind, options: &LockOptions) -> Mode {
     if kind.mode == Mode::Joint && !options.is_plain() || kind.mode == Mode::Shared {
         Mode::Shared
@@ -132,25 +136,18 @@ fn head_mode(kind: Kind, options: &LockOptions) -> Mode {
     }
 }
 
-/// A pause in which the head of a queue leaves the key to other programs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rest {
-    pub(crate) until: Tick,
-    pub(crate) pauses: Pauses,
-}
-
 /// A thread in a queue, and its place there.
 ///
 /// | place | set by | leaves to |
 /// |---|---|---|
-/// | Waiting | the thread itself | Head, Promised, Handed, Closed; or the thread leaves when its time is up |
-/// | Head | the thread that leaves the head | the thread goes on |
+/// | Waiting | the thread itself | Head, Promised, Handed, Closed; or the thread removes itself when its time is up |
+/// | Head | the queue head that leaves | the thread goes on |
 /// | Promised | a holder that is about to hand over | Handed |
-/// | Handed | that holder; for a part of what is shared, as Head | the thread goes on |
+/// | Handed | that holder; for a part of a shared lease, as Head | the thread goes on |
 /// | Closed | the end of the client | the thread goes on |
 ///
-/// It leaves Waiting under the lock of `by_key` only, together with its removal from the queue: so a thread whose time
-/// is up either takes itself out of the queue or finds that it got something.
+/// A thread leaves Waiting only under the lock of `by_key`, together with its removal from the queue. So a thread whose
+/// time is up either removes itself or finds that it got something.
 #[derive(Debug)]
 pub(crate) struct QueuedThread<T> {
     kind: Kind,
@@ -184,23 +181,23 @@ impl<T> QueuedThread<T> {
     }
 }
 
-/// How a wait in a queue ended.
+/// How a wait in a thread queue ended.
 #[derive(Debug)]
 pub(crate) enum QueueOutcome<T> {
     Head(QueueHead<T>),
     Handed(T),
-    /// Time was up.
+    /// The time was up.
     Late,
     Closed,
 }
 
-/// Being at the head of a queue; dropping it lets the next thread move up.
+/// The place at the front of a thread queue. Dropping it lets the next thread move up.
 #[derive(Debug)]
 pub(crate) struct QueueHead<T> {
     queues: Arc<WaitQueues<T>>,
     key: Arc<str>,
     rest: Rest,
-    /// What the threads of this process can share once it is left.
+    /// What the threads of this process can share once this queue head is dropped.
     shared: Option<SharedLease<T>>,
 }
 
@@ -216,7 +213,7 @@ impl<T> WaitQueues<T> {
         })
     }
 
-    /// The head of the key's queue, if no thread is there.
+    /// The place of the queue head, or a part of a shared lease, if the thread need not wait for it.
     pub(crate) fn try_enqueue(
         self: &Arc<Self>,
         key: &Arc<str>,
@@ -243,15 +240,15 @@ impl<T> WaitQueues<T> {
         }
     }
 
-    /// A thread of this process has, or tries to get, a lock of another kind with that key, and keeps those of this
-    /// kind out.
+    /// True if a thread of this process has, or tries to get, a lock of another kind with this key. It keeps threads
+    /// that want this kind out.
     pub(crate) fn is_of_another_kind(&self, key: &Arc<str>, kind: Kind) -> bool {
         let by_key = self.by_key.lock();
         by_key.get(key).is_some_and(|queue| queue.heads > 0 && queue.kind != kind.name)
     }
 
-    /// A part of what threads of this process share, unless others wait for their turn. Also whether its holder has to
-    /// ask whether another process is kept out.
+    /// A part of the lease that threads of this process share, unless others wait for their turn. Also whether its
+    /// holder must ask the servers whether another process is kept out.
     pub(crate) fn join(&self, key: &str, kind: Kind, options: &LockOptions) -> Option<(T, bool)> {
         let now = self.clock.now();
         let mut by_key = self.by_key.lock();
@@ -264,7 +261,7 @@ impl<T> WaitQueues<T> {
         Some((part, shared.is_check_due(now)))
     }
 
-    /// Forgets what was shared, once it is closed.
+    /// Forgets the shared lease of a key, if it is closed.
     pub(crate) fn unshare(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
@@ -276,8 +273,8 @@ impl<T> WaitQueues<T> {
         drop(closed);
     }
 
-    /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock
-    /// itself.
+    /// Waits in the queue, until `until` at most, to become the queue head. If a holder had the same settings, the
+    /// thread gets the lock itself.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         key: &Arc<str>,
@@ -288,7 +285,7 @@ impl<T> WaitQueues<T> {
         self.enqueue_and_check(key, until, kind, options, &|| {})
     }
 
-    /// Like `enter`, but the first thread in the queue calls `look` after [`FIRST_CHECK`], and then after each [`SLICE`].
+    /// Like `enqueue`, but the first waiting thread calls `check` after [`FIRST_CHECK`], and then after each [`SLICE`].
     pub(crate) fn enqueue_and_check(
         self: &Arc<Self>,
         key: &Arc<str>,
@@ -299,7 +296,7 @@ impl<T> WaitQueues<T> {
     ) -> QueueOutcome<T> {
         let thread = {
             let mut by_key = self.by_key.lock();
-            // Under the lock: `close` sends away the threads that are in a queue by then, and this one would come after that.
+            // Checked under the lock: `close` dismisses the threads that are queued by then, and would miss this one.
             if self.is_closed() {
                 return QueueOutcome::Closed;
             }
@@ -343,7 +340,8 @@ impl<T> WaitQueues<T> {
                 if self.dequeue(key, thread) {
                     return QueueOutcome::Late;
                 }
-                // Another thread has taken this one out of the queue first, in `advance` or `successor`: what it gives is here or about to come.
+                // `advance` or `successor` has removed this thread from the queue first. What it gets is here, or about
+                // to come.
                 place = thread.place.lock();
                 continue;
             }
@@ -366,19 +364,19 @@ impl<T> WaitQueues<T> {
         by_key.get(key).and_then(|queue| queue.waiting.front()).is_some_and(|first| Arc::ptr_eq(first, thread))
     }
 
-    /// Takes a thread whose time is up out of the queue; false if it is not there any more.
+    /// Removes a thread whose time is up from the queue; false if it is not there any more.
     fn dequeue(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(key) else { return false };
         let place = queue.waiting.iter().position(|other| Arc::ptr_eq(other, thread));
         let was_there = place.and_then(|i| queue.waiting.remove(i)).is_some();
-        // Threads behind it may share the lock with those at the head.
+        // Threads behind it may share the lock with the queue heads.
         let moved = queue.advance(&*self.clock);
         self.waiting_threads.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
         was_there
     }
 
-    /// Leaves the head. What it held is shared from now on, if it can be and nothing else is.
+    /// Gives up the place of a queue head. Its lease is shared from now on, if it can be and no other lease is.
     fn leave_head(&self, key: &Arc<str>, shared: Option<SharedLease<T>>) {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
@@ -399,11 +397,11 @@ impl<T> WaitQueues<T> {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Sends all threads away that stand in a queue, for good.
+    /// Closes the client: dismisses all threads that wait in a queue, for good.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
-        // In one order, so that the simulation's runs are alike.
+        // In a fixed order, so that runs of the simulation are reproducible.
         let mut queues: Vec<_> = by_key.iter_mut().collect();
         queues.sort_unstable_by_key(|(key, _)| Arc::clone(key));
         for thread in queues.into_iter().flat_map(|(_, queue)| queue.waiting.drain(..)) {
@@ -412,15 +410,15 @@ impl<T> WaitQueues<T> {
         }
     }
 
-    /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease
-    /// can last.
+    /// The pause between attempt number `made` and the next. It ends by `until`, and by the time the holder's lease can
+    /// last.
     pub(crate) fn pause(&self, options: &LockOptions, made: u32, expires_in: Option<Duration>, until: Tick) {
         let planned = options.retry.pause(made, fastrand::f64());
         let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
         self.rest(self.clock.now().after(planned.min(lease_end)).min(until), &options.cancel);
     }
 
-    /// Sleeps until then, or until the client is closed, or the wait is cancelled.
+    /// Sleeps until then, until the client is closed, or until the wait is cancelled.
     pub(crate) fn rest(&self, end: Tick, cancel: &Cancelling) {
         while !self.is_closed() {
             let now = self.clock.now();
@@ -434,7 +432,7 @@ impl<T> WaitQueues<T> {
 }
 
 impl<T> QueueHead<T> {
-    /// Has the next at the head leave the key to other programs for so long.
+    /// Makes the next queue head leave the key to other programs for this long.
     pub(crate) fn rests_for(&self, pause: Duration, pauses: Pauses) {
         let until = self.queues.clock.now().after(pause);
         let mut by_key = self.queues.by_key.lock();
@@ -444,18 +442,18 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// Leaves the head, and lets the threads of this process share what this thread holds, unless they share something
-    /// already.
+    /// Gives up this place, and lets the threads of this process share what this thread holds, unless they already
+    /// share a lease.
     pub(crate) fn share(mut self, shared: SharedLease<T>) {
         self.shared = Some(shared);
     }
 
-    /// The pause that this thread has to leave to other programs, and those before it.
+    /// The pause that this thread must leave to other programs, and the number of pauses before it.
     pub(crate) fn rest(&self) -> Rest {
         self.rest
     }
 
-    /// True if a program of another library had the lock lately.
+    /// True if a foreign client had the lock lately.
     pub(crate) fn has_foreign_clients(&self) -> bool {
         self.queues.foreign_clients.load(Ordering::Relaxed) && {
             let by_key = self.queues.by_key.lock();
@@ -463,7 +461,7 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// True if other threads of this process wait for it.
+    /// True if other threads of this process wait for the key.
     pub(crate) fn has_followers(&self) -> bool {
         self.queues.by_key.lock().get(&self.key).is_some_and(|queue| !queue.waiting.is_empty())
     }
@@ -477,8 +475,8 @@ impl<T> QueueHead<T> {
         by_key.get(&self.key).and_then(|queue| queue.waiting.front()).is_some_and(|next| next.wants(kind, options))
     }
 
-    /// Takes the next thread out of the queue, if it wants the lock with the same settings. The lock must be handed to
-    /// it then.
+    /// Removes the next thread from the queue, if it wants the lock with the same settings. The caller must then hand
+    /// the lock to it.
     pub(crate) fn successor(&self, kind: Kind, options: &LockOptions) -> Option<Arc<QueuedThread<T>>> {
         let mut by_key = self.queues.by_key.lock();
         let queue = by_key.get_mut(&self.key)?;

@@ -1,4 +1,5 @@
-//! What the thread queue of a key stores besides its threads: leftover tokens, and whether a foreign client was seen.
+//! What the thread queue of a key stores besides its threads: leftover tokens, a pause, and whether a foreign client
+//! was seen.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +7,15 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::Tick;
 use crate::handover::queue::{WaitQueue, WaitQueues};
-use crate::handover::rules::FOREIGN_CLIENTS_REMEMBERED;
+use crate::handover::rules::{FOREIGN_CLIENTS_REMEMBERED, Pauses};
 use crate::token::LockId;
+
+/// A pause in which the queue head leaves the key to other programs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rest {
+    pub(crate) until: Tick,
+    pub(crate) pauses: Pauses,
+}
 
 /// Most leftover tokens that are remembered for one key.
 pub(super) const MAX_LEFTOVER_TOKENS: usize = 8;

@@ -99,7 +99,7 @@ impl<'a, T> ServerWait<'a, T> {
         self.queued.get_or_insert_with(|| Queued::begin(self.listener))
     }
 
-    // --- the end of a wait --------------------------------------------------------------------------------------------
+    // --- the end of a wait -------------------------------------------------------------------------------------------
 
     /// Removes the wait from the server queues, and passes on what was granted to it. Otherwise the lock would stay
     /// granted to a wait that is over.
@@ -124,7 +124,7 @@ impl<'a, T> ServerWait<'a, T> {
         Some((queued, queued.id.as_ref()?))
     }
 
-    // --- waiting ------------------------------------------------------------------------------------------------------
+    // --- waiting -----------------------------------------------------------------------------------------------------
 
     /// Sleeps until a push arrives or the next attempt is due, after `made` attempts. Returns the push if the last
     /// holder granted the lock to this wait.

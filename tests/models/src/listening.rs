@@ -9,9 +9,9 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
-use crate::handover::listener::push_connection::{Heartbeat, Subscription};
+use crate::handover::listener::push_connection::{Heartbeat, NewSubscription, Subscription};
 use crate::handover::listener::pushed::Pushed;
-use crate::handover::listener::waiter_table::{BackgroundTask, NewSubscription, WaiterTable, Woken};
+use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable, Woken};
 use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Push};
 use crate::sync::{self, Condvar, Mutex};
@@ -179,7 +179,7 @@ impl Rig {
     /// The time of planned rests has come.
     pub(crate) fn rest(&self) {
         let rests = std::mem::take(&mut *self.rests.lock());
-        (0..rests).for_each(|_| self.waiters.with(WaiterTable::rest));
+        (0..rests).for_each(|_| self.waiters.with(WaiterTable::close_if_idle));
     }
 
     /// No thread hears anything any more.

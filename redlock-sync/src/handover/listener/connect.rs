@@ -1,29 +1,29 @@
-//! What is done for the push connection in the background: subscribing, beats, and closing it when it is not needed.
+//! Background work for the push connection: subscribing, sending heartbeats, and closing it when it is not needed.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Listener;
-use super::push_connection::{Heartbeat, Subscription};
-use super::waiter_table::{BackgroundTask, NewSubscription, WaiterTable};
+use super::push_connection::{Heartbeat, NewSubscription, Subscription};
+use super::waiter_table::{BackgroundTask, WaiterTable};
 use super::watching::WatchedLock;
 use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
 use crate::token;
 
-/// Published to see whether it arrives.
+/// The message of a heartbeat: published to see whether it arrives.
 const HEARTBEAT: &str = "0";
 /// Published to wake the thread that reads.
 pub(super) const WAKE_READER: &str = "look";
-/// Only looks.
+/// Nothing is published; the call only checks locks.
 const NO_MESSAGE: &str = "";
-/// Locks that are looked after in one call.
+/// Locks that one call can check.
 const LOCKS_PER_CALL: usize = 1000;
 /// Calls in one packet.
 const CALLS_PER_PACKET: usize = 64;
 
-/// Why no message arrives. Each is logged once.
+/// Why no message arrives. Each cause is logged once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     Subscribe,
@@ -33,9 +33,9 @@ pub(super) enum Cause {
     NoRandom,
 }
 
-/// How an attempt to listen ended without success.
+/// How an attempt to listen failed.
 enum ListenError {
-    /// Until the set-up of the server is changed.
+    /// Subscribing fails until the server's configuration is changed.
     Refused(Cause, String),
     Failed {
         is_left_out: bool,
@@ -43,10 +43,10 @@ enum ListenError {
 }
 
 impl Listener {
-    /// Leaves an task to the background threads.
+    /// Hands a task to the background threads.
     pub(super) fn run(&self, task: BackgroundTask) {
         let pause = match &task {
-            // Clients that lost the same server do not come back to it in step.
+            // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
             BackgroundTask::CloseIfIdle(pause) => *pause,
             BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::GiveBack(_) => {
@@ -72,14 +72,15 @@ impl Listener {
         }
     }
 
-    /// Subscribes, publishes on the channel, and waits for that message to arrive: only then are pushes known to arrive.
+    /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that pushes
+    /// arrive.
     fn listen(&self) -> Result<NewSubscription, ListenError> {
         let Some((node, member)) = self.quorum.notification_server() else {
             return Err(ListenError::Failed { is_left_out: true });
         };
         let channel = self.waiters.with(|table, _| table.channel()).map_or_else(|| self.new_channel(), Ok)?;
         let timeout = self.quorum.limits.node_timeout;
-        // To connect, and then to subscribe.
+        // One timeout to connect, and one to subscribe.
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;
         let subscription = Subscription { node, channel: Arc::clone(&channel), generation: 0 };
@@ -88,11 +89,11 @@ impl Listener {
         let wait = if receivers > 0 { timeout } else { Duration::ZERO };
         match conn.receive(wait) {
             Heard::Message(first) if receivers > 0 => Ok(NewSubscription { node, channel, conn, first }),
-            // In a cluster another server than before may have been asked.
+            // In a cluster, another server may have executed the publication.
             Heard::Message(_) | Heard::Nothing if receivers == 0 && !self.quorum.nodes.are_in_slots() => {
                 Err(ListenError::Refused(Cause::Lost, member.address().into_owned()))
             }
-            // It broke, or the server has stopped in between.
+            // The connection broke, or the server stopped in between.
             _ => Err(ListenError::Failed { is_left_out: false }),
         }
     }
@@ -106,7 +107,8 @@ impl Listener {
         Ok(channel)
     }
 
-    /// The number of connections that receive it. On the way these locks are looked after.
+    /// Publishes a message, and checks these locks in the same call. Returns the number of connections that receive the
+    /// message.
     pub(super) fn publish(
         &self,
         subscription: &Subscription,
@@ -118,7 +120,7 @@ impl Listener {
         Ok(self.learn(subscription, said, watched))
     }
 
-    /// Takes over what a server says of these locks; how many connections received what was published.
+    /// Applies what a server says of these locks. Returns how many connections received the message.
     fn learn(&self, subscription: &Subscription, said: Value, watched: &[WatchedLock]) -> u64 {
         let Value::List(said) = said else { return number(&said) };
         let (mut due, mut later) = (Vec::new(), Vec::new());
@@ -145,19 +147,19 @@ impl Listener {
         self.waiters.with(|table, now| table.heartbeat_ended(subscription.generation, heartbeat, now));
     }
 
-    /// All clients shall listen at the same node.
+    /// All clients must listen on the same node.
     fn is_better_elsewhere(&self, subscription: &Subscription) -> bool {
         self.quorum.len() > 1 && self.quorum.notification_server().is_some_and(|(node, _)| node != subscription.node)
     }
 
     fn publish_heartbeat(&self, subscription: &Subscription) -> Heartbeat {
         let watched = self.watched();
-        // A cluster is asked for its own beat: its reply shall not depend on a slot.
+        // In a cluster the heartbeat is a call of its own: its reply must not depend on a slot.
         let together = watched.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
         let heartbeat = match self.publish(subscription, HEARTBEAT, together) {
             Ok(0) => Heartbeat::Failed,
             Ok(_) => Heartbeat::Sent(self.quorum.now()),
-            // The attempt to subscribe anew will say what is missing.
+            // The next attempt to subscribe will report what is missing.
             Err(failure) if is_refusal(&failure) => Heartbeat::Failed,
             Err(_) => Heartbeat::Idle,
         };
@@ -168,7 +170,7 @@ impl Listener {
         heartbeat
     }
 
-    /// Looks after locks that cannot be named in one call.
+    /// Checks locks that do not fit into the call of the heartbeat.
     fn look_after(&self, subscription: &Subscription, parts: &[Vec<WatchedLock>]) {
         for parts in parts.chunks(CALLS_PER_PACKET) {
             let calls: Vec<_> = parts.iter().map(|part| call(subscription, NO_MESSAGE, part)).collect();
@@ -181,8 +183,8 @@ impl Listener {
         }
     }
 
-    /// The locks to look after, in parts of which each can be named in one call: in a cluster one by one, since also those of one slot can be at two
-    /// servers while that moves.
+    /// The locks to check, in parts that fit into one call. In a cluster each part is one lock: while a slot moves, two
+    /// locks of that slot can be on two servers.
     fn watched(&self) -> Vec<Vec<WatchedLock>> {
         let most = if self.quorum.nodes.are_in_slots() { 1 } else { LOCKS_PER_CALL };
         let mut parts: Vec<Vec<WatchedLock>> = Vec::new();
@@ -212,7 +214,7 @@ impl Listener {
     }
 }
 
-/// Publishes that, and looks after these locks.
+/// A call that publishes a message and checks these locks.
 fn call(subscription: &Subscription, text: &str, watched: &[WatchedLock]) -> Arc<Call> {
     let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
     let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
@@ -224,7 +226,7 @@ fn number(value: &Value) -> u64 {
     if let Value::Int(n) = value { u64::try_from(*n).unwrap_or(0) } else { 0 }
 }
 
-/// When a set that was looked into is due again: a member lives through its last ms.
+/// When to read a set again whose first member ends after `left`. A member lives through its last millisecond.
 fn end((watched, left): (&WatchedLock, &Value)) -> (u64, Duration) {
     (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_CHECK_INTERVAL))
 }
@@ -247,13 +249,13 @@ fn refused(cause: Cause, to: &str, node: &Node, failure: &Failure) -> ListenErro
     ListenError::Refused(cause, format!("node {} refuses to {to}: {}", node.address(), failure.message))
 }
 
-/// The server answered, and will not answer otherwise soon.
+/// True if the server answered, and will not soon answer otherwise.
 fn is_refusal(failure: &Failure) -> bool {
     failure.is_answer() && failure.kind != FailureKind::Transient
 }
 
-/// An task on its way. An attempt to connect that does not begin, since the system starts no thread, or that panics, is not repeated before the
-/// next wait begins: each repetition could end in the same way at once.
+/// A background task that is planned or runs. If an attempt to connect panics, or the system starts no thread for it,
+/// it is not repeated before the next wait begins. Every repetition could fail at once in the same way.
 struct TaskRun {
     listener: Weak<Listener>,
     task: Option<BackgroundTask>,
@@ -266,7 +268,7 @@ impl TaskRun {
             Some(BackgroundTask::Connect(_)) => listener.attempt(),
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
-            Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::rest),
+            Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
             Some(BackgroundTask::GiveBack(unclaimed)) => {
                 listener.on_unclaimed.get().into_iter().for_each(|give_back| give_back(unclaimed))
             }

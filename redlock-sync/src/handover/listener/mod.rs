@@ -1,16 +1,17 @@
-//! How a client learns that a lock was granted to one of its waits: by one push connection, to its [wake node](Quorum::notification_server), which the waiting
-//! threads read in turn.
+//! How a client learns that a lock was granted to one of its waits: by one push connection to its [notification
+//! server](Quorum::notification_server). The waiting threads read that connection in turn.
 //!
-//! A lone waiting thread reads by itself, without a thread in between; with more of them the one that reads wakes those for which something came.
-//! However many wait, there is one connection, and none of them wakes without a reason.
+//! If only one thread waits, it reads by itself. If several wait, the thread that reads wakes those for which a push
+//! arrived. There is one connection, however many threads wait, and no thread wakes without a reason.
 //!
-//! 1. `pushed.rs`: what a push says.
-//! 2. `push_connection.rs`: how the connection is, and the beat that tells whether it is alive.
-//! 3. `ended.rs`: waits that are over, and may still have an entry in a queue.
-//! 4. `table.rs`: which threads wait and which one reads: all that is under one lock, with what holds there.
-//! 5. `awaits.rs`: what else ends a sleep; `watching.rs`: how that is noticed.
-//! 6. `turns.rs`: that lock, and the loop of a thread that waits.
-//! 7. `connect.rs`: subscribing, in the background.
+//! 1. `pushed.rs`: parses a push.
+//! 2. `push_connection.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
+//! 3. `ended.rs`: waits that are over and may still have an entry in a server queue.
+//! 4. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
+//!    invariant.
+//! 5. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
+//! 6. `waiters.rs`: that lock, and the loop of a thread that waits.
+//! 7. `connect.rs`: work in the background, such as subscribing.
 //!
 //! `tests/models` runs the first six under a scheduler that tries many orders of threads.
 
@@ -44,14 +45,14 @@ use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::quorum::Quorum;
 
-/// What becomes of a grant to a wait that this client does not have any more. Called in the background.
+/// What to do with a grant to a wait that this client no longer has. Called in the background.
 pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&UnclaimedGrant) + Send + Sync>;
 
-/// The push connection of a client, and the waits for which it is there.
+/// The push connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
     waiters: Waiters,
-    /// What was said once in the log.
+    /// The causes that were logged.
     warned: Mutex<HashSet<Cause>>,
     on_unclaimed: OnceLock<OnUnclaimedGrant>,
     this: Weak<Listener>,
@@ -88,33 +89,35 @@ impl Listener {
         _ = self.on_unclaimed.set(give_back);
     }
 
-    /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.
+    /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
+    /// the background.
     pub(crate) fn begin(self: &Arc<Listener>) -> ListenerWait {
         ListenerWait { number: self.waiters.with(|table, _| table.begin()), listener: Arc::clone(self) }
     }
 
-    /// True while a subscription is confirmed: what this client marks can be pushed to it.
+    /// True while a subscription is confirmed: pushes to waits that enter a server queue now will arrive.
     pub(crate) fn listens(&self) -> bool {
         self.waiters.with(|table, _| table.connection.subscription().is_some())
     }
 
-    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel, since the crate `redis` gives no access to the
-    /// socket; if the message does not get through, the thread wakes within a second.
+    /// Ends all waits, for good. A message on the client's own channel wakes the thread that reads, since the crate
+    /// `redis` gives no access to the socket. If the message does not arrive, the thread wakes within a second.
     pub(crate) fn close(&self) {
         if let Some(subscription) = self.waiters.with(|table, _| table.close()) {
             drop(self.publish(&subscription, WAKE_READER, &[]));
         }
     }
 
-    /// A wait that is over may still have an entry in a queue: what is pushed to it later goes to the ended wait, on the thread that reads. At most 1024
-    /// ended waits; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers
-    /// find that no connection receives what they publish on the old one, and skip the entries of the ended waits.
+    /// Keeps a wait that is over, since it may still have an entry in a server queue. A later push to it goes to
+    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
+    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
+    /// receives messages on the old channel, and skip the entries of the ended waits.
     pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLatePush) {
         self.waiters.with(|table, now| table.watch_ended(wait_number, ended, now));
     }
 }
 
-/// A wait that has been entered; over when it is dropped.
+/// A registered wait. It is over when it is dropped.
 pub(crate) struct ListenerWait {
     listener: Arc<Listener>,
     number: u64,
@@ -130,26 +133,27 @@ impl ListenerWait {
         self.listener.waiters.with(|table, _| table.subscription(self.number))
     }
 
-    /// Waits until then, or for a push, or until a subscription is confirmed or refused of which this wait has not seen the
-    /// [`subscription`](ListenerWait::subscription) yet. Pushes that came since the last sleep are returned first. The timer also ends when the wait is cancelled.
+    /// Sleeps until then, or until a push arrives, or until the client has subscribed again or was refused. That is
+    /// reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Pushes that arrived since the last
+    /// sleep are returned first. A cancelled wait ends like the timer.
     pub(crate) fn sleep(&self, until: Tick, cancel: &Cancelling) -> Woken {
         let clock = &self.listener.quorum.clock;
         loop {
             let slice = cancel.slice(clock.now(), until);
             let woken = self.listener.waiters.sleep(self.number, slice);
-            // Before the end of its slice something else has ended it.
+            // If it woke before the end of its slice, something else has ended the sleep.
             if woken != Woken::Timer || slice == until || clock.now() < slice || cancel.is_cancelled() {
                 return woken;
             }
         }
     }
 
-    /// What else ends the sleeps of this wait from now on.
+    /// Sets what else ends the sleeps of this wait from now on.
     pub(crate) fn await_also(&self, awaits: Awaits) {
         self.listener.waiters.with(|table, _| table.await_also(self.number, awaits));
     }
 
-    /// Subscribing was refused, or the publication that confirms it: this wait has to poll.
+    /// True if the server refuses to subscribe, or to publish the message that confirms it. Then this wait has to poll.
     pub(crate) fn polls(&self) -> bool {
         self.listener.waiters.with(|table, _| table.polls())
     }

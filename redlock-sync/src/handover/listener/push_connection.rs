@@ -1,9 +1,10 @@
-//! How the push connection is, and whether it is still alive.
+//! The state of the push connection, and whether it is still alive.
 //!
-//! A reset is noticed at once. A silent break is noticed by the **beat**, a message that the client publishes on its own channel each second, or every two
-//! seconds while all its waits are for tasks. If no
-//! connection receives it, or it does not arrive within a node timeout after the server has sent it, the connection is of no more use. If the call
-//! itself gets no answer, something else is wrong, which a new push connection would not mend: the next beat is a second later.
+//! A reset is noticed at once. The **heartbeat** detects a silent break: the client publishes a message on its own
+//! channel each second, or every two seconds while all its waits are for tasks. The connection has failed if no
+//! connection receives the message, or if it does not arrive within a node timeout after the server has sent it. If the
+//! call itself gets no answer, something else is wrong, which a new push connection would not repair. The next
+//! heartbeat is then a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +12,17 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::node::Push;
 
-/// So long after the last beat another one is requested_at for. A read is no longer either, since a wait can begin during it.
+/// A heartbeat is requested this long after the last one. No read takes longer either, since a wait can begin during
+/// it.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// The same while all waits are for tasks.
+/// The interval while all waits are for tasks.
 pub(super) const RARE_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
-/// A beat of which nothing was heard is forgotten.
+/// A heartbeat without any outcome is forgotten after this time.
 const LOST_HEARTBEAT: Duration = Duration::from_secs(5);
-/// Before the next attempt to connect: at first, and at most.
+/// The pause before the next attempt to connect: the first, and the longest.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A read waits at least this long.
+/// The shortest time for which a read waits.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Where a client listens: a subscription that the server has confirmed.
@@ -28,13 +30,22 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(crate) struct Subscription {
     pub(crate) node: usize,
     pub(crate) channel: Arc<str>,
-    /// Counts the subscriptions of this client.
+    /// The number of this subscription among those of the client.
     pub(crate) generation: u64,
+}
+
+/// A subscription that was just confirmed, with its connection.
+pub(crate) struct NewSubscription {
+    pub(crate) node: usize,
+    pub(crate) channel: Arc<str>,
+    pub(crate) conn: Box<dyn Push>,
+    /// The first message that arrived on it.
+    pub(crate) first: Vec<u8>,
 }
 
 #[derive(Default)]
 pub(super) enum Connection {
-    /// None, and none is made: no thread waits.
+    /// There is no connection, and none is made: no thread waits.
     #[default]
     Down,
     /// An attempt to connect is under way or planned.
@@ -48,28 +59,28 @@ impl Connection {
     }
 }
 
-/// What was learnt from a beat, or from none yet.
+/// The state of the heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
-    /// None is on its way.
+    /// None is under way.
     Idle,
     Requested,
-    /// The server has sent it: it has to arrive.
+    /// The server has sent it, so it has to arrive.
     Sent(Tick),
-    /// Nothing arrives there, or another node is the better one.
+    /// Nothing arrives on this connection, or another node is the notification server.
     Failed,
 }
 
-/// A confirmed subscription.
+/// An open connection with a confirmed subscription.
 pub(super) struct Up {
     pub(super) subscription: Subscription,
-    /// None while a thread reads.
+    /// `None` while a thread reads.
     pub(super) conn: Option<Box<dyn Push>>,
     /// When it was made.
     pub(super) since: Tick,
-    /// When the read under way, or the last one, began.
+    /// When the current read, or the last one, began.
     pub(super) reads_since: Tick,
-    /// When the last beat was requested_at for.
+    /// When the last heartbeat was requested.
     requested_at: Tick,
     heartbeat: Heartbeat,
 }
@@ -90,7 +101,7 @@ impl Up {
         self.heartbeat == Heartbeat::Failed
     }
 
-    /// A read begins now: whether a beat has to be requested_at for, so long after the last one, and after what time to look again.
+    /// Called when a read begins. Returns whether a heartbeat must be sent, and how long the read may take.
     pub(super) fn before_read(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
         self.reads_since = now;
         match self.heartbeat {
@@ -118,12 +129,13 @@ impl Up {
         }
     }
 
-    /// A read ended without a message. True if it began when a beat was overdue: a message that came in time was there by then.
+    /// A read ended without a message. True if the read began when a heartbeat was overdue: a message in time would
+    /// have been there by then.
     pub(super) fn missed_heartbeat(&self, timeout: Duration) -> bool {
         matches!(self.heartbeat, Heartbeat::Sent(at) if self.reads_since >= at.after(timeout))
     }
 
-    /// The end of a beat that was requested_at for.
+    /// Records the outcome of a heartbeat.
     pub(super) fn heartbeat_ended(&mut self, heartbeat: Heartbeat) {
         if self.heartbeat == Heartbeat::Requested || heartbeat == Heartbeat::Failed {
             self.heartbeat = heartbeat;
@@ -131,7 +143,7 @@ impl Up {
     }
 }
 
-/// Before an attempt that follows on so many bad ones.
+/// The pause before the next attempt to connect, after this many failures in a row.
 pub(super) fn pause(bad: u32) -> Duration {
     match bad.checked_sub(1) {
         None => Duration::ZERO,

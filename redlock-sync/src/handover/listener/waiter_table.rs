@@ -1,19 +1,22 @@
-//! The threads that wait, the one that reads, and the push connection: all that is under the one lock of
+//! The waiting threads, the one that reads, and the push connection: all that is under the one lock of
 //! [`Waiters`](super::waiters::Waiters).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
-//! | begins to sleep | takes what is kept for it; else takes the connection if it is there | reads; without it sleeps until its timer |
-//! | the reader got a message | keeps it for its wait | wakes that thread, if it sleeps |
-//! | the reader is done (push, timer, closed) | puts the connection back, marks the youngest that sleeps | wakes that thread |
-//! | woken with the mark | takes the connection, if it is there | reads |
-//! | ends its sleep (push, timer) while it has the mark | marks another | wakes it |
+//! | a thread begins to sleep | takes a push kept for it; else the connection, if it is there | reads, or sleeps |
+//! | the reader got a message | keeps it for its wait | wakes that wait's thread, if it sleeps |
+//! | the reader ends its sleep | puts the connection back, names the youngest sleeper the next reader | wakes it |
+//! | the next reader woke | takes the connection, if it is there | reads |
+//! | the next reader ends its sleep | names another next reader | wakes it |
 //!
-//! [`WaiterTable::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a
-//! thread reads it, or a thread that was woken to read has the mark and is on its way. So no push stays unread: a
-//! thread that leaves the connection, or a mark, passes it on in the same step ([`WaiterTable::wake_next_reader`]); one that panics
-//! does so by dropping its [`ListenerWait`](super::ListenerWait). The mark may come too late: a thread that just begins to sleep takes
-//! the connection first. Then the next_reader one finds none and sleeps on.
+//! [`WaiterTable::is_sound`] is the invariant. It holds whenever the lock is free: while a wait sleeps, there is no
+//! connection, or a thread reads it, or a thread was woken as the next reader. So no push stays unread. A thread that
+//! gives up the connection, or its place as next reader, names another one in the same step
+//! ([`WaiterTable::wake_next_reader`]). A thread that panics does so when its [`ListenerWait`](super::ListenerWait) is
+//! dropped.
+//!
+//! The next reader may come too late: a thread that just begins to sleep takes the connection first. Then the next
+//! reader finds none and sleeps on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,24 +24,26 @@ use std::time::Duration;
 
 use super::awaits::Awaits;
 use super::ended::{EndedWaits, OnLatePush};
-use super::push_connection::{self, Connection, Heartbeat, Subscription, Up};
+use super::push_connection::{self, Connection, Heartbeat, NewSubscription, Subscription, Up};
 use super::pushed::{Pushed, UnclaimedGrant};
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
 use crate::sync::Condvar;
 
-/// A follower's sleep can be long: it is woken when something is there for it. FollowUp the machine was suspended the
-/// reader wakes all ([`LEAP`]), and without a reader this is how late a timer can be.
+/// The longest sleep of a thread that does not read. The reader wakes it when something is there for it. After the
+/// machine was suspended, the reader wakes all ([`SUSPENDED`]). Without a reader, a timer can be late by this much.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
-/// A read that took so much longer than it should: the machine was suspended, which condition variables do not count.
-const LEAP: Duration = Duration::from_secs(5);
+/// If a read took this much longer than it should, the machine was suspended. Condition variables do not count that
+/// time.
+const SUSPENDED: Duration = Duration::from_secs(5);
 /// A connection without waits is closed after this time.
-const REST: Duration = Duration::from_secs(10);
-/// One that broke earlier than this after it was made does not count as a good one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that breaks sooner than this after it was made counts as a failure.
 const SHORT_LIFE: Duration = Duration::from_secs(10);
-/// FollowUp a refusal.
+/// The pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Pushes that one wait has not taken. There are one or two: a wait has one entry in the queue, and hints are rare.
+/// Most pushes that are kept for one wait. Usually there are one or two: a wait has one queue entry, and hints are
+/// rare.
 const MOST_KEPT: usize = 16;
 
 /// How a sleep ended.
@@ -46,23 +51,23 @@ const MOST_KEPT: usize = 16;
 pub(crate) enum Woken {
     Push(Pushed),
     Timer,
-    /// Subscribed anew, or subscribing was refused: ask for the subscription.
+    /// The client has subscribed again, or was refused. The caller asks for the subscription.
     Connected,
     Closed,
 }
 
-/// What has to be done away from the waiting threads.
+/// Work that must not be done by a waiting thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackgroundTask {
-    /// FollowUp this pause: one attempt to connect.
+    /// After this pause: make one attempt to connect.
     Connect(Duration),
-    /// Publish a beat on the channel there.
+    /// Publish a heartbeat on this channel.
     Heartbeat(Subscription),
-    /// Wake the thread that reads there.
+    /// Wake the thread that reads this channel.
     WakeReader(Subscription),
-    /// FollowUp this pause: see whether the connection is still needed.
+    /// After this pause: close the connection if no thread waits.
     CloseIfIdle(Duration),
-    /// Give back what was granted to a wait that this client does not have any more.
+    /// Give back what was granted to a wait that this client no longer has.
     GiveBack(UnclaimedGrant),
 }
 
@@ -71,7 +76,7 @@ pub(crate) enum BackgroundTask {
 pub(super) struct FollowUp {
     pub(super) tasks: Vec<BackgroundTask>,
     pub(super) late: Vec<(Arc<OnLatePush>, Pushed)>,
-    /// Closing a connection can take a moment, and the destructor of an ended wait is not ours.
+    /// Closing a connection can take a moment, and destructors of ended waits run code of their users.
     closed: Vec<Box<dyn Push>>,
     forgotten: Vec<Arc<OnLatePush>>,
 }
@@ -89,41 +94,41 @@ pub(super) enum Step {
     Nap(Arc<Condvar>, Duration),
 }
 
-/// What the table knows of one wait.
+/// One wait.
 pub(super) struct WaitState {
     wakeup: Arc<Condvar>,
     pub(super) pushes: VecDeque<Pushed>,
     pub(super) awaits: Awaits,
-    /// What it awaits has happened.
+    /// The event that it awaits has happened.
     pub(super) must_check: bool,
-    /// The news it knows of.
-    seen: u64,
+    /// The number of subscription changes that it has seen.
+    seen_changes: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct WaiterTable {
     last_number: u64,
-    /// By number: the simulation's runs are alike only if those that are woken together are so in one order.
+    /// By number. The order matters: the simulation is reproducible only if threads are woken in a fixed order.
     pub(super) waits: BTreeMap<u64, WaitState>,
-    /// Those that sleep and have nothing to wake for yet.
+    /// Waits that sleep and have no reason to wake yet.
     pub(super) sleeping: BTreeSet<u64>,
-    /// Woken to read.
+    /// Woken to read the connection.
     next_reader: Option<u64>,
     pub(super) connection: Connection,
-    /// Subscribed, or to be subscribed.
+    /// The channel that is subscribed, or will be.
     channel: Option<Arc<str>>,
     ended: EndedWaits,
-    /// Subscriptions that were confirmed.
+    /// The number of confirmed subscriptions.
     generation: u64,
-    /// Raised with each subscription that was confirmed or refused.
-    news: u64,
+    /// Raised by each subscription that is confirmed or refused.
+    changes: u64,
     is_refused: bool,
     is_closed: bool,
-    /// Attempts to connect in a row that failed, and connections that broke soon.
+    /// Attempts to connect that failed in a row, and connections in a row that broke soon.
     failures: u32,
     short_lives: u32,
     idle_since: Tick,
-    is_rest_planned: bool,
+    is_closing_planned: bool,
     pub(super) follow_up: FollowUp,
 }
 
@@ -142,7 +147,7 @@ impl WaiterTable {
             pushes: VecDeque::new(),
             awaits: Awaits::Nothing,
             must_check: false,
-            seen: self.news,
+            seen_changes: self.changes,
         };
         self.waits.insert(self.last_number, wait);
         if matches!(self.connection, Connection::Down) {
@@ -163,7 +168,7 @@ impl WaiterTable {
 
     pub(crate) fn subscription(&mut self, number: u64) -> Option<Subscription> {
         if let Some(wait) = self.waits.get_mut(&number) {
-            wait.seen = self.news;
+            wait.seen_changes = self.changes;
         }
         self.connection.subscription().cloned()
     }
@@ -172,7 +177,7 @@ impl WaiterTable {
         self.is_refused && self.connection.subscription().is_none()
     }
 
-    /// One look of a thread that sleeps or begins to.
+    /// One step of a thread that sleeps or begins to.
     pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> Step {
         if let Some(woken) = self.verdict(number, until, now) {
             self.stop_sleeping(number);
@@ -196,8 +201,8 @@ impl WaiterTable {
         if let Some(pushed) = wait.pushes.pop_front() {
             return Some(Woken::Push(pushed));
         }
-        if wait.seen < self.news {
-            wait.seen = self.news;
+        if wait.seen_changes < self.changes {
+            wait.seen_changes = self.changes;
             return Some(Woken::Connected);
         }
         (now >= until || std::mem::take(&mut wait.must_check)).then_some(Woken::Timer)
@@ -215,8 +220,9 @@ impl WaiterTable {
         }
     }
 
-    /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably
-    /// wait longest.
+    /// Names the youngest sleeper the next reader, if the connection is there and no thread was named. The youngest
+    /// will probably wait longest. Each step that puts the connection back, or ends a sleep, calls this before it frees
+    /// the lock.
     pub(super) fn wake_next_reader(&mut self) {
         let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
         if is_left && self.next_reader.is_none() {
@@ -231,13 +237,13 @@ impl WaiterTable {
         }
     }
 
-    /// Has all that sleep look at what there is.
+    /// Makes all sleeping threads check the table.
     fn wake_all(&self) {
         self.sleeping.iter().for_each(|number| self.wake(*number));
     }
 
     // --- the connection ---
-    /// Takes the connection to read it, for so long at most.
+    /// Takes the connection, to read it for at most the returned time.
     fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
         let every = self.heartbeat_interval();
         let Connection::Up(up) = &mut self.connection else { return None };
@@ -253,10 +259,10 @@ impl WaiterTable {
         up.conn.take().map(|conn| (conn, read_for))
     }
 
-    /// The reader has read.
-    pub(super) fn heard(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
+    /// Takes the connection back after a read.
+    pub(super) fn read_ended(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
         let Connection::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
-        let has_leapt = now.since(up.reads_since) > LEAP;
+        let was_suspended = now.since(up.reads_since) > SUSPENDED;
         if self.is_closed {
             self.follow_up.closed.push(conn);
             self.connection = Connection::Down;
@@ -278,13 +284,12 @@ impl WaiterTable {
                 self.deliver(&text);
             }
         }
-        if has_leapt {
+        if was_suspended {
             self.wake_all();
         }
     }
 
-    /// The connection is of no more use. The reader brings it, or it is here, or it is lost with a thread that
-    /// panicked.
+    /// Closes a broken connection. The reader returns it, or it is here, or it is lost with a thread that panicked.
     pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
         self.follow_up.closed.extend(conn);
         let Connection::Up(up) = std::mem::replace(&mut self.connection, Connection::Down) else { return };
@@ -308,7 +313,7 @@ impl WaiterTable {
             return self.follow_up.late.push((ended, pushed));
         }
         let Some(wait) = self.waits.get_mut(&number) else {
-            // A server that became the master without the last writes has waits in its queues that are long over.
+            // A server that became the master without the last writes has queue entries of waits that are long over.
             return self
                 .follow_up
                 .tasks
@@ -323,7 +328,7 @@ impl WaiterTable {
         }
     }
 
-    /// What was learnt from a beat.
+    /// Records the outcome of a heartbeat.
     pub(crate) fn heartbeat_ended(&mut self, generation: u64, heartbeat: Heartbeat, now: Tick) {
         let Connection::Up(up) = &mut self.connection else { return };
         if up.subscription.generation != generation {
@@ -345,7 +350,7 @@ impl WaiterTable {
         }
     }
 
-    /// An attempt begins. False if it is not needed any more.
+    /// Begins an attempt to connect. False if it is not needed any more.
     pub(crate) fn attempt(&mut self) -> bool {
         if matches!(self.connection, Connection::Up(_)) {
             return false;
@@ -359,12 +364,12 @@ impl WaiterTable {
         self.channel.clone()
     }
 
-    /// The attempt goes on with this channel.
+    /// Sets the channel for which the attempt goes on.
     pub(crate) fn name_channel(&mut self, channel: Arc<str>) {
         self.channel = Some(channel);
     }
 
-    /// Subscribed and confirmed. What came on it meanwhile is delivered.
+    /// Installs a confirmed subscription, and delivers the message that arrived meanwhile.
     pub(crate) fn install(&mut self, new: NewSubscription, now: Tick) {
         let NewSubscription { node, channel, conn, first } = new;
         if self.is_closed || self.channel.as_ref() != Some(&channel) {
@@ -389,13 +394,14 @@ impl WaiterTable {
         self.connect_after(REFUSED_PAUSE);
     }
 
-    /// The attempt failed. If it ended before it began, since the node is left out, looking again costs nothing.
+    /// An attempt to connect failed. If the node is left out, the attempt ended before it began, and the next one costs
+    /// nothing.
     pub(crate) fn failed(&mut self, is_left_out: bool) {
         if matches!(self.connection, Connection::Up(_)) {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
-        // Without a connection no beat looks after their locks.
+        // Without a connection, no heartbeat checks their locks.
         let unwatched: Vec<u64> = self.watched(Tick::ZERO).iter().map(|watched| watched.number).collect();
         self.wake_to_check(unwatched);
         self.connect_after(if is_left_out {
@@ -405,7 +411,7 @@ impl WaiterTable {
         });
     }
 
-    /// An attempt ended without a word, and nothing is planned.
+    /// An attempt ended without an outcome, and no other one is planned.
     pub(crate) fn gave_up(&mut self) {
         if matches!(self.connection, Connection::Coming) {
             self.connection = Connection::Down;
@@ -413,7 +419,7 @@ impl WaiterTable {
     }
 
     fn announce_change(&mut self) {
-        self.news += 1;
+        self.changes += 1;
         self.wake_all();
         self.sleeping.clear();
         self.next_reader = None;
@@ -421,39 +427,39 @@ impl WaiterTable {
 
     // --- the end ---
 
-    /// Grants to ended waits could not be given back any more. So the channel ends: releases then skip the entries of
-    /// the ended waits.
+    /// The last wait is over. From now on, grants to ended waits could not be given back. So the channel ends, and
+    /// releases skip the entries of the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ended.is_empty() {
             self.follow_up.forgotten.extend(self.ended.clear());
             self.channel = None;
-            self.hang_up();
+            self.close_connection();
         }
-        self.plan_rest(REST);
+        self.plan_closing(IDLE_TIMEOUT);
     }
 
-    fn plan_rest(&mut self, pause: Duration) {
-        if matches!(self.connection, Connection::Up(_)) && !self.is_rest_planned {
-            self.is_rest_planned = true;
+    fn plan_closing(&mut self, pause: Duration) {
+        if matches!(self.connection, Connection::Up(_)) && !self.is_closing_planned {
+            self.is_closing_planned = true;
             self.follow_up.tasks.push(BackgroundTask::CloseIfIdle(pause));
         }
     }
 
-    /// The time of a planned rest has come.
-    pub(crate) fn rest(&mut self, now: Tick) {
-        self.is_rest_planned = false;
+    /// Closes the connection if no thread has waited for long enough.
+    pub(crate) fn close_if_idle(&mut self, now: Tick) {
+        self.is_closing_planned = false;
         if !self.waits.is_empty() {
             return;
         }
-        match REST.saturating_sub(now.since(self.idle_since)) {
-            Duration::ZERO => self.hang_up(),
-            left => self.plan_rest(left),
+        match IDLE_TIMEOUT.saturating_sub(now.since(self.idle_since)) {
+            Duration::ZERO => self.close_connection(),
+            left => self.plan_closing(left),
         }
     }
 
-    /// Closes a connection that no thread reads.
-    fn hang_up(&mut self) {
+    /// Closes the connection, if no thread reads it.
+    fn close_connection(&mut self) {
         if let Connection::Up(up) = &mut self.connection
             && let Some(conn) = up.conn.take()
         {
@@ -462,12 +468,12 @@ impl WaiterTable {
         }
     }
 
-    /// Ends all waits. Where a thread reads that has to be woken, if there is one.
+    /// Ends all waits. Returns the subscription on which a thread reads that must be woken, if there is one.
     pub(crate) fn close(&mut self) -> Option<Subscription> {
         self.is_closed = true;
         self.wake_all();
         self.follow_up.forgotten.extend(self.ended.clear());
-        self.hang_up();
+        self.close_connection();
         self.connection.subscription().cloned()
     }
 
@@ -484,19 +490,10 @@ impl WaiterTable {
         }
     }
 
-    /// What came for a wait that is over, and was not taken.
+    /// Passes the pushes that an ended wait has not taken to its handler.
     fn give_to_ended(&mut self, number: u64) {
         let Some(ended) = self.ended.of(number) else { return };
         let pushes = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.pushes));
         self.follow_up.late.extend(pushes.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
     }
-}
-
-/// A confirmed subscription.
-pub(crate) struct NewSubscription {
-    pub(crate) node: usize,
-    pub(crate) channel: Arc<str>,
-    pub(crate) conn: Box<dyn Push>,
-    /// The first message that came on it.
-    pub(crate) first: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! The waiting threads read the push connection in turn: the lock around the [`WaiterTable`], and what happens outside of it.
+//! The lock around the [`WaiterTable`], and the loop in which waiting threads read the push connection in turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::clock::{Clock, Tick};
 use crate::node::{Heard, Push};
 use crate::sync::Mutex;
 
-/// Does what has to be done elsewhere. Must not wait, nor come back here on the same thread.
+/// Runs a task elsewhere. It must neither block nor call back on the same thread.
 pub(crate) type RunInBackground = Box<dyn Fn(BackgroundTask) + Send + Sync>;
 
 pub(crate) struct Waiters {
     clock: Arc<dyn Clock>,
-    /// How long a beat may be on its way.
+    /// How long a heartbeat may be under way.
     timeout: Duration,
     tasks: RunInBackground,
     table: Mutex<WaiterTable>,
@@ -24,7 +24,7 @@ impl Waiters {
         Waiters { clock, timeout, tasks, table: Mutex::default() }
     }
 
-    /// One step at the table, and what follows from it.
+    /// Runs one step under the lock, and then what follows from it without the lock.
     pub(crate) fn with<R>(&self, step: impl FnOnce(&mut WaiterTable, Tick) -> R) -> R {
         let mut table = self.table.lock();
         let result = step(&mut table, self.clock.now());
@@ -40,14 +40,15 @@ impl Waiters {
         follow_up.late.drain(..).for_each(|(ended, pushed)| ended(pushed));
     }
 
-    /// Sleeps until then, or until something is there for this wait. Reads meanwhile, if no other thread does.
+    /// Sleeps until then, or until something is there for this wait. Meanwhile it reads the connection, if no other
+    /// thread does.
     pub(crate) fn sleep(&self, number: u64, until: Tick) -> Woken {
         let mut brought: Option<(Box<dyn Push>, Heard)> = None;
         loop {
             let mut table = self.table.lock();
             let now = self.clock.now();
             if let Some((conn, heard)) = brought.take() {
-                table.heard(conn, heard, now, self.timeout);
+                table.read_ended(conn, heard, now, self.timeout);
             }
             let step = table.step(number, until, now, self.timeout);
             debug_assert!(table.is_sound());
@@ -70,7 +71,7 @@ impl Waiters {
     }
 }
 
-/// The connection in the hand of the thread that reads. If that panics, the connection is of no more use, and another one is made.
+/// The connection while a thread reads it. If that thread panics, the connection is dropped and another one is made.
 struct ReaderGuard<'a> {
     waiters: &'a Waiters,
     conn: Option<Box<dyn Push>>,

@@ -1,4 +1,4 @@
-//! The queue without servers.
+//! The thread queue, without servers.
 
 use super::*;
 use crate::clock::SystemClock;
@@ -162,13 +162,14 @@ fn closing_sends_everybody_away() {
     assert!(matches!(queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()), QueueOutcome::Closed));
 }
 
-/// What a thread is told when it gets to the head, and how it leaves.
+/// What a test thread reports when it becomes a queue head, and how it is told to leave.
 struct Entrant {
     thread: thread::JoinHandle<()>,
     leave: mpsc::Sender<()>,
 }
 
-/// Enters a thread of this kind, which tells its number once it is a head and then stays one until it is told to leave.
+/// Starts a thread that wants this kind. It reports its number when it is a queue head, and stays one until it is told
+/// to leave.
 fn enter(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind, number: u32, tell: &mpsc::Sender<u32>) -> Entrant {
     let (queues, key, tell) = (Arc::clone(queues), Arc::clone(key), tell.clone());
     let (leave, left) = mpsc::channel();

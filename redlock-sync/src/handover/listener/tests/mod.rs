@@ -3,8 +3,8 @@
 //! 1. Here: pushes that arrive.
 //! 2. `breaks.rs`: connections that break, and servers that are gone.
 //! 3. `refusals.rs`: users without the permission.
-//! 4. `endings.rs`: closing, resting, and ended waits.
-//! 5. `reading.rs`: without a server: what needs a connection that behaves as told.
+//! 4. `endings.rs`: closing, idle connections, and ended waits.
+//! 5. `reading.rs`: scripted connections, without a server.
 
 mod breaks;
 mod endings;
@@ -24,7 +24,7 @@ use crate::handover::rules::Pauses;
 use crate::options::ClientOptions;
 
 impl WaiterTable {
-    /// Takes a push that came, without waiting.
+    /// Takes a push that arrived, without waiting.
     fn take(&mut self, number: u64) -> Option<Pushed> {
         self.waits.get_mut(&number)?.pushes.pop_front()
     }
@@ -56,7 +56,7 @@ fn listener(url: String) -> Arc<Listener> {
     listener_of(std::iter::once(url))
 }
 
-/// A wait that knows where it listens.
+/// A wait that knows its subscription.
 fn wait(listener: &Arc<Listener>) -> (ListenerWait, Subscription) {
     let wait = listener.begin();
     let subscription = connected(&wait);
@@ -77,7 +77,7 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
     server.ask(redis::cmd("PUBLISH").arg(channel).arg(text))
 }
 
-/// Pushes a grant whose fence is the number of the wait; true if a connection received it.
+/// Pushes a grant whose fence is the number of the wait. True if a connection received it.
 fn push(server: &Server, subscription: &Subscription, number: u64) -> bool {
     let Subscription { channel, .. } = subscription;
     publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc k")) == 1
@@ -125,12 +125,12 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     assert!(push(&server, &subscription, other.number()));
     assert!(push(&server, &subscription, one.number()));
     assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number());
-    // The one that read has kept it.
+    // The thread that read has kept it.
     assert_eq!(other.take().map(|pushed| pushed.fence), Some(other.number()));
     assert_eq!(other.take(), None);
 }
 
-/// Threads that sleep, each of which sends its number when it was pushed to and then sleeps again.
+/// Threads that sleep. Each sends its number when it gets a push, and sleeps again.
 fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)>) -> Vec<thread::JoinHandle<()>> {
     (0..size)
         .map(|_| {

@@ -3,11 +3,12 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::handover::listener::waiter_table::{BackgroundTask, NewSubscription, WaiterTable};
+use crate::handover::listener::push_connection::NewSubscription;
+use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable};
 use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Push};
 
-/// A connection that does what it is told; after that nothing comes.
+/// A connection that plays a script; after that nothing arrives.
 #[derive(Debug)]
 struct Told(VecDeque<&'static str>);
 
@@ -25,7 +26,7 @@ impl Push for Told {
     }
 }
 
-/// A clock that is set.
+/// A clock that the test sets.
 #[derive(Debug, Default)]
 struct SetClock(Mutex<Duration>);
 
@@ -39,7 +40,7 @@ impl Clock for SetClock {
     }
 }
 
-/// What was left to others.
+/// The background tasks that were requested.
 struct Rig {
     waiters: Waiters,
     tasks: Arc<Mutex<Vec<BackgroundTask>>>,
@@ -74,7 +75,7 @@ impl Rig {
             .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
 
-    /// The pause of the attempt that was ordered.
+    /// The pause before the requested attempt to connect.
     fn pause(&self) -> Option<Duration> {
         match std::mem::take(&mut *self.tasks.lock()).as_slice() {
             [] => None,
@@ -122,14 +123,14 @@ fn pauses_between_attempts_grow() {
     }
     assert_eq!(pauses[..3], [0, 20, 40].map(Duration::from_millis));
     assert_eq!(pauses[8], Duration::from_secs(1));
-    // Connections that break soon are no reason to hurry.
+    // Connections that break soon do not shorten the pause.
     for bad in 1..4 {
         rig.connect(["break"]);
         assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
         assert_eq!(rig.waiters.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
         assert_eq!(rig.pause(), Some(Duration::from_millis(10 << bad)));
     }
-    // A node that is left out is looked at often: that costs nothing.
+    // A node that is left out is tried often: that costs nothing.
     rig.waiters.with(|table, _| table.failed(true));
     assert_eq!(rig.pause(), Some(Duration::from_millis(20)));
     rig.waiters.with(|table, now| table.end(wait, now));
@@ -183,15 +184,15 @@ fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     rig.waiters.with(|table, now| table.end(second, now));
     assert_eq!(tasks(), [], "one is planned");
     clock.sleep(Duration::from_secs(6));
-    rig.waiters.with(WaiterTable::rest);
+    rig.waiters.with(WaiterTable::close_if_idle);
     assert_eq!(tasks(), rest(4));
     clock.sleep(Duration::from_secs(4));
-    rig.waiters.with(WaiterTable::rest);
+    rig.waiters.with(WaiterTable::close_if_idle);
     let third = rig.begin();
     assert_eq!(rig.subscription(third), None);
     assert_eq!(rig.pause(), Some(Duration::ZERO));
-    // While a thread waits it stays, whatever was planned.
+    // While a thread waits, the connection stays, whatever was planned.
     rig.connect([]);
-    rig.waiters.with(WaiterTable::rest);
+    rig.waiters.with(WaiterTable::close_if_idle);
     assert!(rig.subscription(third).is_some());
 }

@@ -14,7 +14,7 @@ fn refused(wait: &ListenerWait) {
         assert_eq!(wait.sleep(until, &Cancelling::default()), Woken::Connected);
     }
     assert_eq!(wait.subscription(), None);
-    // Known now.
+    // The refusal is known now.
     assert_eq!(wait.sleep(now().after(Duration::from_millis(5)), &Cancelling::default()), Woken::Timer);
 }
 
