@@ -1,14 +1,16 @@
-//! The release of a guard that is dropped: its thread sends it, and does not wait for the servers.
+//! The release of a dropped guard: its thread sends it, and does not wait for the servers.
 //!
-//! Every thread of this client finds the lock free at once. Its attempt goes behind the release, over the connection on which that is unanswered. So
-//! the drop needs not wait.
+//! To every thread of this client, the lock is free at once. The next attempt follows the release on the connection on
+//! which that is unanswered. So the drop need not wait.
 //!
-//! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
-//! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
+//! If a connection breaks or is stuck, the attempt can use another one, and find the token of the dropped guard. Then
+//! it takes the lock from that token: the client knows its dropped guards until their releases are answered
+//! (`supersede_dropped`).
 //!
-//! [`DroppedLock::answered`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is a leftover token, and a
-//! background thread concludes the release as that of any other guard: it repeats the release, or logs a loss and calls the observers. It calls no
-//! handler of a loss, since the handlers are gone with the guard.
+//! [`DroppedLock::answered`] gets the replies. Usually all servers have freed the lock, and nothing is left to do.
+//! Otherwise the token is a leftover token, and a background thread concludes the release like that of any other guard:
+//! it repeats the release, or logs a loss and calls the observers. It calls no loss handlers, since they are gone with
+//! the guard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +37,8 @@ struct DroppedLock {
 }
 
 impl Lease {
-    /// For a guard that is dropped. Waits half a node timeout at most, for a renewal round under way; logs at most one line.
+    /// For a guard that is dropped. Waits for a renewal round under way, half a node timeout at most. Logs at most one
+    /// line.
     pub(crate) fn finish_quietly(&self) {
         self.finish_quietly_within(self.core.quorum.limits.node_timeout / 2);
     }
@@ -53,7 +56,7 @@ impl Lease {
 
     fn post(&self, ready: PreparedRelease<'_>, began: Tick) {
         let call = ready.call.clone();
-        // No renewal comes behind the release: each looks first whether the lease is over.
+        // No renewal follows the release: each first checks whether the lease is over.
         let terms = ready.into_terms();
         self.core.record_drop(&terms);
         let dropped = DroppedLock {
@@ -65,16 +68,16 @@ impl Lease {
             _expected: self.leases.backlog.announce(),
         };
         self.core.quorum.post(&call, move |ballot| dropped.answered(ballot));
-        // The next thread of this client goes on now, and its attempt behind the release.
+        // The next thread of this client goes on now. Its attempt is sent after the release.
         self.core.release_queue_head();
         self.core.tell_loss();
-        // What they have captured is dropped here, and not by a thread that reads.
+        // What the handlers have captured is dropped here, and not on a thread that reads replies.
         self.core.forget_all_handlers();
     }
 }
 
 impl DroppedLock {
-    /// Called by a thread that must neither wait nor send anything.
+    /// Called by a thread that must neither block nor send anything.
     fn answered(self, ballot: Ballot<Released>) {
         if self.terms.are_met(&ballot) && self.held.is_none() {
             self.core.record_waits(&self.terms, &ballot);
@@ -106,7 +109,7 @@ impl DroppedLock {
     }
 }
 
-/// Of a loss that was noticed before, observers have been told.
+/// A loss that was noticed before was already reported to observers.
 fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: bool) {
     let (observers, lock) = (&core.quorum.limits.observers, core.observed());
     match result {
@@ -116,7 +119,7 @@ fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: boo
     }
 }
 
-/// What went wrong at the end of a lease of which no call tells it. A loss is logged where it is noticed.
+/// Logs what went wrong at the end of a lease, if no call returns it. A loss is logged where it is noticed.
 pub(crate) fn log_end(result: &Result<(), Error>) {
     match result {
         Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}

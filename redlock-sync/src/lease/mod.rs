@@ -1,24 +1,24 @@
 //! The lease: what a guard holds, and the thread that renews it.
 //!
-//! 1. [`expiry`]: which nodes hold our token, and until when a majority surely does. Pure.
-//! 2. [`state`]: held, suspended, lost, released; the transitions.
-//! 3. [`giving_up`]: what the votes of a release say. Pure.
-//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to
-//!    the next thread.
-//! 5. [`backlog`]: releases that no majority confirmed yet.
-//! 6. [`renewal`]: the threads. The only place that starts one.
-//! 7. [`observed`]: what observers are told.
+//! 1. [`expiry`]: which nodes have our token, and until when a majority surely has it. Pure.
+//! 2. [`state`]: held, suspended, lost, released, and the transitions between them.
+//! 3. [`release_votes`]: what the votes of a release mean. Pure.
+//! 4. [`core`]: the rounds of a lease: extend, fence, release, and the hand-over to the next thread. The guard and its
+//!    renewal thread share it.
+//! 5. [`backlog`]: releases that are not confirmed yet.
+//! 6. [`renewal`]: the renewal threads. No other file starts one.
+//! 7. [`observed`]: the events that observers get.
 //! 8. [`finish_all`]: the end of several leases in one round trip.
-//! 9. [`dropped`]: the release of a guard that is dropped, which does not wait.
-//! 10. [`Lease`], here: what users see, and the one way in which it ends.
+//! 9. [`dropped`]: the release of a dropped guard, which does not wait.
+//! 10. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
 mod backlog;
 mod core;
 mod dropped;
 pub(crate) mod expiry;
 mod finish_all;
-mod giving_up;
 mod observed;
+mod release_votes;
 mod renewal;
 mod state;
 
@@ -74,15 +74,15 @@ pub struct Lease {
     core: Arc<Core>,
     worker: Arc<Worker>,
     leases: Arc<Leases>,
-    /// Once it has handlers.
+    /// Set once this lease has loss handlers.
     holder: OnceLock<HolderId>,
-    /// When this thread got it, and when its call for it began.
+    /// When this thread got the lease, and when its call for it began.
     pub(crate) taken: Tick,
     wanted: Option<Tick>,
     is_finished: AtomicBool,
 }
 
-/// As for its core: no code of users runs under a lock.
+/// As for [`Core`]: no code of users runs under a lock.
 impl RefUnwindSafe for Lease {}
 impl UnwindSafe for Lease {}
 
@@ -92,7 +92,7 @@ impl Lease {
         Lease { core, worker, leases, holder, taken, wanted: None, is_finished }
     }
 
-    /// Lets threads of this process join, and the next in the queue move up.
+    /// Lets threads of this process join the lease, and the next thread in the queue move up.
     pub(crate) fn share(&self, head: QueueHead<Lease>) {
         let kind = self.core.protocol().kind();
         if !self.core.options.is_plain() || kind.mode != Mode::Joint {
@@ -104,7 +104,7 @@ impl Lease {
         head.share(SharedLease::new(kind, options, gate, Box::new(another)));
     }
 
-    /// Shares the lock from now on, that this thread had alone.
+    /// Shares a lock that this thread held exclusively.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
         self.core.downgrade()?;
         if let Some(head) = self.core.take_head() {
@@ -280,7 +280,7 @@ impl Lease {
         &self.core.id
     }
 
-    /// It was ended by its user.
+    /// True once the user has ended it.
     pub(crate) fn is_over(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
     }
@@ -289,14 +289,14 @@ impl Lease {
         &self.core
     }
 
-    /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and gives the lock up, once.
+    /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.node_timeout * 2);
         self.prepare_end(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
     }
 
-    /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it
-    /// on.
+    /// Everything before the release. Returns the result if no release is needed: the lease is over already, or other
+    /// threads hold it on.
     fn prepare_end(&self, began: Tick) -> Option<Result<(), Error>> {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
@@ -311,7 +311,7 @@ impl Lease {
 
     fn give_up_share(&self, began: Tick) -> Option<Result<(), Error>> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
-        // Before this thread leaves: after that, the last one may end the lease at any time.
+        // Checked before this thread leaves: after that, the last thread may end the lease at any time.
         let held = if is_joint { self.core.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
         if !self.core.gate.leave() {
             if let Some(holder) = self.holder.get() {
@@ -329,7 +329,7 @@ impl Lease {
         None
     }
 
-    /// What there is to do after it.
+    /// Everything after the release.
     fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
         self.core.follow_up(&release);
@@ -351,12 +351,12 @@ impl Lease {
         Ok(())
     }
 
-    /// Gives the lock, with its renewal thread, to the next thread in the queue. False if it has to be released.
+    /// Gives the lock and its renewal thread to the next thread in the queue. False if the lock has to be released.
     fn pass_on(&self) -> bool {
         let Some((successor, thread)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
         Renewer::transfer(&self.worker, Arc::clone(&core));
-        // Here, and not when that thread runs: the lock is held in between too, and `unlock_all` has to find it.
+        // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too.
         self.leases.registry.add(&core);
         let now = core.quorum.now();
         thread.hand_over(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
@@ -378,7 +378,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// What the leases of a client have in common, as long as one of them is left.
+/// What all leases of a client share. It lives as long as one of them.
 #[derive(Debug)]
 pub(crate) struct Leases {
     queues: Arc<WaitQueues<Lease>>,
@@ -394,7 +394,7 @@ impl Leases {
         Arc::new(Leases { queues, renewer, registry: Registry::default(), backlog, fork: ForkGuard::new() })
     }
 
-    /// Gives a lock that is held its renewal thread; if none can be started it is released.
+    /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
     pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
         let worker = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
             let release = core.release(core.quorum.limits.node_timeout);
@@ -404,7 +404,7 @@ impl Leases {
         Ok(Lease::of(Arc::clone(core), worker, Arc::clone(self), core.quorum.now()))
     }
 
-    /// What a release left in doubt does not lock this process out.
+    /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.
     fn ended(&self, core: &Core, release: &ReleaseOutcome) {
         if release.may_linger {
             self.queues.add_leftover_token(core.key.name(), core.id.clone(), core.latest_end());
@@ -413,8 +413,8 @@ impl Leases {
 }
 
 impl Drop for Leases {
-    /// The last handle and the last guard of a client are gone. What guards released when they were dropped has to
-    /// reach the servers before its connections end.
+    /// The last handle and the last guard of a client are gone. Releases of dropped guards have to reach the servers
+    /// before the connections are closed.
     fn drop(&mut self) {
         if !self.fork.is_left() {
             self.backlog.finish();
@@ -422,14 +422,15 @@ impl Drop for Leases {
     }
 }
 
-/// The leases of a client that are alive, for `unlock_all` and `close`.
+/// The live leases of a client, for `unlock_all` and `close`.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<Vec<Weak<Core>>>);
 
 impl Registry {
     pub(crate) fn add(&self, core: &Arc<Core>) {
         let mut all = self.0.lock();
-        // Dead entries are thrown out when the list would have to grow: constant cost per lock, and bounded by twice what is alive.
+        // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
+        // most twice as many entries as there are live leases.
         if all.len() == all.capacity() {
             all.retain(|weak| weak.strong_count() > 0);
             let live = all.len();

@@ -1,9 +1,11 @@
-//! Renewal threads: one dedicated to each guard while it lives, kept and reused between guards.
+//! The renewal threads. Each guard has one while it lives; then another guard may get it.
 //!
-//! The hot path (lock, unlock, no renewal due) must not wake a thread. A thread whose guard is gone goes on sleeping until the moment it had
-//! planned; a new guard that takes it over notifies it only if that moment is later than its own first renewal. What
-//! the thread plans and what it is given share one mutex, so that no wake-up is lost: a lost one would be a false loss of the lock.
-//! Sleeping is done in slices, because the clock a thread sleeps on stops while the machine does.
+//! The usual path (lock, unlock, no renewal due) must not wake a thread. A thread whose guard is gone sleeps on until
+//! the moment that it had planned. A new guard that takes it over notifies it only if that moment is later than its own
+//! first renewal. One mutex protects both what the thread plans and what it is given, so no wake-up is lost. A lost
+//! wake-up would be a false loss of the lock.
+//!
+//! Threads sleep in slices, because the clock of a sleeping thread stops while the machine is suspended.
 
 use std::io;
 use std::sync::Arc;
@@ -13,9 +15,9 @@ use super::core::Core;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
-/// Longest sleep before the lease's own clock is looked at again, and whether it was lost in between.
+/// Longest sleep until a thread reads the lease's own clock again, and checks whether the lease was lost.
 const SLICE: Duration = Duration::from_secs(1);
-/// A thread without a guard for this long ends.
+/// A thread without a guard ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The renewal threads of one client.
@@ -31,7 +33,7 @@ struct IdleWorkers {
     is_closed: bool,
 }
 
-/// One renewal thread, seen from outside.
+/// One renewal thread, as other threads see it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     slot: Mutex<WorkerSlot>,
@@ -41,13 +43,14 @@ pub(crate) struct Worker {
 #[derive(Debug, Default)]
 struct WorkerSlot {
     assignment: Option<Assignment>,
-    /// The thread looks at the slot again at this moment; zero while it is not asleep.
+    /// When the thread checks the slot next; zero while it does not sleep.
     wakes_at: Tick,
-    /// A round for some job is under way; the thread itself goes back to the idle ones after it.
+    /// A round is under way. The thread itself rejoins the idle threads after it.
     is_running: bool,
-    /// Since when there is no assignment.
+    /// When the last assignment ended.
     idle_since: Tick,
-    /// How long to sleep without an assignment: as long as the last job's interval, so that the next one of its kind needs no wake-up.
+    /// How long to sleep without an assignment. It equals the last interval, so that the next guard of that kind needs
+    /// no wake-up.
     nap: Duration,
     is_closed: bool,
 }
@@ -66,7 +69,7 @@ impl Renewer {
     /// Gives a lease its thread.
     ///
     /// # Errors
-    /// When no thread is idle and the system starts no new one.
+    /// No thread is idle, and the system starts no new one.
     pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<Worker>> {
         let assignment = Assignment { due: core.first_due(), core };
         let idle = self.idle.lock().workers.pop();
@@ -87,20 +90,21 @@ impl Renewer {
         Ok(worker)
     }
 
-    /// Puts another lease in the place of the one that the thread has, due at the same time: it holds the same keys.
+    /// Replaces the lease that the thread has by its successor, which has the same keys and is due at the same time.
     pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
         let mut slot = worker.slot.lock();
         let Some(assignment) = &mut slot.assignment else { return };
         assignment.core = core;
         if assignment.due == Tick::NEVER {
-            // The thread looked at the former lease when that had ended already, and planned nothing: the renewal is due still.
+            // The thread found the former lease ended and planned nothing. But the renewal is still due.
             assignment.due = Tick::ZERO;
             drop(slot);
             worker.wake.notify_one();
         }
     }
 
-    /// Takes the lease away from its thread, just now. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
+    /// Takes the lease away from its thread. A round under way ends by itself. The lease's own lock keeps that round
+    /// apart from what follows.
     pub(crate) fn retire(&self, worker: &Arc<Worker>, now: Tick) {
         let mut slot = worker.slot.lock();
         slot.assignment = None;
@@ -121,7 +125,7 @@ impl Renewer {
         }
     }
 
-    /// Ends the idle threads; those with a guard end after it.
+    /// Ends the idle threads. A thread with a guard ends after it.
     pub(crate) fn close(&self) {
         let mut idle = self.idle.lock();
         idle.is_closed = true;
@@ -130,7 +134,7 @@ impl Renewer {
         }
     }
 
-    /// True if the thread was idle until now; then it cannot be given a job any more.
+    /// True if the thread was idle until now. Then it cannot be given a lease any more.
     fn forget(&self, worker: &Arc<Worker>) -> bool {
         let mut idle = self.idle.lock();
         let place = idle.workers.iter().position(|other| Arc::ptr_eq(other, worker));
@@ -163,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps until a job is due; `None` when the thread shall end.
+    /// Sleeps until an assignment is due. `None` when the thread must end.
     fn next_due(self: &Arc<Self>, renewer: &Renewer) -> Option<Arc<Core>> {
         let mut slot = self.slot.lock();
         loop {
@@ -177,7 +181,8 @@ impl Worker {
                 Some(assignment) => assignment.due.since(now),
                 None if slot.is_closed => return None,
                 None if now.since(slot.idle_since) >= IDLE => {
-                    // Lock order is idle list, then slot; a job may arrive in between, then the list does not have this thread any more.
+                    // Lock order: the idle list, then the slot. If an assignment arrives in between, the list no longer
+                    // has this thread.
                     drop(slot);
                     if renewer.forget(self) {
                         return None;
@@ -195,12 +200,12 @@ impl Worker {
         }
     }
 
-    /// Files what comes next for the lease that was just looked at, if the thread still has it.
+    /// Plans the next renewal of this lease, if the thread still has it.
     fn file_next(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
         let mut slot = self.slot.lock();
         slot.is_running = false;
         match &mut slot.assignment {
-            // Also of a lease that ended by itself: the thread stays with its guard, which will retire it.
+            // This includes a lease that ended by itself: the thread stays with its guard, which will retire it.
             Some(assignment) if Arc::ptr_eq(&assignment.core, core) => {
                 assignment.due = due;
                 slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
@@ -251,7 +256,8 @@ mod tests {
         Arc::new(Core::won(start, &ballot))
     }
 
-    /// The thread looked at a lease that had just been handed over, and planned nothing more for it, before the successor was put in its place.
+    /// The thread looked at a lease that was just handed over, and planned nothing more for it. Only then was the
+    /// successor put in its place.
     #[test]
     fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
         let renewer = Renewer::new(Arc::new(SystemClock));

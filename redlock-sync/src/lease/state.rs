@@ -38,7 +38,7 @@ pub enum LeaseState {
 pub(super) struct LeaseStatus {
     pub(super) now: LeaseState,
     pub(super) until: Tick,
-    /// No node keeps the lock for longer, whatever became of the extensions that were asked for.
+    /// No node keeps the lock for longer, whatever became of the extensions that were sent.
     pub(super) latest: Tick,
 }
 
@@ -51,12 +51,12 @@ impl LeaseStatus {
         matches!(self.now, LeaseState::Held | LeaseState::Suspended)
     }
 
-    /// True if it is live but its time has passed: it has to be declared lost.
+    /// True if it is live but its time has passed. It then has to be declared lost.
     pub(super) fn is_overdue(&self, now: Tick) -> bool {
         self.is_live() && now >= self.until
     }
 
-    /// A round ended; ignored unless live. Returns the state before and after it.
+    /// Records the end of a round; does nothing unless live. Returns the state before and after it.
     pub(super) fn round_ended(&mut self, confirmed: bool, until: Tick) -> (LeaseState, LeaseState) {
         let before = self.now;
         if self.is_live() {
@@ -66,12 +66,12 @@ impl LeaseStatus {
         (before, self.now)
     }
 
-    /// Nodes that confirmed the lease do not have it any more.
+    /// Moves the deadline forward, since nodes that confirmed the lease do not have it any more.
     pub(super) fn end_earlier(&mut self, until: Tick) {
         self.until = self.until.min(until);
     }
 
-    /// Ends it for good, as lost or as released. True if this call did so.
+    /// Ends the lease for good, as lost or as released. True if this call did so.
     pub(super) fn end(&mut self, how: LeaseState) -> bool {
         let was_live = self.is_live();
         if was_live {

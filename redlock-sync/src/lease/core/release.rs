@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
 use crate::lease::backlog::{EndedLease, PendingRelease, ReleaseTarget};
-use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
+use crate::lease::release_votes::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
 use crate::protocol::TypedCall;
@@ -20,7 +20,7 @@ use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::{RandomPart, random_part};
 
-/// A release that is about to be sent. While it lives no other round of the lease begins.
+/// A release that is about to be sent. While this lives, no other round of the lease begins.
 pub(in crate::lease) struct PreparedRelease<'a> {
     core: &'a Core,
     io: MutexGuard<'a, RoundState>,
@@ -28,24 +28,24 @@ pub(in crate::lease) struct PreparedRelease<'a> {
     terms: ReleaseTerms,
 }
 
-/// On which terms the lock is given up.
+/// How the lock is released.
 pub(in crate::lease) struct ReleaseTerms {
     pub(in crate::lease) is_orderly: bool,
     /// The rest of the minimum hold.
     keep: Duration,
-    /// Of the grant, if the lock is granted.
+    /// The random part of the granted token, if the lock is granted.
     random: Option<String>,
-    /// A copy of our acquire may still be executed somewhere.
+    /// A copy of our acquire may still be executed on a node.
     may_linger: bool,
 }
 
 impl ReleaseTerms {
-    /// The token may still stand on some node, although the lease is over.
+    /// True if a node may still have the token, although the lease is over.
     pub(in crate::lease) fn may_linger(&self, ballot: &Ballot<Released>) -> bool {
         self.keep.is_zero() && (self.may_linger || ballot.duplicate || !is_everywhere(ballot))
     }
 
-    /// Nothing follows from what the nodes said: all have freed or granted the lock.
+    /// True if nothing is left to do: all nodes have freed or granted the lock.
     pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
@@ -54,22 +54,23 @@ impl ReleaseTerms {
 }
 
 impl Core {
-    /// Its guard is dropped, on these terms.
+    /// Records that the guard is dropped, and released in this way.
     pub(in crate::lease) fn record_drop(&self, terms: &ReleaseTerms) {
         self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
     }
 
-    /// An attempt of this client may take the lock from its token. False if that may have a lease, or stays for a minimum hold.
+    /// Lets an attempt of this client take the lock from this token. False if the token may have a lease, or stays for
+    /// a minimum hold.
     pub(crate) fn supersede(&self) -> bool {
         let is_dropped = self.is_dropped.load(Ordering::SeqCst);
         self.is_superseded.fetch_or(is_dropped, Ordering::SeqCst);
         is_dropped
     }
 
-    /// What the servers said tells whether others wait for the lock.
+    /// Records whether other processes wait for the lock, as the reply shows.
     pub(in crate::lease) fn record_waits(&self, terms: &ReleaseTerms, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
-            // Nothing took what was offered.
+            // A grant was offered, and no wait took it.
             let is_quiet = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
             self.quorum.quiet.note(self.key.as_str(), is_quiet, self.quorum.now());
         }
@@ -86,7 +87,7 @@ impl<'a> PreparedRelease<'a> {
         self.terms
     }
 
-    /// To conclude a release that was sent before.
+    /// For the conclusion of a release that was sent before.
     pub(in crate::lease) fn again(
         core: &'a Core,
         call: TypedCall<Released>,
@@ -95,11 +96,12 @@ impl<'a> PreparedRelease<'a> {
         PreparedRelease { core, io: core.io.lock(), call, terms }
     }
 
-    /// What its round came to. Repeated in the time there is while connection errors leave it unconfirmed; a repetition grants nothing.
+    /// Concludes the release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
+    /// A repetition grants nothing.
     pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> ReleaseOutcome {
         let PreparedRelease { core, io, terms, .. } = self;
         core.record_waits(&terms, &ballot);
-        // Then another token is that of the next lease of this client.
+        // The next lease of this client then has another token.
         ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
         let ReleaseTerms { keep, random, .. } = &terms;
         let keep = *keep;
@@ -117,7 +119,8 @@ impl<'a> PreparedRelease<'a> {
             merge(&mut ballot, again);
         }
         let may_linger = terms.may_linger(&ballot);
-        // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
+        // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
+        // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
         let is_untold = ballot.is_single_key();
         if is_untold {
@@ -128,7 +131,8 @@ impl<'a> PreparedRelease<'a> {
 }
 
 impl Core {
-    /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers.
+    /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
+    /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
         let ready = match self.begin_release(grace) {
             Ok(ready) => ready,
@@ -140,10 +144,10 @@ impl Core {
         self.end_release(ready.conclude(ballot, by, true), is_orderly)
     }
 
-    /// All that comes before the call. What became of the release, if there is none to send.
+    /// Everything before the call. `Err` is the outcome if there is nothing to send.
     pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
         if self.settle() == LeaseState::Lost(LostReason::Revoked) {
-            // Released together with all others, and repeated if that was not confirmed.
+            // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
                 may_linger: false,
@@ -159,11 +163,11 @@ impl Core {
         Ok(PreparedRelease { core: self, io, call, terms })
     }
 
-    /// All that comes after it. Never with `io` held: handlers are called.
+    /// Everything after the call. Never with `io` held, since handlers are called.
     pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, is_orderly: bool) -> ReleaseOutcome {
         self.release_queue_head();
         self.tell_loss();
-        // Lost before, and found only now.
+        // The lock was lost before, and that is noticed only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
             if is_orderly {
                 self.log_loss(reason);
@@ -173,7 +177,7 @@ impl Core {
         release
     }
 
-    /// What is left of the minimum hold.
+    /// The rest of the minimum hold.
     fn keep(&self) -> Duration {
         if self.options.min_hold.is_zero() {
             return Duration::ZERO;
@@ -181,7 +185,7 @@ impl Core {
         self.born.after(self.options.min_hold).since(self.quorum.now())
     }
 
-    /// The round under way did not end in time.
+    /// The outcome if the round under way did not end in time.
     fn unreleased(&self) -> ReleaseOutcome {
         let state = self.state.lock().now;
         let error = match state {
@@ -192,7 +196,8 @@ impl Core {
         ReleaseOutcome { result: Err(error), may_linger: self.keep().is_zero(), is_done: false, is_untold: false }
     }
 
-    /// The call that gives it up: compare and delete everywhere, or grant to the next wait if this is an orderly release; with the random part of the grant.
+    /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
+    /// orderly release may grant the lock to the next wait.
     fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<String>) {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
@@ -200,7 +205,7 @@ impl Core {
             self.rest(keep + pause);
             return (self.release_call(keep, Next::Others { pause, pauses: chain.pauses.and_one().0, several }), None);
         }
-        // Without random numbers there is no grant: the lock is freed for real.
+        // Without random numbers there is no grant: the lock is freed.
         let random = if is_orderly { self.next_random() } else { None };
         let next = random.as_ref().map_or(Next::Anybody, |random| {
             let span = grant::span(&self.quorum, self.options.lease);
@@ -218,8 +223,9 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// `is_inferred` if a "not held" came after a transmission of unknown outcome. Within the lease that means that the first one had done it; behind its end
-    /// it can also mean that there was another holder, which matters to what may end late.
+    /// The result of a release. `is_inferred` says that a "not held" followed a transmission of unknown outcome. Within
+    /// the lease, that means that the first transmission was executed. After the lease, there may also have been
+    /// another holder, which matters for a claim of a task.
     fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
@@ -236,7 +242,7 @@ impl Core {
             return Err(self.lost(reason));
         }
         let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
-        // After a transmission that broke off, "not held" means that the first one had done it.
+        // After a transmission that broke off, "not held" means that it was executed.
         let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.duplicate;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
@@ -248,7 +254,7 @@ impl Core {
         Err(self.unconfirmed(Some(ballot)))
     }
 
-    /// A release that was sent, or is repeated, after such a loss may yet be accepted: the loss does not tell how the lease ends.
+    /// True if a release after such a loss may still be accepted. Then the loss does not decide how the lease ends.
     fn may_still_end(&self, reason: LostReason) -> bool {
         match reason {
             LostReason::Revoked => true,
@@ -257,10 +263,10 @@ impl Core {
         }
     }
 
-    /// Ends the lease here and leaves the lock held: until it ends by itself, or is adopted by its token. False if a round that is under way did not end
-    /// in time: then the lease goes on.
+    /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. False if a round
+    /// under way did not end in time; then the lease goes on.
     pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<bool, Error> {
-        // So that no renewal of ours comes after it: on a node that lost the key, one could set the token again.
+        // No renewal may follow: it could set the token again on a node that lost the key.
         let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
@@ -268,21 +274,21 @@ impl Core {
             return Err(self.lost(LostReason::Revoked));
         }
         self.release_queue_head();
-        // A release would take it along.
+        // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
             self.backlog.add(PendingRelease::of_wait(&self.protocol, self.key.name(), wait, &self.quorum));
         }
         Ok(true)
     }
 
-    /// Declares the lock given up although its guard lives; the guard reports it lost from now on. False if it was not held any more. The
-    /// caller has to release it, and to call [`tell_loss`](Core::tell_loss).
+    /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
+    /// more. The caller has to release it, and to call [`tell_loss`](Core::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
         if self.is_forked_copy() {
             return false;
         }
         self.settle();
-        // Its guard may have ended, or handed the lock over, since it was looked for: then the token is not ours to release.
+        // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
         self.lose(LostReason::Revoked)
     }
 
@@ -296,7 +302,7 @@ impl Core {
         }
     }
 
-    /// Has done in the background what is left of a release.
+    /// Leaves to the background what a release has not finished.
     pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
         if !release.is_done {
             self.keep_releasing(release.result.is_ok());
@@ -306,8 +312,8 @@ impl Core {
         }
     }
 
-    /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself. If a majority has
-    /// confirmed it, the end of the client does not wait for the others.
+    /// Repeats the release in the background until it is confirmed everywhere, or the token has expired. If a majority
+    /// has confirmed it, the end of the client does not wait for the other nodes.
     pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
         let mut release = self.pending_release();
         release.lease.take_if(|_| is_confirmed);
@@ -316,20 +322,20 @@ impl Core {
         }
     }
 
-    /// No node keeps the token for longer. A lost lease can have been extended by calls whose replies never came.
+    /// No node keeps the token for longer. A lost lease may have been extended by calls whose replies never came.
     fn token_ends(&self) -> Tick {
         let state = *self.state.lock();
         let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
         if is_over { state.latest } else { self.latest_end() }
     }
 
-    /// Has the waits told once all keys of the lock can be named in one call again.
+    /// Notifies the waits later, once one call can name all keys of the lock again.
     fn tell_waits_later(&self) {
         let keep_until = self.born.after(self.options.min_hold);
         self.backlog.add(PendingRelease::of_waits(self.protocol(), self.key.name(), keep_until, &self.quorum));
     }
 
-    /// What is to be released once more, for a lease whose release was not confirmed.
+    /// The release to repeat, for a lease whose release was not confirmed.
     pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
         PendingRelease {
             protocol: Arc::clone(self.protocol()),
@@ -343,7 +349,7 @@ impl Core {
         }
     }
 
-    /// Until when some node may have our token after a release that did not reach it.
+    /// Until when a node may have our token after a release that did not reach it.
     pub(crate) fn latest_end(&self) -> Tick {
         self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
     }

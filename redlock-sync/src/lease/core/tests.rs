@@ -1,4 +1,4 @@
-//! One lease without its renewal thread: each round is asked for by the test, on a clock that it can move, against real servers.
+//! One lease without its renewal thread, against real servers. The test asks for each round, and sets the clock.
 
 mod backlog;
 
@@ -19,7 +19,7 @@ const KEY: &str = "k";
 const LEASE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// What a test may take of the real time that goes on.
+/// How much real time a test may take.
 const SLACK: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -34,7 +34,7 @@ struct Rig {
 impl Rig {
     fn start(n: usize) -> Rig {
         let servers = servers(n);
-        // So that each call is one request.
+        // So each call is one request.
         for server in &servers {
             for script in crate::protocol::script::all() {
                 server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(script.source));
@@ -84,7 +84,7 @@ impl Rig {
         Duration::from_millis(self.servers[node].ask(redis::cmd("PTTL").arg(KEY)))
     }
 
-    /// How long from now.
+    /// A duration from now.
     fn wait(&self, due: Tick) -> Duration {
         assert_ne!(due, Tick::NEVER, "it is over");
         due.since(self.quorum.now())
@@ -405,9 +405,9 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
 }
 
-// --- passing it on inside the process -----------------------------------------------------------------------------------
+// --- passing it on inside the process -----------------------------------------------------------------------------
 
-/// How many holders a local has after one more; `None` if it ends.
+/// How many holders the run has after one more; `None` if it ends.
 fn local(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
     let before = rig.extensions();
     let mut io = core.io.lock();
@@ -467,7 +467,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
-        // Else it would ask how many wait, and lengthen the lease by that.
+        // Otherwise it would ask how many wait, and lengthen the lease.
         core.local.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
         queues.close();
