@@ -1,7 +1,7 @@
-//! A queue of tasks on one node: what is asked of it, and the claim of one task, which is a lease.
+//! A queue of tasks on one node: its calls, and the claim of one task, which is a lease.
 //!
-//! One sorted set holds when each task is due. A claim moves its task to the end of the claim: so a task whose claimant died is due again by itself, and no
-//! second set can disagree with the first.
+//! One sorted set holds when each task is due. A claim moves its task to the end of the claim. So a task whose claimant
+//! died is due again by itself, and no second set can disagree with the first.
 
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::key::QueueKeys;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
-/// The queue that this is, to the threads of this process: one of them at a time waits for tasks.
+/// The kind of a queue, to the threads of this process: one of them at a time waits for tasks.
 pub(crate) const QUEUE: Kind = Kind { name: "claim of a task", mode: Mode::Exclusive };
 
 /// When a task is due, by the server's clock.
@@ -31,7 +31,7 @@ pub(crate) enum Due {
     At(Duration),
 }
 
-/// What a push puts into the queue.
+/// A task that a push adds to the queue.
 #[derive(Debug)]
 pub(crate) struct NewTask<'a> {
     pub(crate) id: &'a str,
@@ -43,13 +43,13 @@ pub(crate) struct NewTask<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     Done,
-    /// Due again after this pause, with the last error.
+    /// The task is due again after this pause; the last error is stored.
     Retry(Duration, String),
-    /// Due again after this pause, as if it were new.
+    /// The task is due again after this pause, as if it were new.
     Again(Duration),
-    /// With the last error.
+    /// The task is dead; the last error is stored.
     Dead(String),
-    /// As if it had not been claimed.
+    /// As if the task had not been claimed.
     Undo,
 }
 
@@ -59,17 +59,18 @@ pub(crate) struct Tasks {
     pub(crate) keys: QueueKeys,
 }
 
-/// What a claim asks for.
+/// The parameters of a claim.
 #[derive(Debug)]
 pub(crate) struct ClaimArgs<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
-    /// The wait, and for how long a wait of the queue lives that does not look again; zero if this one leaves when there is no task.
+    /// The wait, and how long a wait stays in the queue without another claim. Zero: this wait leaves the queue if
+    /// there is no task.
     pub(crate) wait: Option<(&'a str, Duration)>,
 }
 
-/// What decides which tasks die, and how many dead ones are kept.
+/// When tasks die, and how many dead ones are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) attempts: u64,
@@ -87,7 +88,7 @@ impl Tasks {
             .collect();
         let mut args = vec![Text(policy), most.map_or(Text(""), Number)];
         for (task, time) in all.iter().zip(&times) {
-            // A body never comes last: it could be the word that asks for a check of permissions.
+            // A body never comes last: it could equal the argument that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
         let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
@@ -126,7 +127,7 @@ impl Tasks {
         other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
     }
 
-    /// `seen` is when it was due, in us, and its version.
+    /// `seen` is when the task was due, in us, and its version.
     pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Removed> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
@@ -173,9 +174,9 @@ pub(crate) enum TaskFilter {
     Dead,
 }
 
-// --- a claim --------------------------------------------------------------------------------------------------------------
+// --- a claim ------------------------------------------------------------------------------------------------------
 
-/// The claim of one task: it is extended and ended as a lock is, and cannot be taken again or handed on.
+/// The claim of one task. It is extended and ended like a lock, but cannot be taken again or handed on.
 #[derive(Debug)]
 pub(crate) struct Claim {
     keys: QueueKeys,
@@ -185,24 +186,24 @@ pub(crate) struct Claim {
     ending: Mutex<ChosenEnding>,
 }
 
-/// How a claim ends.
+/// The ending that was chosen for a claim.
 #[derive(Debug)]
 struct ChosenEnding {
     ending: Ending,
-    /// It was said, or sent: what the backlog repeats later is the same.
+    /// The ending was chosen by the user, or sent. What the backlog repeats later is the same.
     is_final: bool,
 }
 
-/// No code of users runs under its lock, so a panic of theirs leaves nothing half done.
+/// No code of users runs under its lock, so a panic in that code leaves nothing half done.
 impl RefUnwindSafe for Claim {}
 
 impl Claim {
     pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
-        // Of a claim that came too late, or whose job was not returned yet when its client is closed.
+        // Used if the claim came too late, or if its client is closed before the job was returned.
         Claim { keys, task, keep_dead, ending: Mutex::new(ChosenEnding { ending: Ending::Undo, is_final: false }) }
     }
 
-    /// Says how it ends if the client gives it up before an end is said.
+    /// Sets the ending for the case that the client gives the claim up before the user ends it.
     pub(crate) fn given_up_by(&self, ending: Ending) {
         let mut said = self.ending.lock();
         if !said.is_final {
@@ -210,7 +211,7 @@ impl Claim {
         }
     }
 
-    /// Says how it ends. False if an end was said or sent before, which stays.
+    /// Sets the ending. False if an ending was chosen or sent before; that one stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let mut said = self.ending.lock();
         let is_first = !said.is_final;
@@ -225,7 +226,8 @@ impl Claim {
         Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args)
     }
 
-    /// Never asked: on its one node a claim that is gone was ended, or has been taken. What is sent instead cannot make a claim.
+    /// Never called: on its one node, a claim that is gone was ended or taken. The call that is returned instead cannot
+    /// make a claim.
     pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         self.lengthen(args.id, args.lease).into()
     }
@@ -254,19 +256,19 @@ impl Claim {
         Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
     }
 
-    /// Never asked: a queue is looked at by other calls.
+    /// Never called: other calls inspect a queue.
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
         other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
     }
 }
 
-// --- replies --------------------------------------------------------------------------------------------------------------
+// --- replies ------------------------------------------------------------------------------------------------------
 
-/// What became of each task of a push.
+/// The outcome of a push for each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PushReply {
     Each(Vec<i64>),
-    /// So many tasks are queued.
+    /// The queue is full: it has this many tasks.
     Full(u64),
 }
 
@@ -278,7 +280,7 @@ pub(crate) enum ClaimReply {
     Nothing(Option<Duration>),
 }
 
-/// A task that is claimed.
+/// A claimed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) fence: u64,
@@ -299,7 +301,7 @@ pub(crate) struct SeenTask {
     pub(crate) body: Vec<u8>,
 }
 
-/// Tasks as they were seen, and when; what was taken out has no time.
+/// Tasks as they were seen, and at what time. Tasks that were popped have no time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskList {
     pub(crate) now: u64,
@@ -310,7 +312,7 @@ pub(crate) struct TaskList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) u64);
 
-/// Whether a task was removed; a task that is not there is a definite no.
+/// A task was removed. If the task does not exist, that is a definite no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Removed;
 
@@ -373,7 +375,7 @@ fn seen(value: &Value) -> Option<SeenTask> {
     }
 }
 
-/// A score as a server writes it: a whole number, unless a program of another make has set it.
+/// Parses a score. A server writes a whole number, unless another program has set the score.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
 fn micros(score: &str) -> Option<u64> {
     score.parse().ok().or_else(|| score.parse::<f64>().ok().map(|score| score as u64))
@@ -405,7 +407,7 @@ pub(crate) struct TaskState {
 }
 
 impl TaskState {
-    /// What cannot be read counts as a new task.
+    /// A state that cannot be parsed counts as that of a new task.
     pub(crate) fn read(text: &str) -> TaskState {
         let mut words = text.splitn(6, ' ');
         let mut number = || words.next()?.parse::<u64>().ok();

@@ -1,7 +1,7 @@
-//! The scripts that run on the server, and one call of one of them.
+//! The scripts that run on the servers, and one call of one of them.
 //!
-//! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its
-//! digest; a node that does not know it yet answers NOSCRIPT and is sent the source in the same round.
+//! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
+//! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::token::LockId;
 /// A server-side script with its digest.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// What it does in the words of the library's users; two scripts can do the same.
+    /// What it does, in the words of the library's users. Two scripts can have the same operation.
     pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
     /// The first words of a call by digest, packed.
     head: Vec<u8>,
-    /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
+    /// The kind whose commands it checks on request, before it sets anything (`lua/permissions.lua`).
     pub(crate) needs: Option<Needs>,
-    /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server
-    /// takes a call that names a key that is not there beside one that is. Zero: it does not.
+    /// With this many of its first keys, the script still does what matters. A cluster that moves the slot needs that:
+    /// no server accepts a call that names both keys it has and keys it does not have. Zero: there is no such form.
     pub(crate) min_keys: usize,
 }
 
@@ -32,18 +32,19 @@ impl Script {
         Script { operation, source, sha, head, needs, min_keys }
     }
 
-    /// It takes bodies of tasks to the server.
+    /// True if a call carries bodies of tasks.
     pub(crate) fn takes_bodies(&self) -> bool {
         self.operation == "push"
     }
 
-    /// Its reply has bodies of tasks.
+    /// True if a reply carries bodies of tasks.
     pub(crate) fn brings_bodies(&self) -> bool {
         matches!(self.operation, "claim" | "peek" | "pop")
     }
 
-    /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it
-    /// is executed a second time: only for writes of its own connection a server tells which replicas have them.
+    /// True if it gives or lengthens a lease, or stores what a failover must not lose. Its yes comes with a write, even
+    /// when it is executed a second time: a server reports which replicas have a write only on the connection that made
+    /// it.
     pub(crate) fn is_for_replicas(&self) -> bool {
         matches!(self.operation, "acquire" | "adopt" | "extend" | "fence" | "count down" | "push" | "claim")
     }
@@ -59,7 +60,7 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    /// What asks a script for the check.
+    /// The argument that asks a script for the check.
     fn word(self) -> &'static str {
         match self {
             Needs::Mutex => "check mutex",
@@ -125,12 +126,12 @@ scripts! {
     Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
 }
 
-/// What a node needs to know of a call beyond its bytes.
+/// What a node needs to know of a call besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// May set our token: a late one has to be undone.
+    /// May set our token. A late execution has to be undone.
     Acquire,
-    /// Takes our token away: has to get through, also behind a late acquire.
+    /// Removes our token. It has to be executed, also after a late acquire.
     Release,
     /// Changes nothing that could outlive the lease.
     Other,
@@ -144,37 +145,38 @@ pub(crate) enum Arg<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What one transmission of a call tells the script besides its arguments.
+/// What one transmission of a call adds to the script's arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Nothing,
-    /// Whether the user may run all scripts of this kind is not known yet.
+    /// It is not known yet whether the user may run all scripts of this kind.
     Check,
 }
 
-/// One script call: the same for every node of a round, and packed once.
+/// One script call. It is the same for every node of a round, and packed once.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) purpose: Purpose,
-    /// The token the call is about; late sockets are filed under it.
+    /// The token of the call. Late connections are found by it.
     pub(crate) token: Option<LockId>,
-    /// For how long a late execution could matter: the lease it would set.
+    /// How long a late execution could matter: the lease that it would set.
     pub(crate) lifetime: Duration,
-    /// `SET NX` does the same where the key is free, if no wait is in its queue; it costs the server a third of the script.
+    /// The call can be sent as `SET NX`, which does the same if the key is free and no wait is in its queue. It costs
+    /// the server a third of the script.
     pub(crate) is_native: bool,
     words: usize,
     /// The call by digest, in the form in which Redis reads commands: the number of words, then each with its length.
     packed: Vec<u8>,
-    /// Where the words begin in there.
+    /// Where the words begin in `packed`.
     head: usize,
-    /// Where the number of keys begins; from there on a call with the source is the same.
+    /// Where the number of keys begins in `packed`. From there on, a call with the source is the same.
     tail: usize,
-    /// Of a call without keys: it is for the server of a cluster that serves this slot.
+    /// For a call without keys, in a cluster: it goes to the server that serves this slot.
     pub(crate) slot: Option<usize>,
 }
 
-/// Most calls fit in.
+/// Most calls fit into this many bytes.
 const USUAL: usize = 384;
 
 impl Call {
@@ -226,12 +228,12 @@ impl Call {
         call
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.packed.len()
     }
 
-    /// The same words.
+    /// True if both calls have the same words.
     pub(crate) fn is_like(&self, other: &Call) -> bool {
         self.packed == other.packed
     }
@@ -261,7 +263,7 @@ impl Call {
         }
     }
 
-    /// Appends the command without a script that does the same where the key is free.
+    /// Appends the command `SET NX`, which does the same if the key is free.
     pub(crate) fn write_native_to(&self, bytes: &mut Vec<u8>) {
         push_head(bytes, 6);
         push(bytes, "SET");
@@ -278,7 +280,7 @@ impl Call {
         (words.next()? != b"0").then(|| words.next())?
     }
 
-    /// The same call with no more of its keys than it needs.
+    /// The same call with only as many of its keys as the script needs (`Script::min_keys`).
     pub(crate) fn with_min_keys(&self) -> Option<Call> {
         let few = self.script.min_keys;
         let mut words = Words(self.packed.get(self.tail..)?);
@@ -327,7 +329,7 @@ fn push_head(bytes: &mut Vec<u8>, words: usize) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// One word with its length.
+/// Appends one word with its length.
 fn push(bytes: &mut Vec<u8>, word: &str) {
     push_bytes(bytes, word.as_bytes());
 }
@@ -340,7 +342,7 @@ fn push_bytes(bytes: &mut Vec<u8>, word: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// What a node without a wire needs to know.
+/// For the simulation's nodes, which read calls without a wire.
 #[cfg(test)]
 #[allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 impl Call {
