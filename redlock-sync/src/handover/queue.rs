@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use crate::cancel::Cancelling;
 use crate::clock::{Clock, Tick};
-use crate::handover::remembered::Rest;
-use crate::handover::rules::Pauses;
+use crate::handover::rules::{Pauses, Rest};
 use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};

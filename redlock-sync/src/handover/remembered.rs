@@ -7,15 +7,8 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::Tick;
 use crate::handover::queue::{WaitQueue, WaitQueues};
-use crate::handover::rules::{FOREIGN_CLIENTS_REMEMBERED, Pauses};
+use crate::handover::rules::FOREIGN_CLIENTS_REMEMBERED;
 use crate::token::LockId;
-
-/// A pause in which the queue head leaves the key to other programs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rest {
-    pub(crate) until: Tick,
-    pub(crate) pauses: Pauses,
-}
 
 /// Most leftover tokens that are remembered for one key.
 pub(super) const MAX_LEFTOVER_TOKENS: usize = 8;

@@ -79,6 +79,13 @@ pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
     }
 }
 
+/// A pause in which the queue head leaves the key to other programs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rest {
+    pub(crate) until: Tick,
+    pub(crate) pauses: Pauses,
+}
+
 /// With several nodes: how long each node reserves a lock for the notified wait, at least.
 pub(crate) const MIN_RESERVATION: Duration = Duration::from_millis(500);
 
