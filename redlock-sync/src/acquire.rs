@@ -28,16 +28,17 @@ pub(crate) use self::joining::join;
 pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::grant::Queued;
+use crate::handover::grant;
 use crate::handover::keys_without_ttl::KeysWithoutTtl;
 use crate::handover::listener::Pushed;
 use crate::handover::queue::{QueueHead, QueueOutcome};
+use crate::handover::queued::Queued;
 use crate::handover::rules::Pauses;
 use crate::handover::wait::{ServerWait, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::observer::Event;
-use crate::options::{Mode, RENEW_DIVISOR, drift};
+use crate::options::Mode;
 use crate::protocol::Request;
 use crate::quorum::Refusal;
 use crate::token::LockId;
@@ -301,10 +302,7 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for
-    /// and nothing can take it away. Otherwise an ordinary attempt decides, which gets the lock with the settings of
-    /// this wait; on several nodes always, so that exclusion is that of Redlock, and where replicas have to have the
-    /// lock, since the holder did not ask them; and in a cluster.
+    /// The lease of a grant that is the lock (`handover/grant.rs` has the table). `None` if an attempt has to decide.
     fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;
@@ -312,15 +310,8 @@ impl<'a> AcquireLoop<'a> {
             self.pending_grant = Some(LockId::from_server(random));
             return None;
         }
-        // A message reaches this client from all servers of a cluster. One that did not find it among its own listeners has freed the lock again.
-        if quorum.is_too_young() || quorum.nodes.are_in_slots() {
-            return None;
-        }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
-        let since = self.wait.evidence.grant_since()?;
-        if !(self.is_as_asked_for(pushed) && self.is_young(since)) {
-            return None;
-        }
+        let since = grant::held_since(quorum, &self.request.options, pushed, &self.wait.evidence)?;
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
         let fence = Some(pushed.fence).filter(|fence| *fence > 0);
@@ -330,25 +321,5 @@ impl<'a> AcquireLoop<'a> {
             return None;
         }
         client.lease(&core).ok()
-    }
-
-    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a
-    /// readable part; and what is counted from the acquisition, such as the longest hold, would begin before the wait.
-    fn is_as_asked_for(&self, pushed: &Pushed) -> bool {
-        let options = &self.request.options;
-        let has_fence = pushed.fence > 0 || !options.fenced;
-        let is_for_replicas = self.client.quorum.limits.min_replicas_ack > 0;
-        options.can_change_hands()
-            && options.holder_name.is_none()
-            && options.lease == pushed.span
-            && has_fence
-            && !is_for_replicas
-    }
-
-    /// Enough is left of a lease that began then to renew it.
-    fn is_young(&self, since: Tick) -> bool {
-        let (quorum, lease) = (&self.client.quorum, self.request.options.lease);
-        let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
-        left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
     }
 }

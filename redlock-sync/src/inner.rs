@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::handover::grant;
 use crate::handover::listener::{Listener, UnclaimedGrant};
 use crate::handover::queue::WaitQueues;
+use crate::handover::queued::Queued;
 use crate::handover::rules::Chain;
-use crate::handover::{grant, wait};
 use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
 use crate::node::Lane;
@@ -159,7 +160,7 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered
     /// (`GrantEvidence`), and does not linger.
-    pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
+    pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &Queued, wait: &Arc<str>) {
         self.backlog.add(PendingRelease::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
         if queued.polls() {
             return;
@@ -180,7 +181,7 @@ impl ClientInner {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
-            let next = wait::next_grant(&this.quorum, &request, &random, &Chain::default());
+            let next = grant::next_grant(&this.quorum, &request, &random, &Chain::default());
             this.grant_to_next(&*request.protocol, &id, next);
         });
     }

@@ -1,71 +1,33 @@
-//! One wait in the server queues: its id, what its attempts have learned of its queue entry, and when a grant to it is
-//! the lock without another attempt.
+//! Published grants: when a push to a wait is the lock itself.
+//!
+//! | the wait is for | the servers are | a push with a grant means |
+//! |---|---|---|
+//! | a mutex | one server | **the lock**, if [`held_since`] says so; it costs no round trip |
+//! | a mutex | one server, and [`held_since`] is `None` | make an attempt: the server gives the wait the key from its grant |
+//! | a mutex | a cluster | make an attempt |
+//! | a mutex | several nodes | make an attempt that names the grant; a majority decides, as in any Redlock round |
+//! | anything else | any | no grant is published: a hint says that an attempt may succeed now |
+//!
+//! The wait holds the lock without an attempt if all of this is certain:
+//!
+//! - The grant was made to this queue entry, and no attempt of the wait can still take the key ([`GrantEvidence`]).
+//! - The grant is what the wait asked for: lease, fence, holder name, replicas.
+//! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
+//!
+//! One place uses this: `AcquireLoop::open` in `acquire.rs`. What cannot lie here: `Core::granted` makes the lease,
+//! from private fields; `UnclaimedGrant` in `listener/pushed.rs` is parsed below this file;
+//! `ClientInner::give_back_unclaimed` needs the registry of leases. The scripts are `push.lua` and `release.lua`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::listener::{self, Listener};
-use super::rules::{MIN_RESERVATION, QUEUE_LIFETIME, grant_span};
+use super::listener::Pushed;
+use super::rules::{Chain, MIN_RESERVATION, grant_span};
 use crate::clock::Tick;
-use crate::error::Error;
 use crate::node::Lane;
+use crate::options::{LockOptions, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
-use crate::protocol::{Protocol, WaitEntry, millis};
+use crate::protocol::{Grant, Protocol, Request};
 use crate::quorum::{Ballot, Quorum};
-use crate::token::random_part;
-
-/// A wait in the queues on the servers.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) listener: listener::ListenerWait,
-    /// Its id in the server queues. `None` until its client listens, or knows that it cannot listen.
-    pub(crate) id: Option<Arc<str>>,
-    /// The generation of the subscription when the last attempt was made.
-    known: u64,
-}
-
-impl Queued {
-    pub(crate) fn begin(listener: &Arc<Listener>) -> Queued {
-        Queued { listener: listener.begin(), id: None, known: 0 }
-    }
-
-    /// True if the client cannot receive pushes, so that the wait polls. Ids that begin with `-` belong to such waits;
-    /// the servers cannot notify them.
-    pub(crate) fn polls(&self) -> bool {
-        self.id.as_ref().is_some_and(|id| id.starts_with('-'))
-    }
-
-    /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
-    /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
-    pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
-        if let Some(subscription) = self.listener.subscription() {
-            self.known = subscription.generation;
-            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
-                return Ok(Some(Arc::clone(id)));
-            }
-            return Ok(Some(format!("{}/{}", subscription.channel, self.listener.number()).into()));
-        }
-        if self.listener.polls() && !self.polls() {
-            return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
-        }
-        Ok(self.id.clone())
-    }
-
-    /// The arguments by which an attempt names the wait.
-    pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> WaitEntry<'_> {
-        WaitEntry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
-    }
-
-    /// The node on which the client listens.
-    pub(crate) fn node(&self) -> Option<usize> {
-        self.listener.subscription().map(|subscription| subscription.node)
-    }
-
-    /// True if the client has subscribed again since the last attempt. Pushes from the time in between are lost.
-    pub(crate) fn is_outdated(&self) -> bool {
-        self.listener.subscription().is_some_and(|subscription| subscription.generation != self.known)
-    }
-}
 
 /// Evidence that a grant to this wait is the lock, without another attempt. Pure.
 ///
@@ -126,6 +88,57 @@ impl GrantEvidence {
 /// How long a grant stays valid. With several nodes: how long each reserves the key for the waiter's next attempt.
 pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { grant_span(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
+}
+
+/// What a release for this request grants to the next wait.
+pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
+    Grant {
+        random,
+        span: span(quorum, request.options.lease),
+        age: chain.age(quorum.now()),
+        pauses: chain.pauses.0,
+        with_fence: request.options.fenced,
+        several: quorum.len() > 1,
+    }
+}
+
+/// Since when the wait surely holds the lock by this grant of one node; `None` if an attempt has to decide.
+pub(crate) fn held_since(
+    quorum: &Quorum,
+    options: &LockOptions,
+    pushed: &Pushed,
+    evidence: &GrantEvidence,
+) -> Option<Tick> {
+    // In a cluster, a push reaches this client from every server. A server without listeners of its own has found none,
+    // and has freed the lock again.
+    if quorum.is_too_young() || quorum.nodes.are_in_slots() {
+        return None;
+    }
+    let since = evidence.grant_since()?;
+    if !(is_as_asked_for(quorum, options, pushed) && is_young(quorum, options, since)) {
+        return None;
+    }
+    Some(since)
+}
+
+/// True if the grant is what the wait would get by an attempt. A grant has the lease that the last holder chose, a
+/// fence if that holder asked for fences, and a token without a readable part. Times that count from the acquisition,
+/// such as the longest hold, would begin before the wait. The last holder has not asked replicas.
+fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, pushed: &Pushed) -> bool {
+    let has_fence = pushed.fence > 0 || !options.fenced;
+    let is_for_replicas = quorum.limits.min_replicas_ack > 0;
+    options.can_change_hands()
+        && options.holder_name.is_none()
+        && options.lease == pushed.span
+        && has_fence
+        && !is_for_replicas
+}
+
+/// True if enough is left of a lease that began at `since` to renew it.
+fn is_young(quorum: &Quorum, options: &LockOptions, since: Tick) -> bool {
+    let lease = options.lease;
+    let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
+    left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
 }
 
 /// Takes back a reservation if no node could notify a waiter.

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::grant::{self, GrantEvidence, Queued};
+use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, Pushed, Woken};
 use super::queue::WaitQueues;
+use super::queued::Queued;
 use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_NAP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, QueuePlace, Vote};
-use crate::protocol::{Grant, Next, ReleaseArgs, Request};
+use crate::protocol::{Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
@@ -110,7 +111,7 @@ impl<'a, T> ServerWait<'a, T> {
         let quorum = self.quorum;
         // After the end of a wait, the round under way and this one together get one node timeout.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
-        let grant = next_grant(quorum, self.request, &random, &self.chain);
+        let grant = grant::next_grant(quorum, self.request, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
@@ -242,18 +243,6 @@ impl<'a, T> ServerWait<'a, T> {
         let first_end =
             refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + NAP_SLACK).min(SET_CHECK_INTERVAL));
         Awaits::Set(key, self.quorum.now().after(first_end))
-    }
-}
-
-/// What a release for this request grants to the next wait.
-pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
-    Grant {
-        random,
-        span: grant::span(quorum, request.options.lease),
-        age: chain.age(quorum.now()),
-        pauses: chain.pauses.0,
-        with_fence: request.options.fenced,
-        several: quorum.len() > 1,
     }
 }
 
