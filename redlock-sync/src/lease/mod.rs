@@ -82,7 +82,7 @@ pub struct Lease {
     is_finished: AtomicBool,
 }
 
-/// As for [`Core`]: no code of users runs under a lock.
+/// No code of users runs under a lock of a lease.
 impl RefUnwindSafe for Lease {}
 impl UnwindSafe for Lease {}
 

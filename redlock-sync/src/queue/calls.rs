@@ -23,14 +23,14 @@ const BATCH_BYTES: usize = 1024 * 1024;
 /// Tasks that one call shows or takes out at most.
 const MOST_SHOWN: usize = 1000;
 
-/// # NewTask
+/// # Pushing
 impl Queue {
     /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were
     /// pushed, but for those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory:
-    ///   the task may be queued all the same. NewTask the same [`Task`] again does not double it while it is queued
+    ///   the task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued
     /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
     ///   [`Closed`](Error::Closed): nothing was queued
     ///

@@ -90,7 +90,7 @@ pub enum Pushed {
 }
 
 impl Task {
-    /// A task that is due at once, with a random id of its own. NewTask a clone of it again, such as after an error,
+    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error,
     /// does not double it while it is queued.
     ///
     /// ```

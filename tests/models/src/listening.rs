@@ -76,7 +76,7 @@ pub(crate) struct Rig {
     /// The last connection that was made.
     pub(crate) socket: Mutex<Option<Arc<Socket>>>,
     channels: Mutex<u32>,
-    /// RunInBackground for later.
+    /// Tasks for later.
     rests: Mutex<u32>,
 }
 

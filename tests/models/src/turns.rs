@@ -125,7 +125,7 @@ pub fn a_connection_that_breaks() {
     end(&rig);
 }
 
-/// Nothing arrives any more, and no error tells of it. FollowUp a beat the connection is made anew.
+/// Nothing arrives any more, and no error tells of it. After a heartbeat that is missing, the connection is made anew.
 pub fn a_connection_that_falls_silent() {
     let rig = Rig::new();
     let threads = [(); 2].map(|()| {
