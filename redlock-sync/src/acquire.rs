@@ -45,7 +45,7 @@ use crate::token::LockId;
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum MaxWait {
     /// One attempt.
     No,
     Until(Tick),
@@ -53,19 +53,19 @@ pub(crate) enum Wait {
     Forever,
 }
 
-impl Wait {
+impl MaxWait {
     /// An attempt that begins later than this is the last one.
     fn until(self) -> Tick {
         match self {
-            Wait::No => Tick::ZERO,
-            Wait::Until(until) => until,
-            Wait::Forever => Tick::NEVER,
+            MaxWait::No => Tick::ZERO,
+            MaxWait::Until(until) => until,
+            MaxWait::Forever => Tick::NEVER,
         }
     }
 }
 
 /// Takes the lock.
-pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
     observed(client, request, || take(client, request, wait))
 }
 
@@ -90,12 +90,12 @@ fn observed(
     outcome
 }
 
-fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+fn take(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
     request.options.check(&client.quorum.limits).and_then(|()| request.not_cancelled())?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
-    if wait == Wait::No {
+    if wait == MaxWait::No {
         let head = match queues.try_enqueue(key, kind, &request.options) {
             Some(QueueOutcome::Handed(lease)) if is_good(&lease) => return Ok(lease),
             Some(QueueOutcome::Head(head)) => Some(head),
@@ -187,7 +187,7 @@ struct AcquireLoop<'a> {
 }
 
 impl<'a> AcquireLoop<'a> {
-    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: Wait, pauses: Pauses) -> AcquireLoop<'a> {
+    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: MaxWait, pauses: Pauses) -> AcquireLoop<'a> {
         let limit = WaitLimit::new(client, limit);
         let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, limit.until, pauses);
         AcquireLoop {

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wait, WaitLimit};
+use crate::acquire::{MaxWait, WaitLimit};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -140,15 +140,15 @@ fn said(vote: &Vote<LatchStatus>) -> Option<&LatchStatus> {
 impl Latch {
     /// Stores an arrival on a majority. Repeated under the same name, so that it counts once.
     pub(crate) fn arrive(&self, arrival: &str) -> Result<(), Error> {
-        self.store(&self.calls.arrive(&[arrival], self.lifetime), Wait::Forever)
+        self.store(&self.calls.arrive(&[arrival], self.lifetime), MaxWait::Forever)
     }
 
     /// Opens it, as if all had arrived; also on a full server.
-    pub(crate) fn open(&self, limit: Wait) -> Result<(), Error> {
+    pub(crate) fn open(&self, limit: MaxWait) -> Result<(), Error> {
         self.store(&self.calls.open(self.lifetime), limit)
     }
 
-    fn store(&self, call: &TypedCall<Done>, limit: Wait) -> Result<(), Error> {
+    fn store(&self, call: &TypedCall<Done>, limit: MaxWait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.serves()?;
         let quorum = &self.client.quorum;
@@ -202,13 +202,13 @@ impl Latch {
     }
 
     /// Blocks until it is open.
-    pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
+    pub(crate) fn wait(&self, limit: MaxWait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
         self.cancel.check(self.words.look, self.name.as_str())?;
         let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
-        if limit != Wait::No && listener.listens() {
+        if limit != MaxWait::No && listener.listens() {
             waiting.wait = Some(listener.begin());
         }
         let outcome = self.looks(&mut waiting);
@@ -335,7 +335,7 @@ struct LatchWait<'a> {
 }
 
 impl<'a> LatchWait<'a> {
-    fn new(latch: &'a Latch, limit: Wait) -> LatchWait<'a> {
+    fn new(latch: &'a Latch, limit: MaxWait) -> LatchWait<'a> {
         let limit = WaitLimit::new(&latch.client, limit);
         LatchWait { latch, limit, polls: 0, brief_looks: 0, wait: None, entered: None }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Wait, WaitLimit};
+use super::{MaxWait, WaitLimit};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{Awaits, Woken};
@@ -84,7 +84,7 @@ impl From<Error> for Missed {
 }
 
 /// Claims a task, waiting for one as long as the limit allows; `None` when there was none, or when it was stopped.
-pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Error> {
+pub(crate) fn claim(wanted: &Wanted<'_>, limit: MaxWait) -> Result<Option<Held>, Error> {
     let client = wanted.client;
     let _competing = client.competes();
     client.ready()?;

@@ -58,10 +58,10 @@ fn an_acquire_gives_up_when_nothing_can_help() {
         acquire.ends_with(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
-    let until = Wait::Until(Tick::NEVER);
-    assert!(!ends(none, Wait::Forever, &busy()));
-    assert!(ends(none, Wait::Forever, &unavailable()));
-    assert!(!ends(long, Wait::Forever, &unavailable()));
+    let until = MaxWait::Until(Tick::NEVER);
+    assert!(!ends(none, MaxWait::Forever, &busy()));
+    assert!(ends(none, MaxWait::Forever, &unavailable()));
+    assert!(!ends(long, MaxWait::Forever, &unavailable()));
     assert!(!ends(none, until, &unavailable()), "it has a deadline of its own");
     for hopeless in [Error::Closed, Error::config("no".to_owned())] {
         assert!(ends(long, until, &hopeless), "{hopeless}");
@@ -72,7 +72,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
 fn a_busy_lock_ends_an_outage() {
     let client = idle(Duration::ZERO);
     let request = request(LockOptions::default());
-    let mut acquire = AcquireLoop::new(&client, &request, Wait::Until(Tick::NEVER), Pauses::default());
+    let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER), Pauses::default());
     let first = client.quorum.now();
     acquire.ends_with(&unavailable(), first);
     acquire.ends_with(&busy(), first);
@@ -103,7 +103,7 @@ impl Mail {
     /// The same, with a grant that comes so long after the attempt that entered the wait.
     fn open_after(&self, age: Duration, options: LockOptions, span: Duration) -> bool {
         let request = request(options);
-        let mut acquire = AcquireLoop::new(&self.client, &request, Wait::Forever, Pauses::default());
+        let mut acquire = AcquireLoop::new(&self.client, &request, MaxWait::Forever, Pauses::default());
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: QueuePlace::New };
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
@@ -184,7 +184,7 @@ fn retries_that_are_counted_end_with_their_count() {
     mail.servers[0].set("k", "other");
     let options =
         LockOptions { retry: Retry::every(Duration::from_millis(1)).max_attempts(3), ..LockOptions::default() };
-    let error = acquire(&mail.client, &request(options), Wait::Forever).map(drop).unwrap_err();
+    let error = acquire(&mail.client, &request(options), MaxWait::Forever).map(drop).unwrap_err();
     assert!(error.is_busy(), "{error}");
 }
 
@@ -195,7 +195,7 @@ fn plain_request() -> Request {
 }
 
 fn try_lock(client: &Arc<ClientInner>) -> Result<Lease, Error> {
-    acquire(client, &plain_request(), Wait::No)
+    acquire(client, &plain_request(), MaxWait::No)
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
             key,
             options: Arc::default(),
         };
-        acquire(&mail.client, &request, Wait::No).unwrap()
+        acquire(&mail.client, &request, MaxWait::No).unwrap()
     };
     let lease = try_lock(&mail.client).unwrap();
     let handle = handle(&mail.client);

@@ -9,7 +9,7 @@ use super::job::Job;
 use super::task::{Entry, Pushed, Task};
 use super::worker::{Verdict, Worker};
 use super::{Queue, on_one_node};
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
 use crate::node::Lane;
@@ -124,7 +124,7 @@ impl Queue {
     /// ```
     pub fn claim(&self) -> Result<Job, Error> {
         loop {
-            if let Some(job) = self.claim_until(Wait::Forever, None)? {
+            if let Some(job) = self.claim_until(MaxWait::Forever, None)? {
                 return Ok(job);
             }
         }
@@ -145,7 +145,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
-        self.claim_until(Wait::Until(self.client.quorum.now().after(wait)), None)
+        self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)), None)
     }
 
     /// Claims a task if one is due: one round trip. `None` if no task is due.
@@ -164,10 +164,10 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_claim(&self) -> Result<Option<Job>, Error> {
-        self.claim_until(Wait::No, None)
+        self.claim_until(MaxWait::No, None)
     }
 
-    pub(super) fn claim_until(&self, limit: Wait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
+    pub(super) fn claim_until(&self, limit: MaxWait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
         let tasks = self.ready()?;
         self.options.check(&self.client.quorum.limits)?;
         let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
