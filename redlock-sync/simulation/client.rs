@@ -12,7 +12,7 @@ use super::thread::Thread;
 use super::wire::SimulatedServer;
 use super::world::{Event, sleep, with};
 use super::{invariants, jobs, latches, leaders, letters, queues, settings, several};
-use crate::acquire::{Wait, acquire, join};
+use crate::acquire::{MaxWait, acquire, join};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -110,9 +110,9 @@ impl Thread {
         }
         let time = plan.pace.mul_f64(fastrand::f64() * 3.0);
         let wait = match fastrand::u32(0..10) {
-            0..2 => Wait::No,
-            2..6 => Wait::Until(self.now().after(time)),
-            _ => Wait::Forever,
+            0..2 => MaxWait::No,
+            2..6 => MaxWait::Until(self.now().after(time)),
+            _ => MaxWait::Forever,
         };
         with(|world| {
             let client = self.client;
@@ -148,11 +148,11 @@ impl Thread {
     }
 
     /// A wait ends at its deadline or when it is cancelled, or one node timeout later if requests are under way then.
-    fn note_time(&self, wait: Wait, cancelled: Option<Tick>, began: Tick, may_join: bool, plan: &Plan) {
+    fn note_time(&self, wait: MaxWait, cancelled: Option<Tick>, began: Tick, may_join: bool, plan: &Plan) {
         let until = match wait {
-            Wait::No => began,
-            Wait::Until(until) => until.max(began),
-            Wait::Forever => Tick::NEVER,
+            MaxWait::No => began,
+            MaxWait::Until(until) => until.max(began),
+            MaxWait::Forever => Tick::NEVER,
         };
         let until = cancelled.map_or(until, |cancelled| until.min(cancelled.max(began)));
         if until == Tick::NEVER {

@@ -20,7 +20,7 @@ use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Entry, Grant, Next, Order, ReleaseArgs, TypedCall};
+use crate::protocol::{AcquireArgs, Grant, Next, Order, ReleaseArgs, TypedCall, WaitEntry};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -153,13 +153,15 @@ fn id(token: &str) -> LockId {
 fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
-    wait: impl Into<Option<Entry<'a>>>,
+    wait: impl Into<Option<WaitEntry<'a>>>,
     order: Order<'_>,
-    orphans: &[&str],
+    leftover_tokens: &[&str],
 ) -> Arc<Call> {
-    let orphans: Vec<LockId> = orphans.iter().map(|orphan| id(orphan)).collect();
+    let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let (id, wait) = (id(token), wait.into());
-    exclusive().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
+    exclusive()
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .call
 }
 
 fn adopt(token: &str, from: &[&str], fenced: bool) -> Arc<Call> {
@@ -176,19 +178,19 @@ fn count(id: &LockId, lease: Duration) -> Arc<Call> {
 }
 
 fn take(token: &str) -> Arc<Call> {
-    attempt(token, None, None, Order::Bare, &[])
+    attempt(token, None, None, Order::FastPath, &[])
 }
 
-fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+fn acquire<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
     attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
-fn entry(id: &str) -> Entry<'_> {
-    Entry { id, stays: 6 * SECOND, waited: Duration::ZERO }
+fn entry(id: &str) -> WaitEntry<'_> {
+    WaitEntry { id, stays: 6 * SECOND, waited: Duration::ZERO }
 }
 
-fn leaves(id: &str) -> Entry<'_> {
-    Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }
+fn leaves(id: &str) -> WaitEntry<'_> {
+    WaitEntry { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
@@ -313,10 +315,10 @@ fn random_call(several: bool) -> Arc<Call> {
         0..3 => take(any()),
         3..8 if !several => acquire(any(), an_entry),
         3..12 => {
-            let orphans: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
+            let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
             let order = if several { Order::None } else { Order::First { random: RANDOM, span: 5 * SECOND } };
-            attempt(any(), fence, an_entry, order, &orphans)
+            attempt(any(), fence, an_entry, order, &leftover_tokens)
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));

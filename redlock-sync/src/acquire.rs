@@ -4,16 +4,16 @@
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
 //! 3. [`attempt`](mod@attempt): one round, what it brought, and what is taken back.
 //! 4. [`together`]: several locks in one round trip.
-//! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
+//! 5. [`common_slots`]: a second attempt at a semaphore, aimed at slots that a majority has free.
 //! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
 //! 7. [`join`]: a part of a lease that threads of this process have together.
 //! 8. [`limit`]: when a call that waits gives up.
 //! 9. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod adopt;
-mod aim;
 mod attempt;
 pub(crate) mod claim;
+mod common_slots;
 mod joining;
 mod limit;
 #[cfg(test)]
@@ -28,23 +28,24 @@ pub(crate) use self::joining::join;
 pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::endless::EndlessKeys;
-use crate::handover::grant::Queued;
+use crate::handover::grant;
+use crate::handover::keys_without_ttl::KeysWithoutTtl;
 use crate::handover::listener::Pushed;
-use crate::handover::queue::{Entered, QueueHead};
+use crate::handover::queue::{QueueHead, QueueOutcome};
+use crate::handover::queued::Queued;
 use crate::handover::rules::Pauses;
 use crate::handover::wait::{ServerWait, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::observer::Event;
-use crate::options::{Mode, RENEW_DIVISOR, drift};
+use crate::options::Mode;
 use crate::protocol::Request;
 use crate::quorum::Refusal;
 use crate::token::LockId;
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum MaxWait {
     /// One attempt.
     No,
     Until(Tick),
@@ -52,19 +53,19 @@ pub(crate) enum Wait {
     Forever,
 }
 
-impl Wait {
+impl MaxWait {
     /// An attempt that begins later than this is the last one.
     fn until(self) -> Tick {
         match self {
-            Wait::No => Tick::ZERO,
-            Wait::Until(until) => until,
-            Wait::Forever => Tick::NEVER,
+            MaxWait::No => Tick::ZERO,
+            MaxWait::Until(until) => until,
+            MaxWait::Forever => Tick::NEVER,
         }
     }
 }
 
 /// Takes the lock.
-pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
     observed(client, request, || take(client, request, wait))
 }
 
@@ -89,15 +90,15 @@ fn observed(
     outcome
 }
 
-fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+fn take(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
     request.not_cancelled()?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
-    if wait == Wait::No {
-        let head = match queues.try_enter(key, kind, &request.options) {
-            Some(Entered::Handed(lease)) if is_good(&lease) => return Ok(lease),
-            Some(Entered::Head(head)) => Some(head),
+    if wait == MaxWait::No {
+        let head = match queues.try_enqueue(key, kind, &request.options) {
+            Some(QueueOutcome::Handed(lease)) if is_good(&lease) => return Ok(lease),
+            Some(QueueOutcome::Head(head)) => Some(head),
             _ => None,
         };
         let lease = only_attempt(client, request)?;
@@ -125,8 +126,8 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
         }
     };
     loop {
-        match queues.enter_and_look(key, in_queue, kind, &request.options, &look) {
-            Entered::Head(head) => {
+        match queues.enqueue_and_check(key, in_queue, kind, &request.options, &look) {
+            QueueOutcome::Head(head) => {
                 let pause = head.rest();
                 if pause.until > Tick::ZERO {
                     rest(&client.quorum, queues, request, pause.until.min(until));
@@ -135,15 +136,15 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
                 keep(&lease, head);
                 return Ok(lease);
             }
-            Entered::Handed(lease) => {
+            QueueOutcome::Handed(lease) => {
                 // It can have run out on the way, if this process did not run.
                 if is_good(&lease) {
                     return Ok(lease);
                 }
             }
             // A thread that never got to the head still makes one attempt, and so learns whether the lock is busy or Redis is away.
-            Entered::Late => return request.not_cancelled().and_then(|()| only_attempt(client, request)),
-            Entered::Closed => return Err(Error::Closed),
+            QueueOutcome::Late => return request.not_cancelled().and_then(|()| only_attempt(client, request)),
+            QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
 }
@@ -182,11 +183,11 @@ struct AcquireLoop<'a> {
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with
     /// it may not get through.
     pending_grant: Option<LockId>,
-    endless: EndlessKeys,
+    keys_without_ttl: KeysWithoutTtl,
 }
 
 impl<'a> AcquireLoop<'a> {
-    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: Wait, pauses: Pauses) -> AcquireLoop<'a> {
+    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: MaxWait, pauses: Pauses) -> AcquireLoop<'a> {
         let limit = WaitLimit::new(client, limit);
         let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, limit.until, pauses);
         AcquireLoop {
@@ -197,7 +198,7 @@ impl<'a> AcquireLoop<'a> {
             made: 0,
             wait,
             pending_grant: None,
-            endless: EndlessKeys::default(),
+            keys_without_ttl: KeysWithoutTtl::default(),
         }
     }
 
@@ -216,7 +217,7 @@ impl<'a> AcquireLoop<'a> {
             // The first time, `take` has asked whether the client is ready.
             let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
             if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
-                self.wait.leave();
+                self.wait.give_up();
                 return Err(error);
             }
             let tried_at = self.client.quorum.now();
@@ -235,7 +236,7 @@ impl<'a> AcquireLoop<'a> {
             if self.ends_with(&refusal.error, tried_at) || is_over {
                 // The last attempt leaves the queue, if it is answered.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
-                    self.wait.leave();
+                    self.wait.give_up();
                 }
                 return Err(refusal.error);
             }
@@ -254,23 +255,23 @@ impl<'a> AcquireLoop<'a> {
         let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.entry(self.made == 0, is_last)?;
         let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
-        let orphans = self.more_orphans(now);
+        let leftover_tokens = self.more_leftover_tokens(now);
         let what = Try {
             is_bare,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
-            keeps_wait: self.wait.standing.may_linger,
-            orphans: &orphans,
+            keeps_wait: self.wait.evidence.may_linger,
+            leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &what, by);
         match &outcome {
             Ok(lease) => {
-                self.wait.standing.may_linger |= id.is_some() && lease.core().may_linger();
+                self.wait.evidence.may_linger |= id.is_some() && lease.core().may_linger();
             }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {
-                    self.wait.standing.note(ballot, id.is_some());
-                    self.endless.note(ballot);
+                    self.wait.evidence.record(ballot, id.is_some());
+                    self.keys_without_ttl.record(ballot);
                 }
             }
         }
@@ -278,10 +279,11 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// What the next attempt may take the lock from: a grant to this wait, and keys that no program looks after.
-    fn more_orphans(&self, now: Tick) -> Vec<LockId> {
+    fn more_leftover_tokens(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
-        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);
-        self.pending_grant.iter().cloned().chain(endless).collect()
+        let keys_without_ttl =
+            self.keys_without_ttl.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);
+        self.pending_grant.iter().cloned().chain(keys_without_ttl).collect()
     }
 
     /// True for an error that no further attempt can help.
@@ -296,10 +298,7 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for
-    /// and nothing can take it away. Otherwise an ordinary attempt decides, which gets the lock with the settings of
-    /// this wait; on several nodes always, so that exclusion is that of Redlock, and where replicas have to have the
-    /// lock, since the holder did not ask them; and in a cluster.
+    /// The lease of a grant that is the lock (`handover/grant.rs` has the table). `None` if an attempt has to decide.
     fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;
@@ -307,15 +306,8 @@ impl<'a> AcquireLoop<'a> {
             self.pending_grant = Some(LockId::from_server(random));
             return None;
         }
-        // A message reaches this client from all servers of a cluster. One that did not find it among its own listeners has freed the lock again.
-        if quorum.is_too_young() || quorum.nodes.are_in_slots() {
-            return None;
-        }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
-        let since = self.wait.standing.grant_since()?;
-        if !(self.is_as_asked_for(pushed) && self.is_young(since)) {
-            return None;
-        }
+        let since = grant::held_since(quorum, &self.request.options, pushed, &self.wait.evidence)?;
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
         let fence = Some(pushed.fence).filter(|fence| *fence > 0);
@@ -325,25 +317,5 @@ impl<'a> AcquireLoop<'a> {
             return None;
         }
         client.lease(&core).ok()
-    }
-
-    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a
-    /// readable part; and what is counted from the acquisition, such as the longest hold, would begin before the wait.
-    fn is_as_asked_for(&self, pushed: &Pushed) -> bool {
-        let options = &self.request.options;
-        let has_fence = pushed.fence > 0 || !options.fenced;
-        let is_for_replicas = self.client.quorum.limits.min_replicas_ack > 0;
-        options.can_change_hands()
-            && options.holder_name.is_none()
-            && options.lease == pushed.span
-            && has_fence
-            && !is_for_replicas
-    }
-
-    /// Enough is left of a lease that began then to renew it.
-    fn is_young(&self, since: Tick) -> bool {
-        let (quorum, lease) = (&self.client.quorum, self.request.options.lease);
-        let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
-        left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
     }
 }

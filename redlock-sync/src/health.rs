@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::node::Priority;
-use crate::protocol::health::{facts, probe};
+use crate::protocol::server_info::{facts, probe};
 
 /// What the servers of a client say of themselves, and what is wrong with them: see
 /// [`Redlock::health`](crate::Redlock::health).

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::{Listener, Stray};
+use crate::handover::grant;
+use crate::handover::listener::{Listener, UnclaimedGrant};
 use crate::handover::queue::WaitQueues;
+use crate::handover::queued::Queued;
 use crate::handover::rules::Chain;
-use crate::handover::{grant, wait};
 use crate::key::Key;
-use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
+use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
 use crate::node::Priority;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
@@ -68,9 +69,9 @@ impl ClientInner {
             is_over: AtomicBool::new(false),
         });
         let this = Arc::downgrade(&client);
-        client.listener.on_stray(Box::new(move |stray| {
+        client.listener.on_unclaimed_grant(Box::new(move |grant| {
             if let Some(client) = this.upgrade() {
-                client.give_back_stray(stray);
+                client.give_back_unclaimed(grant);
             }
         }));
         client
@@ -95,8 +96,8 @@ impl ClientInner {
     }
 
     /// What a lease for this request is made from.
-    pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> Start {
-        Start {
+    pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
+        LeaseStart {
             quorum: Arc::clone(&self.quorum),
             backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(&request.protocol),
@@ -123,7 +124,7 @@ impl ClientInner {
     /// If the lock is lost, the next thread goes on.
     pub(crate) fn look_after(&self, key: &Arc<str>) {
         let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
-        holders.for_each(|core| core.look_after());
+        holders.for_each(|core| core.check_on_servers());
     }
 
     /// Those of these tokens whose guards were dropped, and whose releases are not known to be executed: the next attempt takes the lock from them. What the
@@ -141,15 +142,15 @@ impl ClientInner {
     /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock
     /// from it, and its release is repeated.
     pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
-        self.queues.add_orphan(request.key.name(), id.clone(), ends);
+        self.queues.add_leftover_token(request.key.name(), id.clone(), ends);
         let protocol = Arc::clone(&request.protocol);
-        self.backlog.add(Leftover::of_token(protocol, request.key.name(), id.clone(), ends, at));
+        self.backlog.add(PendingRelease::of_token(protocol, id.clone(), ends, at));
     }
 
     /// An adoption that failed may have left its token on one of these nodes: it is given back there, as soon as the
     /// servers answer.
     pub(crate) fn left_adoption(&self, request: &Request, id: &LockId, former: &LockId, ends: Tick, at: Vec<bool>) {
-        let of_token = Leftover::of_token(Arc::clone(&request.protocol), request.key.name(), id.clone(), ends, at);
+        let of_token = PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at);
         self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
@@ -157,9 +158,9 @@ impl ClientInner {
     /// answer; what a late attempt brings, when it is pushed.
     ///
     /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered
-    /// (`Standing`), and does not linger.
-    pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
-        self.backlog.add(Leftover::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
+    /// (`GrantEvidence`), and does not linger.
+    pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &Queued, wait: &Arc<str>) {
+        self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
         if queued.polls() {
             return;
         }
@@ -179,14 +180,14 @@ impl ClientInner {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
-            let next = wait::next_grant(&this.quorum, &request, &random, &Chain::default());
+            let next = grant::next_grant(&this.quorum, &request, &random, &Chain::default());
             this.grant_to_next(&*request.protocol, &id, next);
         });
     }
 
     /// Gives back what was granted to a wait that this client has forgotten, unless that is a lock which it holds.
-    fn give_back_stray(&self, stray: &Stray) {
-        let Stray { key, random, wait, span, with_fence } = stray;
+    fn give_back_unclaimed(&self, grant: &UnclaimedGrant) {
+        let UnclaimedGrant { key, random, wait, span, with_fence } = grant;
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.registry.live().iter().all(|core| core.id != id) {

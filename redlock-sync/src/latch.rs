@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wait, WaitLimit};
+use crate::acquire::{MaxWait, WaitLimit};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -34,8 +34,8 @@ use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
-use crate::protocol::reply::{Arrived, Looked, Vote};
-use crate::protocol::{Entry, TypedCall};
+use crate::protocol::reply::{Done, LatchStatus, Vote};
+use crate::protocol::{TypedCall, WaitEntry};
 use crate::quorum::Ballot;
 
 /// How often a wait that will be told looks all the same: with one node, where its client sees each second whether it
@@ -100,7 +100,7 @@ struct Union<'a> {
 }
 
 impl<'a> Union<'a> {
-    fn of(votes: &'a [Vote<Looked>]) -> Union<'a> {
+    fn of(votes: &'a [Vote<LatchStatus>]) -> Union<'a> {
         // Zero would delete the key.
         let mut union = Union { kept: Duration::from_millis(1), ..Union::default() };
         for looked in votes.iter().filter_map(said) {
@@ -117,13 +117,13 @@ impl<'a> Union<'a> {
     }
 
     /// Whether some node that answered has fewer arrivals than another one.
-    fn is_uneven(&self, votes: &[Vote<Looked>]) -> bool {
+    fn is_uneven(&self, votes: &[Vote<LatchStatus>]) -> bool {
         votes.iter().filter_map(said).any(|looked| looked.count != self.count)
     }
 
     /// The arrivals that some nodes lack, and these nodes.
-    fn lacking(&self, votes: &[Vote<Looked>]) -> (BTreeSet<&'a str>, Vec<bool>) {
-        let missing_in = |looked: &Looked| -> Vec<&'a str> {
+    fn lacking(&self, votes: &[Vote<LatchStatus>]) -> (BTreeSet<&'a str>, Vec<bool>) {
+        let missing_in = |looked: &LatchStatus| -> Vec<&'a str> {
             let has: BTreeSet<&str> = looked.arrivals.iter().map(String::as_str).collect();
             self.arrivals.iter().copied().filter(|arrival| !has.contains(arrival)).collect()
         };
@@ -133,22 +133,22 @@ impl<'a> Union<'a> {
     }
 }
 
-fn said(vote: &Vote<Looked>) -> Option<&Looked> {
+fn said(vote: &Vote<LatchStatus>) -> Option<&LatchStatus> {
     if let Vote::Yes(looked) = vote { Some(looked) } else { None }
 }
 
 impl Latch {
     /// Stores an arrival on a majority. Repeated under the same name, so that it counts once.
     pub(crate) fn arrive(&self, arrival: &str) -> Result<(), Error> {
-        self.store(&self.calls.arrive(&[arrival], self.lifetime), Wait::Forever)
+        self.store(&self.calls.arrive(&[arrival], self.lifetime), MaxWait::Forever)
     }
 
     /// Opens it, as if all had arrived; also on a full server.
-    pub(crate) fn open(&self, limit: Wait) -> Result<(), Error> {
+    pub(crate) fn open(&self, limit: MaxWait) -> Result<(), Error> {
         self.store(&self.calls.open(self.lifetime), limit)
     }
 
-    fn store(&self, call: &TypedCall<Arrived>, limit: Wait) -> Result<(), Error> {
+    fn store(&self, call: &TypedCall<Done>, limit: MaxWait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.serves()?;
         let quorum = &self.client.quorum;
@@ -202,13 +202,13 @@ impl Latch {
     }
 
     /// Blocks until it is open.
-    pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
+    pub(crate) fn wait(&self, limit: MaxWait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
         self.cancel.check(self.words.look, self.name.as_str())?;
         let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
-        if limit != Wait::No && listener.listens() {
+        if limit != MaxWait::No && listener.listens() {
             waiting.wait = Some(listener.begin());
         }
         let outcome = self.looks(&mut waiting);
@@ -225,7 +225,7 @@ impl Latch {
             let is_last = tried_at >= waiting.limit.until;
             let id = waiting.id();
             let stays = self.stays(waiting.limit.until, tried_at);
-            let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
+            let entry = id.as_deref().map(|id| WaitEntry { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
             match self.look(entry, waiting.depth(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
@@ -248,15 +248,15 @@ impl Latch {
     }
 
     /// One round, and what follows from it on several nodes: up to two more, all within two node timeouts.
-    fn look(&self, entry: Option<Entry<'_>>, depth: Depth) -> Result<Progress, Error> {
+    fn look(&self, entry: Option<WaitEntry<'_>>, depth: Depth) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
         self.look_within(entry, depth, quorum.now().after(quorum.limits.node_timeout * 2))
     }
 
-    fn look_within(&self, entry: Option<Entry<'_>>, depth: Depth, by: Tick) -> Result<Progress, Error> {
+    fn look_within(&self, entry: Option<WaitEntry<'_>>, depth: Depth, by: Tick) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
         let is_full = quorum.len() > 1 && depth == Depth::Full;
-        let call = self.calls.look(entry, is_full);
+        let call = self.calls.check(entry, is_full);
         let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
         let union = Union::of(&ballot.votes);
@@ -280,10 +280,10 @@ impl Latch {
 
     /// Sees to it that a majority is open. Nodes that lack arrivals get the mark, also those that are not needed: they
     /// may be the next time.
-    fn mark_open(&self, votes: &[Vote<Looked>], union: &Union<'_>, by: Tick) -> Result<(), Error> {
+    fn mark_open(&self, votes: &[Vote<LatchStatus>], union: &Union<'_>, by: Tick) -> Result<(), Error> {
         let quorum = &self.client.quorum;
         let is_open = |i: usize| votes.get(i).and_then(said).is_some_and(|looked| looked.is_open);
-        let is_closed = |looked: &Looked| !looked.is_open;
+        let is_closed = |looked: &LatchStatus| !looked.is_open;
         if union.open >= quorum.need() && !votes.iter().filter_map(said).any(is_closed) {
             return Ok(());
         }
@@ -296,7 +296,7 @@ impl Latch {
     }
 
     /// Gives nodes the arrivals that they lack. Those that it does not reach get them by a later look.
-    fn repair(&self, votes: &[Vote<Looked>], union: &Union<'_>, by: Tick) {
+    fn repair(&self, votes: &[Vote<LatchStatus>], union: &Union<'_>, by: Tick) {
         let (lacking, nodes) = union.lacking(votes);
         if lacking.is_empty() {
             return;
@@ -329,13 +329,13 @@ struct LatchWait<'a> {
     polls: u32,
     /// Brief looks until the next full one.
     brief_looks: u32,
-    wait: Option<listener::Wait>,
+    wait: Option<listener::ListenerWait>,
     /// The name under which nodes may remember it.
     entered: Option<String>,
 }
 
 impl<'a> LatchWait<'a> {
-    fn new(latch: &'a Latch, limit: Wait) -> LatchWait<'a> {
+    fn new(latch: &'a Latch, limit: MaxWait) -> LatchWait<'a> {
         let limit = WaitLimit::new(&latch.client, limit);
         LatchWait { latch, limit, polls: 0, brief_looks: 0, wait: None, entered: None }
     }
@@ -354,7 +354,7 @@ impl<'a> LatchWait<'a> {
         if is_due || is_last { Depth::Full } else { Depth::Brief }
     }
 
-    fn wait(&mut self) -> &listener::Wait {
+    fn wait(&mut self) -> &listener::ListenerWait {
         self.wait.get_or_insert_with(|| self.latch.client.listener.begin())
     }
 
@@ -383,7 +383,7 @@ impl<'a> LatchWait<'a> {
         let quorum = &client.quorum;
         // Two node timeouts behind the deadline in all, for what was under way and for this.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout * 2));
-        let call = calls.look(Some(Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
+        let call = calls.check(Some(WaitEntry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Priority::Normal, by, &|_| true));
     }
 

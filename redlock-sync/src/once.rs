@@ -41,7 +41,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::cancel::Cancelling;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -303,7 +303,7 @@ impl Run {
         }
         guard.check()?;
         let until = mark.client.quorum.now().after(guard.core().options.lease);
-        let marked = mark.open(Wait::Until(until));
+        let marked = mark.open(MaxWait::Until(until));
         // No other run has looked for the mark while the lock was held. What the servers know of that the release tells.
         let held = guard.check();
         let released = match guard.unlock() {

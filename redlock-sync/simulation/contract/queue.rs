@@ -8,7 +8,7 @@ use super::{
     ALIVE, CHANNEL, DEAD, Failure, Remote, SECOND_ALIVE, Side, Value, assert_alike, id, in_memory, scripts, shown,
 };
 use crate::key::QueueKeys;
-use crate::protocol::queue::{Claim, ClaimArgs, Due, Ending, Limits, Part, Pushing, Tasks};
+use crate::protocol::queue::{Claim, ClaimArgs, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
 use crate::protocol::script::{Arg, Call, Purpose, Script};
 use crate::protocol::{Next, ReleaseArgs};
 
@@ -90,7 +90,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
     let call = match fastrand::u32(0..28) {
         0..8 => {
             let push =
-                |id| Pushing { id, due: Due::In(any(&[Duration::ZERO, HOUR])), body: any(&["one", "é\0"]).as_bytes() };
+                |id| NewTask { id, due: Due::In(any(&[Duration::ZERO, HOUR])), body: any(&["one", "é\0"]).as_bytes() };
             let all = [push(task), push(any(&["a", "b", "c", "d"]))];
             let most = any(&[None, None, Some(3)]);
             tasks.push(any(&["keep", "replace", "earlier"]), most, &all[..any(&[1, 2])]).call
@@ -106,7 +106,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
         15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
         21 => tasks.pop(any(&[1, 3]), 2).call,
-        22 => tasks.peek(any(&[1, 9]), any(&[Part::Due, Part::All, Part::Dead])).call,
+        22 => tasks.peek(any(&[1, 9]), any(&[TaskFilter::Due, TaskFilter::All, TaskFilter::Dead])).call,
         23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
         24 => if fastrand::bool() { tasks.revive(task) } else { tasks.revive_oldest(any(&[1, 9])) }.call,
         25 => tasks.purge(1).call,

@@ -10,29 +10,31 @@ fn side(mode: Mode, several: bool) -> ReadWrite {
     ReadWrite::new(Key::new("", "k", 100).unwrap(), mode, several)
 }
 
-fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
-    ask_with(mode, false, token, wait.into(), None, Order::Bare, &[])
+fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
+    ask_with(mode, false, token, wait.into(), None, Order::FastPath, &[])
 }
 
 fn ask_with(
     mode: Mode,
     several: bool,
     token: &str,
-    wait: Option<Entry<'_>>,
+    wait: Option<WaitEntry<'_>>,
     fence: Option<u64>,
     order: Order<'_>,
-    orphans: &[&str],
+    leftover_tokens: &[&str],
 ) -> Arc<Call> {
-    let orphans: Vec<LockId> = orphans.iter().map(|orphan| id(orphan)).collect();
+    let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let id = id(token);
-    side(mode, several).acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
+    side(mode, several)
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .call
 }
 
-fn read<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+fn read<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
     ask(Mode::Shared, token, wait)
 }
 
-fn write<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+fn write<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
     ask(Mode::Exclusive, token, wait)
 }
 
@@ -206,14 +208,14 @@ fn more_scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "a minimum hold, orphans and fences",
+            "a minimum hold, leftover tokens and fences",
             vec![
-                (ask_with(Mode::Exclusive, false, "a", None, Some(0), Order::Bare, &[]), "[1, now]"),
+                (ask_with(Mode::Exclusive, false, "a", None, Some(0), Order::FastPath, &[]), "[1, now]"),
                 (end(Mode::Exclusive, false, Some("a"), None, 5 * SECOND), "1"),
                 (inspect(), "[1, wa, 5s]"),
                 (read("b", None), "[0, 5s, a, 0]"),
                 (
-                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), Order::Bare, &["a"]),
+                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), Order::FastPath, &["a"]),
                     "[1, 8000000000000000]",
                 ),
                 (lock(Mode::Shared).fence(&id("b"), None).call, "[1, 8000000000000001]"),
@@ -288,10 +290,10 @@ fn random_call(several: bool) -> Arc<Call> {
     let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     match fastrand::u32(0..30) {
         0..14 => {
-            let orphans: Vec<&str> = (0..fastrand::usize(0..2)).map(|_| any()).collect();
+            let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..2)).map(|_| any()).collect();
             let fence = [None, None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..4)];
             let order = if fastrand::u32(0..8) == 0 { Order::Holder } else { Order::None };
-            ask_with(mode(), several, any(), an_entry, fence, order, &orphans)
+            ask_with(mode(), several, any(), an_entry, fence, order, &leftover_tokens)
         }
         14..16 => side(mode(), several).extend_and_count(&id(any()), SECOND * 5 * fastrand::u32(1..9)).call,
         16..20 => end(mode(), several, Some(any()), fastrand::bool().then_some(wait), Duration::ZERO),
@@ -368,8 +370,9 @@ fn a_second_copy_of_a_call_takes_nothing_from_others() {
             let lost = before.iter().find(|token| !takes_away && !after.contains(token));
             let may_be_new = |token: &String| is_attempt && token.ends_with(own);
             let new = after.iter().find(|token| !before.contains(token) && !may_be_new(token));
-            let is_orphan = |token: &&String| call.args().iter().skip(9).any(|orphan| token.ends_with(orphan.as_str()));
-            assert_eq!((lost.filter(|token| !is_orphan(token)), new), (None, None), "seed {seed}: {:?}", call.args());
+            let is_leftover =
+                |token: &&String| call.args().iter().skip(9).any(|leftover| token.ends_with(leftover.as_str()));
+            assert_eq!((lost.filter(|token| !is_leftover(token)), new), (None, None), "seed {seed}: {:?}", call.args());
         }
     }
 }

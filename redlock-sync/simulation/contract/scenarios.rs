@@ -60,7 +60,7 @@ fn scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "an orphan opens only what begins with it",
+            "a leftover token opens only what begins with it",
             vec![
                 (take("abc"), "1"),
                 (attempt("b", None, None, Order::None, &["x", "ab"]), "1"),

@@ -70,7 +70,7 @@ struct Attempt<'a> {
     /// As the queue names it.
     wait: &'a str,
     stays: bool,
-    orphan: Option<&'a str>,
+    leftover: Option<&'a str>,
 }
 
 impl Model {
@@ -142,7 +142,7 @@ impl Model {
     fn acquire(&mut self, attempt: &Attempt<'_>) -> String {
         let Attempt { token, many, fixed, wait, .. } = *attempt;
         let is_own = |slot: u32, held: &str| held == token && (fixed.is_empty() || fixed.contains(&slot));
-        let is_left = |held: &str| held == token || attempt.orphan.is_some_and(|orphan| held.starts_with(orphan));
+        let is_left = |held: &str| held == token || attempt.leftover.is_some_and(|leftover| held.starts_with(leftover));
         self.slots.retain(|slot, held| is_own(*slot, held) || !is_left(held));
         let own: Vec<u32> =
             self.slots.iter().filter(|(slot, held)| is_own(**slot, held)).map(|(slot, _)| *slot).collect();
@@ -264,16 +264,23 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
             let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
             let waited = SECOND * 3600 * u32::try_from(age(&named(wait))).unwrap();
             let entry = any(&[None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))]);
-            let wait = entry.map(|entry| Entry { waited, ..entry });
-            let orphan = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
-            let orphans: Vec<LockId> = orphan.map(id).into_iter().collect();
+            let wait = entry.map(|entry| WaitEntry { waited, ..entry });
+            let leftover = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
+            let leftover_tokens: Vec<LockId> = leftover.map(id).into_iter().collect();
             let id = id(token);
-            let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait, order: Order::None, orphans: &orphans };
+            let args = AcquireArgs {
+                id: &id,
+                lease: LEASE,
+                fence: None,
+                wait,
+                order: Order::None,
+                leftover_tokens: &leftover_tokens,
+            };
             let call = lock(fixed).acquire(&args).call;
             let first = if fixed.is_empty() { call.args()[3].parse().unwrap() } else { 0 };
             let stays = wait.is_some_and(|wait| !wait.stays.is_zero());
             let wait = wait.map_or_else(String::new, |wait| named(wait.id));
-            let attempt = Attempt { token, permits, first, many: slots.len(), fixed, wait: &wait, stays, orphan };
+            let attempt = Attempt { token, permits, first, many: slots.len(), fixed, wait: &wait, stays, leftover };
             (call, model.acquire(&attempt))
         }
         10..12 => (lock(&slots).extend(&id(token), 2 * LEASE).call, model.extend(token, &slots).to_string()),
@@ -337,7 +344,7 @@ fn ends(side: &mut dyn Side) {
     let (lock, moment) = (semaphore(1, false, &[]), Duration::from_millis(1500));
     let take = |token: &str, lease| {
         let id = id(token);
-        let args = AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: Order::None, orphans: &[] };
+        let args = AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: Order::None, leftover_tokens: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
@@ -380,7 +387,8 @@ fn refuses(side: &mut dyn Side) {
         side.call(&clear()).unwrap();
         side.call(&with_queue("spoil", source)).unwrap();
         let (lock, id) = (semaphore(2, false, &[0]), id("a"));
-        let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, order: Order::None, orphans: &[] };
+        let args =
+            AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, order: Order::None, leftover_tokens: &[] };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let calls = [
             lock.acquire(&args).call,

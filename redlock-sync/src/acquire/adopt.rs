@@ -9,7 +9,7 @@ use super::{keep, observed};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
-use crate::handover::queue::Entered;
+use crate::handover::queue::QueueOutcome;
 use crate::handover::rules::Chain;
 use crate::inner::ClientInner;
 use crate::lease::Lease;
@@ -32,8 +32,8 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let Some(mutex) = request.protocol.mutex() else {
         return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
     };
-    let head = match client.queues.try_enter(request.key.name(), kind, &request.options) {
-        Some(Entered::Head(head)) => Some(head),
+    let head = match client.queues.try_enqueue(request.key.name(), kind, &request.options) {
+        Some(QueueOutcome::Head(head)) => Some(head),
         _ => None,
     };
     let until = client.quorum.round_deadline();

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::aim::aim;
+use super::common_slots::retry_on_common_slots;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::grant;
 use crate::handover::rules::Chain;
-use crate::handover::wait::note_strangers;
+use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Entry, Next, Order, Protocol, ReleaseArgs, Request, TypedCall};
+use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs, Request, TypedCall, WaitEntry};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, RandomPart, random_part};
 
@@ -22,11 +22,11 @@ use crate::token::{LockId, RandomPart, random_part};
 pub(super) struct Try<'a> {
     /// Nothing.
     pub(super) is_bare: bool,
-    pub(super) entry: Option<Entry<'a>>,
+    pub(super) entry: Option<WaitEntry<'a>>,
     /// The wait can be in the queue although the attempt won.
     pub(super) keeps_wait: bool,
     /// Besides those of the client.
-    pub(super) orphans: &'a [LockId],
+    pub(super) leftover_tokens: &'a [LockId],
     pub(super) chain: Chain,
 }
 
@@ -38,16 +38,15 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     let mut outcome = attempt(client, request, &Try { is_bare: true, ..Try::default() }, by);
     for nth in 0..2 {
         let Err(refusal) = &outcome else { break };
-        let orphans = own_tokens(client, request, refusal);
-        if orphans.is_empty() && (nth > 0 || !refusal.is_queued()) || quorum.now() >= by {
+        let leftover_tokens = own_tokens(client, request, refusal);
+        if leftover_tokens.is_empty() && (nth > 0 || !refusal.is_queued()) || quorum.now() >= by {
             break;
         }
-        outcome = attempt(client, request, &Try { orphans: &orphans, ..Try::default() }, by);
+        outcome = attempt(client, request, &Try { leftover_tokens: &leftover_tokens, ..Try::default() }, by);
     }
     let outcome = match &outcome {
-        Err(refusal) => {
-            aim(client, request, refusal, by).map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by))
-        }
+        Err(refusal) => retry_on_common_slots(client, request, refusal, by)
+            .map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by)),
         Ok(_) => outcome,
     };
     match &outcome {
@@ -66,7 +65,7 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
     let holders =
         votes.filter_map(|vote| if let Vote::Taken { token, .. } = vote { Some(token.as_str()) } else { None });
     let holders: Vec<&str> = holders.filter(|token| !token.is_empty()).collect();
-    let mut own = client.queues.orphans(request.key.name());
+    let mut own = client.queues.leftover_tokens(request.key.name());
     own.retain(|id| holders.contains(&id.as_str()));
     own.extend(client.supersede_dropped(&holders));
     own
@@ -81,12 +80,12 @@ pub(super) fn attempt(
 ) -> Result<Lease, Box<Refusal>> {
     let (quorum, key) = (&client.quorum, request.key.name());
     let attempt = Attempt::prepare(client, request)?;
-    let mut orphans = client.queues.orphans(key);
-    let has_orphans = !orphans.is_empty();
-    orphans.extend_from_slice(what.orphans);
-    let is_bare = what.is_bare && !request.options.fenced && orphans.is_empty();
+    let mut leftover_tokens = client.queues.leftover_tokens(key);
+    let has_leftover_tokens = !leftover_tokens.is_empty();
+    leftover_tokens.extend_from_slice(what.leftover_tokens);
+    let is_bare = what.is_bare && !request.options.fenced && leftover_tokens.is_empty();
     let is_native = is_bare && may_be_native(quorum, request);
-    let call = attempt.call(is_bare, what.entry, &orphans)?;
+    let call = attempt.call(is_bare, what.entry, &leftover_tokens)?;
     let call = if is_native { call.native() } else { call };
     let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
     if is_native && !ballot.tally().won() {
@@ -94,13 +93,13 @@ pub(super) fn attempt(
     }
     quorum.disqualify_restarted(&mut ballot.votes);
     let lent = request.protocol.semaphore().map(|lock| Arc::new(Protocol::Semaphore(lock.choose(&mut ballot.votes))));
-    note_strangers(&client.queues, request, &ballot);
+    record_foreign_clients(&client.queues, request, &ballot);
     if let Err(error) = attempt.judge("acquire", &ballot) {
         attempt.take_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
-    if has_orphans && ballot.tally().yes == quorum.len() {
-        client.queues.drop_orphans(key);
+    if has_leftover_tokens && ballot.tally().yes == quorum.len() {
+        client.queues.forget_leftover_tokens(key);
     }
     // A node that said yes has taken it out of its queue.
     let may_be_queued = what.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
@@ -131,18 +130,18 @@ impl<'a> Attempt<'a> {
     pub(super) fn call(
         &self,
         is_bare: bool,
-        wait: Option<Entry<'_>>,
-        orphans: &[LockId],
+        wait: Option<WaitEntry<'_>>,
+        leftover_tokens: &[LockId],
     ) -> Result<TypedCall<Acquired>, Error> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
         let random = if is_bare || client.quorum.len() > 1 { String::new() } else { random_part()? };
         let order = match client.quorum.len() {
-            1 if is_bare => Order::Bare,
+            1 if is_bare => Order::FastPath,
             1 => Order::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
             _ => Order::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, orphans }))
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))
     }
 
     /// Whether the round was won, and if not, why.

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Wait, WaitLimit};
+use super::{MaxWait, WaitLimit};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::grant::Queued;
 use crate::handover::listener::{Awaits, Woken};
-use crate::handover::queue::Entered;
+use crate::handover::queue::QueueOutcome;
+use crate::handover::queued::Queued;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, Leftover, Origin};
+use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
@@ -84,7 +84,7 @@ impl From<Error> for Missed {
 }
 
 /// Claims a task, waiting for one as long as the limit allows; `None` when there was none, or when it was stopped.
-pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Error> {
+pub(crate) fn claim(wanted: &Wanted<'_>, limit: MaxWait) -> Result<Option<Held>, Error> {
     let client = wanted.client;
     let _competing = client.competes();
     client.ready()?;
@@ -97,19 +97,19 @@ pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Er
     }
     loop {
         let slice = waiting.slice();
-        match client.queues.enter(wanted.tasks.keys.due.name(), slice, QUEUE, wanted.options) {
-            Entered::Head(head) => {
+        match client.queues.enqueue(wanted.tasks.keys.due.name(), slice, QUEUE, wanted.options) {
+            QueueOutcome::Head(head) => {
                 let outcome = waiting.run();
                 drop(head);
                 return outcome;
             }
             // No claim is handed on.
-            Entered::Handed(lease) => drop(lease),
-            Entered::Late if waiting.is_stopped() => return Ok(None),
-            Entered::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
-            Entered::Late if waiting.limit.is_over() => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
-            Entered::Late => {}
-            Entered::Closed => return Err(Error::Closed),
+            QueueOutcome::Handed(lease) => drop(lease),
+            QueueOutcome::Late if waiting.is_stopped() => return Ok(None),
+            QueueOutcome::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
+            QueueOutcome::Late if waiting.limit.is_over() => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
+            QueueOutcome::Late => {}
+            QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
 }
@@ -304,7 +304,7 @@ fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, leas
     let claim = Arc::new(Protocol::Task(Arc::new(claim)));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {
-        let (key, ends) = (wanted.tasks.keys.due.name(), quorum.now().after(lease));
-        client.backlog.add(Leftover::of_token(claim, key, id.clone(), ends, vec![true]));
+        let ends = quorum.now().after(lease);
+        client.backlog.add(PendingRelease::of_token(claim, id.clone(), ends, vec![true]));
     }
 }

@@ -12,10 +12,10 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
     if kind.mode != Mode::Joint || !options.is_plain() || options.cancel.is_cancelled() || client.ready().is_err() {
         return None;
     }
-    let (mut lease, is_look_due) = client.queues.join(key, kind, options)?;
+    let (mut lease, is_check_due) = client.queues.join(key, kind, options)?;
     // It was held at that moment, which is within this call.
     let now = lease.taken;
-    if !lease.core().is_fresh(now) || is_look_due && !lease.core().keeps_none_out() {
+    if !lease.core().is_fresh(now) || is_check_due && !lease.core().keeps_none_out() {
         lease.core().gate.close();
         return None;
     }

@@ -1,6 +1,6 @@
 //! When a call that waits gives up: the same rule for locks, latches and claims of tasks.
 
-use super::Wait;
+use super::MaxWait;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -8,14 +8,14 @@ use crate::inner::ClientInner;
 /// How long one call waits, and since when it finds no majority of the servers.
 pub(crate) struct WaitLimit<'a> {
     client: &'a ClientInner,
-    wait: Wait,
+    wait: MaxWait,
     /// An attempt that begins later than this is the last one.
     pub(crate) until: Tick,
     unavailable_since: Option<Tick>,
 }
 
 impl<'a> WaitLimit<'a> {
-    pub(crate) fn new(client: &'a ClientInner, wait: Wait) -> WaitLimit<'a> {
+    pub(crate) fn new(client: &'a ClientInner, wait: MaxWait) -> WaitLimit<'a> {
         WaitLimit { client, wait, until: wait.until(), unavailable_since: None }
     }
 
@@ -37,8 +37,8 @@ impl<'a> WaitLimit<'a> {
         let since = self.client.outages.since(tried_at, quorum.now(), error);
         let since = *self.unavailable_since.get_or_insert(since);
         match self.wait {
-            Wait::Forever => quorum.now().since(since) >= quorum.limits.unavailable_after,
-            Wait::No | Wait::Until(_) => self.is_over(),
+            MaxWait::Forever => quorum.now().since(since) >= quorum.limits.unavailable_after,
+            MaxWait::No | MaxWait::Until(_) => self.is_over(),
         }
     }
 }

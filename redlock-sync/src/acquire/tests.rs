@@ -12,8 +12,8 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
-use crate::protocol::reply::{Acquired, Place, Vote};
-use crate::protocol::{Entry, Exclusive, Protocol};
+use crate::protocol::reply::{Acquired, QueuePlace, Vote};
+use crate::protocol::{Exclusive, Protocol, WaitEntry};
 use crate::quorum::Ballot;
 use crate::tests::quorum;
 
@@ -58,10 +58,10 @@ fn an_acquire_gives_up_when_nothing_can_help() {
         acquire.ends_with(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
-    let until = Wait::Until(Tick::NEVER);
-    assert!(!ends(none, Wait::Forever, &busy()));
-    assert!(ends(none, Wait::Forever, &unavailable()));
-    assert!(!ends(long, Wait::Forever, &unavailable()));
+    let until = MaxWait::Until(Tick::NEVER);
+    assert!(!ends(none, MaxWait::Forever, &busy()));
+    assert!(ends(none, MaxWait::Forever, &unavailable()));
+    assert!(!ends(long, MaxWait::Forever, &unavailable()));
     assert!(!ends(none, until, &unavailable()), "it has a deadline of its own");
     for hopeless in [Error::Closed, Error::config("no".to_owned())] {
         assert!(ends(long, until, &hopeless), "{hopeless}");
@@ -72,7 +72,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
 fn a_busy_lock_ends_an_outage() {
     let client = idle(Duration::ZERO);
     let request = request(LockOptions::default());
-    let mut acquire = AcquireLoop::new(&client, &request, Wait::Until(Tick::NEVER), Pauses::default());
+    let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER), Pauses::default());
     let first = client.quorum.now();
     acquire.ends_with(&unavailable(), first);
     acquire.ends_with(&busy(), first);
@@ -103,12 +103,12 @@ impl Mail {
     /// The same, with a grant that comes so long after the attempt that entered the wait.
     fn open_after(&self, age: Duration, options: LockOptions, span: Duration) -> bool {
         let request = request(options);
-        let mut acquire = AcquireLoop::new(&self.client, &request, Wait::Forever, Pauses::default());
-        let entered = Vote::Taken { token: "other".into(), ttl: None, place: Place::New };
+        let mut acquire = AcquireLoop::new(&self.client, &request, MaxWait::Forever, Pauses::default());
+        let entered = Vote::Taken { token: "other".into(), ttl: None, place: QueuePlace::New };
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
         // As after an attempt that entered the wait under this id.
-        acquire.wait.standing.note(&ballot, true);
+        acquire.wait.evidence.record(&ballot, true);
         acquire.wait.begin().id = Some("redlock-sync:1/7".into());
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
@@ -128,7 +128,7 @@ impl Mail {
 }
 
 #[test]
-fn a_grant_is_the_lock_on_one_node_and_an_orphan_on_several() {
+fn a_grant_is_the_lock_on_one_node_and_a_leftover_token_on_several() {
     assert!(Mail::new(1).open(LockOptions::default(), SPAN));
     assert!(!Mail::new(3).open(LockOptions::default(), SPAN));
 }
@@ -184,7 +184,7 @@ fn retries_that_are_counted_end_with_their_count() {
     mail.servers[0].set("k", "other");
     let options =
         LockOptions { retry: Retry::every(Duration::from_millis(1)).max_attempts(3), ..LockOptions::default() };
-    let error = acquire(&mail.client, &request(options), Wait::Forever).map(drop).unwrap_err();
+    let error = acquire(&mail.client, &request(options), MaxWait::Forever).map(drop).unwrap_err();
     assert!(error.is_busy(), "{error}");
 }
 
@@ -195,7 +195,7 @@ fn plain_request() -> Request {
 }
 
 fn try_lock(client: &Arc<ClientInner>) -> Result<Lease, Error> {
-    acquire(client, &plain_request(), Wait::No)
+    acquire(client, &plain_request(), MaxWait::No)
 }
 
 #[test]
@@ -206,21 +206,21 @@ fn a_free_lock_for_which_only_dead_waits_are_queued_is_free_for_others() {
 }
 
 #[test]
-fn a_lock_that_stands_on_an_orphan_is_free() {
+fn a_lock_that_stands_on_a_leftover_token_is_free() {
     let mail = Mail::new(3);
     let duplicate = mail.client.tokens.fresh(None).unwrap().0;
     mail.servers.iter().for_each(|server| server.set("k", duplicate.as_str()));
     assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
     let (key, now) = (plain_request().key, mail.client.quorum.now());
-    mail.client.queues.add_orphan(key.name(), duplicate.clone(), now.after(SPAN));
-    // This one refuses: it may go on standing on the orphan.
+    mail.client.queues.add_leftover_token(key.name(), duplicate.clone(), now.after(SPAN));
+    // This one refuses: it may go on standing on the leftover token.
     mail.servers[2].fill();
     let lease = try_lock(&mail.client).unwrap();
-    assert_eq!(mail.client.queues.orphans(key.name()), std::slice::from_ref(&duplicate));
+    assert_eq!(mail.client.queues.leftover_tokens(key.name()), std::slice::from_ref(&duplicate));
     mail.servers[2].unfill();
     lease.finish().unwrap();
     try_lock(&mail.client).unwrap().finish().unwrap();
-    assert!(mail.client.queues.orphans(key.name()).is_empty(), "all have had another one since");
+    assert!(mail.client.queues.leftover_tokens(key.name()).is_empty(), "all have had another one since");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let entry = Some(Entry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
+        let entry = Some(WaitEntry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
         let what = Try { entry, keeps_wait, ..Try::default() };
         let lease = attempt(&mail.client, &plain_request(), &what, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
@@ -257,7 +257,7 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
             key,
             options: Arc::default(),
         };
-        acquire(&mail.client, &request, Wait::No).unwrap()
+        acquire(&mail.client, &request, MaxWait::No).unwrap()
     };
     let lease = try_lock(&mail.client).unwrap();
     let handle = handle(&mail.client);

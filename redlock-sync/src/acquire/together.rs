@@ -7,7 +7,7 @@ use super::attempt::Attempt;
 use super::keep;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::queue::{Entered, QueueHead};
+use crate::handover::queue::{QueueHead, QueueOutcome};
 use crate::handover::rules::Chain;
 use crate::inner::ClientInner;
 use crate::lease::Lease;
@@ -66,11 +66,11 @@ fn take_back(client: &ClientInner, attempts: &[((Attempt<'_>, Ballot<Acquired>),
 
 /// None for a lock that threads of this process want, that is left to other programs for the moment, or that a token without a lease may hold.
 fn enter(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
-    if !client.queues.orphans(request.key.name()).is_empty() {
+    if !client.queues.leftover_tokens(request.key.name()).is_empty() {
         return None;
     }
-    match client.queues.try_enter(request.key.name(), request.protocol.kind(), &request.options) {
-        Some(Entered::Head(head)) if head.rest().until <= now => Some(head),
+    match client.queues.try_enqueue(request.key.name(), request.protocol.kind(), &request.options) {
+        Some(QueueOutcome::Head(head)) if head.rest().until <= now => Some(head),
         _ => None,
     }
 }

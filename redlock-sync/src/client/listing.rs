@@ -11,7 +11,7 @@ use crate::names::queue_of;
 use crate::node::Priority;
 use crate::observer::LockKind;
 use crate::protocol::TypedCall;
-use crate::protocol::list::{Listed, Page, START, look, more, page};
+use crate::protocol::list::{Listed, Page, START, more, of_key, page};
 use crate::protocol::reply::Vote;
 use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
@@ -95,7 +95,7 @@ impl Redlock {
         let key = self.key(&key)?;
         self.inner.serves()?;
         let quorum = &self.inner.quorum;
-        let ballot = quorum.round(&look(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&of_key(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.rest(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
         let said = self.answered("inspect", key.as_str(), votes)?;

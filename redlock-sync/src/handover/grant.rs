@@ -1,91 +1,55 @@
-//! Between processes: a wait as the servers know it, what its attempts have learned of its place in their queues, and
-//! when a grant to it is the lock as it stands.
+//! Published grants: when a push to a wait is the lock itself.
+//!
+//! | the wait is for | the servers are | a push with a grant means |
+//! |---|---|---|
+//! | a mutex | one server | **the lock**, if [`held_since`] says so; it costs no round trip |
+//! | a mutex | one server, and [`held_since`] is `None` | make an attempt: the server gives the wait the key from its grant |
+//! | a mutex | a cluster | make an attempt |
+//! | a mutex | several nodes | make an attempt that names the grant; a majority decides, as in any Redlock round |
+//! | anything else | any | no grant is published: a hint says that an attempt may succeed now |
+//!
+//! The wait holds the lock without an attempt if all of this is certain:
+//!
+//! - The grant was made to this queue entry, and no attempt of the wait can still take the key ([`GrantEvidence`]).
+//! - The grant is what the wait asked for: lease, fence, holder name, replicas.
+//! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
+//!
+//! One place uses this: `AcquireLoop::open` in `acquire.rs`. What cannot lie here: `Core::granted` makes the lease,
+//! from private fields; `UnclaimedGrant` in `listener/pushed.rs` is parsed below this file;
+//! `ClientInner::give_back_unclaimed` needs the registry of leases. The scripts are `push.lua` and `release.lua`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::listener::{self, Listener};
-use super::rules::{MIN_RESERVATION, QUEUE_LIFETIME, grant_span};
+use super::listener::Pushed;
+use super::rules::{Chain, MIN_RESERVATION, grant_span};
 use crate::clock::Tick;
-use crate::error::Error;
 use crate::node::Priority;
-use crate::protocol::reply::{Acquired, Place, Released, Vote};
-use crate::protocol::{Entry, Protocol, millis};
+use crate::options::{LockOptions, RENEW_DIVISOR, drift};
+use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
+use crate::protocol::{Grant, Protocol, Request};
 use crate::quorum::{Ballot, Quorum};
-use crate::token::random_part;
 
-/// A wait for other processes.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) listener: listener::Wait,
-    /// Its name in the queues; none until its client listens, or is known not to.
-    pub(crate) id: Option<Arc<str>>,
-    /// The generation of the subscription that its last attempt knew of.
-    known: u64,
-}
-
-impl Queued {
-    pub(crate) fn begin(listener: &Arc<Listener>) -> Queued {
-        Queued { listener: listener.begin(), id: None, known: 0 }
-    }
-
-    /// Its client cannot be told anything: the wait looks by itself.
-    pub(crate) fn polls(&self) -> bool {
-        self.id.as_ref().is_some_and(|id| id.starts_with('-'))
-    }
-
-    /// The id for the next attempt, if the wait can enter a queue now. Another than before where the client listens
-    /// elsewhere. The attempts of one that polls are no further apart than `pause` (`lua/push.lua`).
-    pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
-        if let Some(subscription) = self.listener.subscription() {
-            self.known = subscription.generation;
-            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
-                return Ok(Some(Arc::clone(id)));
-            }
-            return Ok(Some(format!("{}/{}", subscription.channel, self.listener.number()).into()));
-        }
-        if self.listener.polls() && !self.polls() {
-            return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
-        }
-        Ok(self.id.clone())
-    }
-
-    /// What an attempt says of the wait.
-    pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> Entry<'_> {
-        Entry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
-    }
-
-    /// The node where its client listens.
-    pub(crate) fn node(&self) -> Option<usize> {
-        self.listener.subscription().map(|subscription| subscription.node)
-    }
-
-    /// True if the client has subscribed anew since the last attempt: what was pushed in between is lost.
-    pub(crate) fn is_outdated(&self) -> bool {
-        self.listener.subscription().is_some_and(|subscription| subscription.generation != self.known)
-    }
-}
-
-/// What is known of a wait's entry on one node. Pure.
+/// Evidence that a grant to this wait is the lock, without another attempt. Pure.
 ///
-/// A grant that is pushed to the wait is the lock as it stands only if the entry was there without a gap from the first
-/// marking attempt until the grant took it, and if no attempt can still take the key from the grant.
+/// A pushed grant is the lock only if two things are certain. First, the queue entry was there without a gap, from the
+/// first attempt that entered it until the grant removed it. Second, no attempt of this wait can still take the key
+/// from the grant.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    /// A grant to this wait was made after this moment: the start of the last attempt that found the entry.
+pub(crate) struct GrantEvidence {
+    /// The start of the last attempt that found the entry. A grant to this wait was made after this moment.
     anchor: Option<Tick>,
-    /// Each attempt was answered by a clean no.
+    /// Every attempt was answered by a definite no.
     is_certain: bool,
-    /// A copy of an attempt may enter the wait, or leave it there, when it is over.
+    /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
     pub(crate) may_linger: bool,
 }
 
-impl Standing {
-    pub(crate) fn new() -> Standing {
-        Standing { anchor: None, is_certain: true, may_linger: false }
+impl GrantEvidence {
+    pub(crate) fn new() -> GrantEvidence {
+        GrantEvidence { anchor: None, is_certain: true, may_linger: false }
     }
 
-    /// No grant to the wait is the lock as it stands.
+    /// Rules out that any grant to the wait is the lock.
     pub(crate) fn distrust(&mut self) {
         self.is_certain = false;
     }
@@ -95,23 +59,24 @@ impl Standing {
         self.anchor.is_some() || self.may_linger
     }
 
-    /// Since when a grant to the wait surely holds, if it surely does.
+    /// A moment before which no grant to the wait was made; `None` if that is not certain.
     pub(crate) fn grant_since(&self) -> Option<Tick> {
         self.anchor.filter(|_| self.is_certain)
     }
 
-    /// Takes over what an attempt without success has learned. `marks` if it named the wait.
-    pub(crate) fn note(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
+    /// Records what an attempt without success has learned. `marks` says whether the attempt named the wait.
+    pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
         let is_unknown = ballot.may_linger();
         self.is_certain &= !ballot.duplicate && ballot.votes.iter().all(is_clean);
         self.may_linger |= marks && is_unknown;
         for vote in &ballot.votes {
             match vote {
-                Vote::Taken { place: Place::Nowhere, .. } => {}
+                Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // It entered a second time: the entry was taken out in between, by a grant of which this wait was not told.
-                    self.is_certain &= (*place == Place::New) == self.anchor.is_none();
+                    // The entry is new again, so it was removed in between: by a grant of which this wait was not
+                    // notified.
+                    self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }
                 _ => {}
@@ -120,12 +85,63 @@ impl Standing {
     }
 }
 
-/// For how long a lock is granted. Of several nodes each keeps it until the attempt that takes it.
+/// How long a grant stays valid. With several nodes: how long each reserves the key for the waiter's next attempt.
 pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { grant_span(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
-/// Takes a grant back that was reserved and of which no node could tell a waiter.
+/// What a release for this request grants to the next wait.
+pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
+    Grant {
+        random,
+        span: span(quorum, request.options.lease),
+        age: chain.age(quorum.now()),
+        pauses: chain.pauses.0,
+        with_fence: request.options.fenced,
+        several: quorum.len() > 1,
+    }
+}
+
+/// Since when the wait surely holds the lock by this grant of one node; `None` if an attempt has to decide.
+pub(crate) fn held_since(
+    quorum: &Quorum,
+    options: &LockOptions,
+    pushed: &Pushed,
+    evidence: &GrantEvidence,
+) -> Option<Tick> {
+    // In a cluster, a push reaches this client from every server. A server without listeners of its own has found none,
+    // and has freed the lock again.
+    if quorum.is_too_young() || quorum.nodes.are_in_slots() {
+        return None;
+    }
+    let since = evidence.grant_since()?;
+    if !(is_as_asked_for(quorum, options, pushed) && is_young(quorum, options, since)) {
+        return None;
+    }
+    Some(since)
+}
+
+/// True if the grant is what the wait would get by an attempt. A grant has the lease that the last holder chose, a
+/// fence if that holder asked for fences, and a token without a readable part. Times that count from the acquisition,
+/// such as the longest hold, would begin before the wait. The last holder has not asked replicas.
+fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, pushed: &Pushed) -> bool {
+    let has_fence = pushed.fence > 0 || !options.fenced;
+    let is_for_replicas = quorum.limits.min_replicas_ack > 0;
+    options.can_change_hands()
+        && options.holder_name.is_none()
+        && options.lease == pushed.span
+        && has_fence
+        && !is_for_replicas
+}
+
+/// True if enough is left of a lease that began at `since` to renew it.
+fn is_young(quorum: &Quorum, options: &LockOptions, since: Tick) -> bool {
+    let lease = options.lease;
+    let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
+    left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
+}
+
+/// Takes back a reservation if no node could notify a waiter.
 pub(crate) fn unreserve(quorum: &Quorum, protocol: &Protocol, ballot: &Ballot<Released>, random: &str, by: Tick) {
     let Some(lock) = protocol.mutex() else { return };
     let has = |released| ballot.votes.contains(&Vote::Yes(released));
@@ -139,22 +155,22 @@ mod tests {
     use super::*;
     use crate::protocol::reply::{Executed, Failure, FailureKind};
 
-    fn no(place: Place) -> Vote<Acquired> {
+    fn no(place: QueuePlace) -> Vote<Acquired> {
         Vote::Taken { token: "t".into(), ttl: None, place }
     }
 
-    fn after(attempts: &[(u64, Vote<Acquired>, bool)]) -> Standing {
-        let mut standing = Standing::new();
+    fn after(attempts: &[(u64, Vote<Acquired>, bool)]) -> GrantEvidence {
+        let mut evidence = GrantEvidence::new();
         for (at, vote, duplicate) in attempts {
             let started = Tick::from_nanos(*at);
-            standing.note(&Ballot { votes: vec![vote.clone()], started, duplicate: *duplicate }, true);
+            evidence.record(&Ballot { votes: vec![vote.clone()], started, duplicate: *duplicate }, true);
         }
-        standing
+        evidence
     }
 
     #[test]
     fn a_grant_is_the_lock_only_after_clean_noes_to_an_entry_that_was_never_missing() {
-        use Place::{Kept, New, Nowhere};
+        use QueuePlace::{Kept, New, Nowhere};
         let since = |attempts: &[(u64, Vote<Acquired>, bool)]| after(attempts).grant_since();
         assert_eq!(since(&[]), None);
         assert_eq!(since(&[(1, no(Nowhere), false)]), None);

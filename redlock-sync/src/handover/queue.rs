@@ -1,18 +1,20 @@
-//! Between the threads of one process: a queue for each key that threads want, first come first served.
+//! The thread queues of one process: one for each key that threads want, first come, first served.
 //!
-//! Only the thread at the head of a queue talks to the servers, and it stays the head while it holds the lock. So a
-//! hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to the next in the queue
-//! without a call. Threads that share the lock ([`Mode::Shared`]) leave the head as soon as they hold it, and those
-//! that stand together at the front are heads at the same time. Of threads that can have one lease together
-//! ([`Mode::Joint`], with plain settings) one is the head, and lets the others join what it got ([`Shared`]).
+//! Only the queue head, the thread at the front, talks to the servers. It stays the queue head while it holds the lock.
+//! So a hundred waiting threads are one waiter to Redis, and a holder can hand its lease to the next thread without a
+//! call.
 //!
-//! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is
-//! handed to no thread. So a thread is taken out of its queue and told what it got, or is promised, in one step under
-//! the lock of `by_key` ([`QueuedThread`] has the steps), and a thread whose time is up takes itself out under the same
-//! lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
+//! Threads that share the lock ([`Mode::Shared`]) stop being queue heads as soon as they hold it. Several of them at
+//! the front are queue heads at the same time. Of threads that can have one lease together ([`Mode::Joint`], with plain
+//! settings), one is the queue head. It lets the others join its lease ([`SharedLease`]).
 //!
-//! A key's queue also remembers what is known of the key in this process: orphans, a pause that is left to other
-//! programs, and whether such a program was seen.
+//! Two things must not happen: a thread whose time is up is handed a lock that it does not notice, or a lock is handed
+//! to no thread. So one step under the lock of `by_key` removes a thread from its queue and sets what it gets, or is
+//! promised ([`QueuedThread`] lists the steps). A thread whose time is up removes itself under the same lock
+//! ([`WaitQueues::dequeue`]). One of the two comes first, and the other sees it.
+//!
+//! The queue of a key also stores what this process knows of the key: leftover tokens, a pause that is left to other
+//! programs, and whether a foreign client was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -22,50 +24,50 @@ use std::time::Duration;
 
 use crate::cancel::Cancelling;
 use crate::clock::{Clock, Tick};
-use crate::handover::rules::Pauses;
-use crate::handover::sharing::Shared;
+use crate::handover::rules::{Pauses, Rest};
+use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
-/// Longest sleep before the lease clock, and the end of the client, are looked at again.
+/// Longest sleep until a thread reads the lease clock again, and whether the client was closed.
 const SLICE: Duration = Duration::from_secs(1);
-/// A thread that has waited for so long asks the servers whether its client still has the lock: a key may have been deleted by hand before it came. Most
-/// waits are over before.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// After this time a waiting thread asks the servers whether its client still has the lock: the key may have been
+/// deleted by hand. Most waits are shorter.
+const FIRST_CHECK: Duration = Duration::from_millis(100);
 /// The longest sleep that nothing can interrupt.
 const SHORT_SLICE: Duration = Duration::from_millis(50);
 
-/// The queues of one client, one for each key that a thread wants or of which something is remembered. `T` is what is
-/// handed over: a held lease.
+/// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
+/// what threads hand over: a held lease.
 #[derive(Debug)]
 pub(crate) struct WaitQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
     is_closed: AtomicBool,
-    /// How many threads stand in a queue and how many orphans there are, of all keys: usually none, and then the table
-    /// is not locked to look.
-    standing: AtomicUsize,
-    pub(super) orphans: AtomicUsize,
-    /// A program of another library has been seen on some key.
-    pub(super) strangers: AtomicBool,
+    /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
+    waiting_threads: AtomicUsize,
+    /// The leftover tokens of all keys. Usually none: then the table need not be locked.
+    pub(super) leftover_tokens: AtomicUsize,
+    /// True once a foreign client has been seen on any key.
+    pub(super) foreign_clients: AtomicBool,
 }
 
 #[derive(Debug)]
 pub(super) struct WaitQueue<T> {
-    /// Threads at the head: trying, or holding. More than one only if all of them share the lock.
+    /// Threads that try to get the lock, or hold it. More than one only if all of them share the lock.
     heads: usize,
-    /// Of the heads.
+    /// The mode of the queue heads.
     mode: Mode,
-    /// The kind that was at the head last.
+    /// The kind of lock that the last queue head wanted.
     kind: &'static str,
     waiting: VecDeque<Arc<QueuedThread<T>>>,
-    /// What threads of this process share.
-    shared: Option<Shared<T>>,
+    /// The lease that threads of this process share.
+    shared: Option<SharedLease<T>>,
     rest: Rest,
-    /// Until then it is remembered that a program of another library had the lock.
-    pub(super) strangers_until: Tick,
-    pub(super) orphans: Vec<(LockId, Tick)>,
+    /// Until then it is remembered that a foreign client had the lock.
+    pub(super) foreign_clients_until: Tick,
+    pub(super) leftover_tokens: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for WaitQueue<T> {
@@ -77,54 +79,55 @@ impl<T> Default for WaitQueue<T> {
             waiting: VecDeque::new(),
             shared: None,
             rest: Rest::default(),
-            strangers_until: Tick::ZERO,
-            orphans: Vec::new(),
+            foreign_clients_until: Tick::ZERO,
+            leftover_tokens: Vec::new(),
         }
     }
 }
 
 impl<T> WaitQueue<T> {
-    /// Nothing has to be remembered of it.
+    /// True if nothing of this key has to be remembered.
     pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
-        let is_shared = self.shared.as_ref().is_some_and(Shared::is_open);
-        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.orphans.is_empty() && !is_shared;
-        let until = self.rest.until.max(self.strangers_until);
+        let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
+        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.leftover_tokens.is_empty() && !is_shared;
+        let until = self.rest.until.max(self.foreign_clients_until);
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
-    /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads
-    /// that are there.
-    fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<Place<T>> {
-        let is_alone = self.heads > 0 && self.mode == Mode::Exclusive;
-        let shared = self.shared.as_mut().filter(|_| !is_alone);
+    /// What the first thread in the queue gets: a part of the shared lease, or the place of a queue head beside those
+    /// that are there. `None` if it has to wait.
+    fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<ThreadPlace<T>> {
+        let is_exclusive = self.heads > 0 && self.mode == Mode::Exclusive;
+        let shared = self.shared.as_mut().filter(|_| !is_exclusive);
         if let Some(part) = shared.and_then(|shared| shared.join(kind, options, clock.now())) {
-            return Some(Place::Handed(part));
+            return Some(ThreadPlace::Handed(part));
         }
-        let mode = as_head(kind, options);
-        if is_alone || self.heads > 0 && mode == Mode::Exclusive {
+        let mode = head_mode(kind, options);
+        if is_exclusive || self.heads > 0 && mode == Mode::Exclusive {
             return None;
         }
         self.heads += 1;
         (self.mode, self.kind) = (mode, kind.name);
-        Some(Place::Head(self.rest))
+        Some(ThreadPlace::Head(self.rest))
     }
 
-    /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how
-    /// many did.
+    /// Lets the first thread in the queue move up. If that thread shares the lock, those behind it that share it too
+    /// move up as well. Returns how many did.
     fn advance(&mut self, clock: &dyn Clock) -> usize {
         let before = self.waiting.len();
         while let Some(first) = self.waiting.front().map(Arc::clone)
             && let Some(place) = self.admit(first.kind, &first.options, clock)
         {
             self.waiting.pop_front();
-            first.put(place);
+            first.move_to(place);
         }
         before - self.waiting.len()
     }
 }
 
-/// Which heads a thread can be beside. One whose lease others join is alone: it competes for all of them.
-fn as_head(kind: Kind, options: &LockOptions) -> Mode {
+/// The mode in which a thread is a queue head. A thread whose lease others join is exclusive: it competes for all of
+/// them.
+fn head_mode(kind: Kind, options: &LockOptions) -> Mode {
     if kind.mode == Mode::Joint && !options.is_plain() || kind.mode == Mode::Shared {
         Mode::Shared
     } else {
@@ -132,35 +135,28 @@ fn as_head(kind: Kind, options: &LockOptions) -> Mode {
     }
 }
 
-/// A pause in which the head of a queue leaves the key to other programs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rest {
-    pub(crate) until: Tick,
-    pub(crate) pauses: Pauses,
-}
-
 /// A thread in a queue, and its place there.
 ///
 /// | place | set by | leaves to |
 /// |---|---|---|
-/// | Waiting | the thread itself | Head, Promised, Handed, Closed; or the thread leaves when its time is up |
-/// | Head | the thread that leaves the head | the thread goes on |
+/// | Waiting | the thread itself | Head, Promised, Handed, Closed; or the thread removes itself when its time is up |
+/// | Head | the queue head that leaves | the thread goes on |
 /// | Promised | a holder that is about to hand over | Handed |
-/// | Handed | that holder; for a part of what is shared, as Head | the thread goes on |
+/// | Handed | that holder; for a part of a shared lease, as Head | the thread goes on |
 /// | Closed | the end of the client | the thread goes on |
 ///
-/// It leaves Waiting under the lock of `by_key` only, together with its removal from the queue: so a thread whose time
-/// is up either takes itself out of the queue or finds that it got something.
+/// A thread leaves Waiting only under the lock of `by_key`, together with its removal from the queue. So a thread whose
+/// time is up either removes itself or finds that it got something.
 #[derive(Debug)]
 pub(crate) struct QueuedThread<T> {
     kind: Kind,
     options: LockOptions,
-    place: Mutex<Place<T>>,
-    moved: Arc<Condvar>,
+    place: Mutex<ThreadPlace<T>>,
+    wakeup: Arc<Condvar>,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum ThreadPlace<T> {
     Waiting,
     Head(Rest),
     Promised,
@@ -169,9 +165,9 @@ enum Place<T> {
 }
 
 impl<T> QueuedThread<T> {
-    fn put(&self, place: Place<T>) {
+    fn move_to(&self, place: ThreadPlace<T>) {
         *self.place.lock() = place;
-        self.moved.notify_one();
+        self.wakeup.notify_one();
     }
 
     fn wants(&self, kind: Kind, options: &LockOptions) -> bool {
@@ -179,29 +175,29 @@ impl<T> QueuedThread<T> {
     }
 
     /// Hands over what [`QueueHead::successor`] promised.
-    pub(crate) fn hand(&self, gift: T) {
-        self.put(Place::Handed(gift));
+    pub(crate) fn hand_over(&self, gift: T) {
+        self.move_to(ThreadPlace::Handed(gift));
     }
 }
 
-/// How a wait in a queue ended.
+/// How a wait in a thread queue ended.
 #[derive(Debug)]
-pub(crate) enum Entered<T> {
+pub(crate) enum QueueOutcome<T> {
     Head(QueueHead<T>),
     Handed(T),
-    /// Time was up.
+    /// The time was up.
     Late,
     Closed,
 }
 
-/// Being at the head of a queue; dropping it lets the next thread move up.
+/// The place at the front of a thread queue. Dropping it lets the next thread move up.
 #[derive(Debug)]
 pub(crate) struct QueueHead<T> {
     queues: Arc<WaitQueues<T>>,
     key: Arc<str>,
     rest: Rest,
-    /// What the threads of this process can share once it is left.
-    shared: Option<Shared<T>>,
+    /// What the threads of this process can share once this queue head is dropped.
+    shared: Option<SharedLease<T>>,
 }
 
 impl<T> WaitQueues<T> {
@@ -210,14 +206,19 @@ impl<T> WaitQueues<T> {
             clock,
             by_key: Mutex::new(HashMap::new()),
             is_closed: AtomicBool::new(false),
-            standing: AtomicUsize::new(0),
-            orphans: AtomicUsize::new(0),
-            strangers: AtomicBool::new(false),
+            waiting_threads: AtomicUsize::new(0),
+            leftover_tokens: AtomicUsize::new(0),
+            foreign_clients: AtomicBool::new(false),
         })
     }
 
-    /// The head of the key's queue, if no thread is there.
-    pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>, kind: Kind, options: &LockOptions) -> Option<Entered<T>> {
+    /// The place of the queue head, or a part of a shared lease, if the thread need not wait for it.
+    pub(crate) fn try_enqueue(
+        self: &Arc<Self>,
+        key: &Arc<str>,
+        kind: Kind,
+        options: &LockOptions,
+    ) -> Option<QueueOutcome<T>> {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(Arc::clone(key)).or_default();
         if !queue.waiting.is_empty() {
@@ -226,27 +227,27 @@ impl<T> WaitQueues<T> {
         self.entered(key, queue.admit(kind, options, &*self.clock)?)
     }
 
-    fn entered(self: &Arc<Self>, key: &Arc<str>, place: Place<T>) -> Option<Entered<T>> {
+    fn entered(self: &Arc<Self>, key: &Arc<str>, place: ThreadPlace<T>) -> Option<QueueOutcome<T>> {
         match place {
-            Place::Head(rest) => {
+            ThreadPlace::Head(rest) => {
                 let (queues, key) = (Arc::clone(self), Arc::clone(key));
-                Some(Entered::Head(QueueHead { queues, key, rest, shared: None }))
+                Some(QueueOutcome::Head(QueueHead { queues, key, rest, shared: None }))
             }
-            Place::Handed(gift) => Some(Entered::Handed(gift)),
-            Place::Closed => Some(Entered::Closed),
-            Place::Waiting | Place::Promised => None,
+            ThreadPlace::Handed(gift) => Some(QueueOutcome::Handed(gift)),
+            ThreadPlace::Closed => Some(QueueOutcome::Closed),
+            ThreadPlace::Waiting | ThreadPlace::Promised => None,
         }
     }
 
-    /// A thread of this process has, or tries to get, a lock of another kind with that key, and keeps those of this
-    /// kind out.
+    /// True if a thread of this process has, or tries to get, a lock of another kind with this key. It keeps threads
+    /// that want this kind out.
     pub(crate) fn is_of_another_kind(&self, key: &Arc<str>, kind: Kind) -> bool {
         let by_key = self.by_key.lock();
         by_key.get(key).is_some_and(|queue| queue.heads > 0 && queue.kind != kind.name)
     }
 
-    /// A part of what threads of this process share, unless others wait for their turn. Also whether its holder has to
-    /// ask whether another process is kept out.
+    /// A part of the lease that threads of this process share, unless others wait for their turn. Also whether its
+    /// holder must ask the servers whether another process is kept out.
     pub(crate) fn join(&self, key: &str, kind: Kind, options: &LockOptions) -> Option<(T, bool)> {
         let now = self.clock.now();
         let mut by_key = self.by_key.lock();
@@ -256,10 +257,10 @@ impl<T> WaitQueues<T> {
         }
         let shared = queue.shared.as_mut()?;
         let part = shared.join(kind, options, now)?;
-        Some((part, shared.is_look_due(now)))
+        Some((part, shared.is_check_due(now)))
     }
 
-    /// Forgets what was shared, once it is closed.
+    /// Forgets the shared lease of a key, if it is closed.
     pub(crate) fn unshare(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
@@ -271,32 +272,32 @@ impl<T> WaitQueues<T> {
         drop(closed);
     }
 
-    /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock
-    /// itself.
-    pub(crate) fn enter(
+    /// Waits in the queue, until `until` at most, to become the queue head. If a holder had the same settings, the
+    /// thread gets the lock itself.
+    pub(crate) fn enqueue(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,
         kind: Kind,
         options: &LockOptions,
-    ) -> Entered<T> {
-        self.enter_and_look(key, until, kind, options, &|| {})
+    ) -> QueueOutcome<T> {
+        self.enqueue_and_check(key, until, kind, options, &|| {})
     }
 
-    /// Like `enter`, but the first thread in the queue calls `look` after [`FIRST_LOOK`], and then after each [`SLICE`].
-    pub(crate) fn enter_and_look(
+    /// Like `enqueue`, but the first waiting thread calls `check` after [`FIRST_CHECK`], and then after each [`SLICE`].
+    pub(crate) fn enqueue_and_check(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,
         kind: Kind,
         options: &LockOptions,
-        look: &dyn Fn(),
-    ) -> Entered<T> {
+        check: &dyn Fn(),
+    ) -> QueueOutcome<T> {
         let thread = {
             let mut by_key = self.by_key.lock();
-            // Under the lock: `close` sends away the threads that are in a queue by then, and this one would come after that.
+            // Checked under the lock: `close` dismisses the threads that are queued by then, and would miss this one.
             if self.is_closed() {
-                return Entered::Closed;
+                return QueueOutcome::Closed;
             }
             let queue = by_key.entry(Arc::clone(key)).or_default();
             if queue.waiting.is_empty()
@@ -305,54 +306,55 @@ impl<T> WaitQueues<T> {
             {
                 return entered;
             }
-            let place = Mutex::new(Place::Waiting);
+            let place = Mutex::new(ThreadPlace::Waiting);
             let thread =
-                Arc::new(QueuedThread { kind, options: options.clone(), place, moved: Arc::new(Condvar::new()) });
+                Arc::new(QueuedThread { kind, options: options.clone(), place, wakeup: Arc::new(Condvar::new()) });
             queue.waiting.push_back(Arc::clone(&thread));
-            self.standing.fetch_add(1, Ordering::SeqCst);
+            self.waiting_threads.fetch_add(1, Ordering::SeqCst);
             thread
         };
-        self.stand(key, &thread, until, look)
+        self.wait_in_queue(key, &thread, until, check)
     }
 
-    fn stand(
+    fn wait_in_queue(
         self: &Arc<Self>,
         key: &Arc<str>,
         thread: &Arc<QueuedThread<T>>,
         until: Tick,
-        look: &dyn Fn(),
-    ) -> Entered<T> {
-        let mut next_look = self.clock.now().after(FIRST_LOOK);
+        check: &dyn Fn(),
+    ) -> QueueOutcome<T> {
+        let mut next_check = self.clock.now().after(FIRST_CHECK);
         let mut place = thread.place.lock();
         loop {
-            if !matches!(*place, Place::Waiting | Place::Promised)
-                && let Some(entered) = self.entered(key, std::mem::replace(&mut *place, Place::Waiting))
+            if !matches!(*place, ThreadPlace::Waiting | ThreadPlace::Promised)
+                && let Some(entered) = self.entered(key, std::mem::replace(&mut *place, ThreadPlace::Waiting))
             {
                 return entered;
             }
             let now = self.clock.now();
             let until = thread.options.cancel.slice(now, until);
             let left = until.since(now);
-            if left.is_zero() && matches!(*place, Place::Waiting) {
+            if left.is_zero() && matches!(*place, ThreadPlace::Waiting) {
                 drop(place);
-                if self.leave(key, thread) {
-                    return Entered::Late;
+                if self.dequeue(key, thread) {
+                    return QueueOutcome::Late;
                 }
-                // Another thread has taken this one out of the queue first, in `advance` or `successor`: what it gives is here or about to come.
+                // `advance` or `successor` has removed this thread from the queue first. What it gets is here, or about
+                // to come.
                 place = thread.place.lock();
                 continue;
             }
-            if now >= next_look && matches!(*place, Place::Waiting) {
+            if now >= next_check && matches!(*place, ThreadPlace::Waiting) {
                 drop(place);
                 if self.is_first(key, thread) {
-                    look();
+                    check();
                 }
-                next_look = self.clock.now().after(SLICE);
+                next_check = self.clock.now().after(SLICE);
                 place = thread.place.lock();
                 continue;
             }
-            let nap_end = if matches!(*place, Place::Waiting) { until.min(next_look) } else { now.after(SLICE) };
-            self.clock.wait_until(&thread.moved, &mut place, nap_end);
+            let nap_end = if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
+            self.clock.wait_until(&thread.wakeup, &mut place, nap_end);
         }
     }
 
@@ -361,28 +363,28 @@ impl<T> WaitQueues<T> {
         by_key.get(key).and_then(|queue| queue.waiting.front()).is_some_and(|first| Arc::ptr_eq(first, thread))
     }
 
-    /// Takes a thread whose time is up out of the queue; false if it is not there any more.
-    fn leave(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
+    /// Removes a thread whose time is up from the queue; false if it is not there any more.
+    fn dequeue(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(key) else { return false };
         let place = queue.waiting.iter().position(|other| Arc::ptr_eq(other, thread));
         let was_there = place.and_then(|i| queue.waiting.remove(i)).is_some();
-        // Threads behind it may share the lock with those at the head.
+        // Threads behind it may share the lock with the queue heads.
         let moved = queue.advance(&*self.clock);
-        self.standing.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
+        self.waiting_threads.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
         was_there
     }
 
-    /// Leaves the head. What it held is shared from now on, if it can be and nothing else is.
-    fn pass_on(&self, key: &Arc<str>, shared: Option<Shared<T>>) {
+    /// Gives up the place of a queue head. Its lease is shared from now on, if it can be and no other lease is.
+    fn leave_head(&self, key: &Arc<str>, shared: Option<SharedLease<T>>) {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
         let queue = entry.get_mut();
-        let is_shared = queue.shared.as_ref().is_some_and(Shared::is_open);
+        let is_shared = queue.shared.as_ref().is_some_and(SharedLease::is_open);
         let opened = shared.filter(|_| !is_shared).map(|shared| shared.open(self.clock.now()));
         let former = opened.and_then(|opened| queue.shared.replace(opened));
         queue.heads = queue.heads.saturating_sub(1);
-        self.standing.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
+        self.waiting_threads.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
         if queue.is_idle(&*self.clock) {
             entry.remove();
         }
@@ -394,28 +396,28 @@ impl<T> WaitQueues<T> {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Sends all threads away that stand in a queue, for good.
+    /// Closes the client: dismisses all threads that wait in a queue, for good.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
-        // In one order, so that the simulation's runs are alike.
+        // In a fixed order, so that runs of the simulation are reproducible.
         let mut queues: Vec<_> = by_key.iter_mut().collect();
         queues.sort_unstable_by_key(|(key, _)| Arc::clone(key));
         for thread in queues.into_iter().flat_map(|(_, queue)| queue.waiting.drain(..)) {
-            self.standing.fetch_sub(1, Ordering::SeqCst);
-            thread.put(Place::Closed);
+            self.waiting_threads.fetch_sub(1, Ordering::SeqCst);
+            thread.move_to(ThreadPlace::Closed);
         }
     }
 
-    /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease
-    /// can last.
+    /// The pause between attempt number `made` and the next. It ends by `until`, and by the time the holder's lease can
+    /// last.
     pub(crate) fn pause(&self, options: &LockOptions, made: u32, expires_in: Option<Duration>, until: Tick) {
         let planned = options.retry.pause(made, fastrand::f64());
         let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
         self.rest(self.clock.now().after(planned.min(lease_end)).min(until), &options.cancel);
     }
 
-    /// Sleeps until then, or until the client is closed, or the wait is cancelled.
+    /// Sleeps until then, until the client is closed, or until the wait is cancelled.
     pub(crate) fn rest(&self, end: Tick, cancel: &Cancelling) {
         while !self.is_closed() {
             let now = self.clock.now();
@@ -429,7 +431,7 @@ impl<T> WaitQueues<T> {
 }
 
 impl<T> QueueHead<T> {
-    /// Has the next at the head leave the key to other programs for so long.
+    /// Makes the next queue head leave the key to other programs for this long.
     pub(crate) fn rests_for(&self, pause: Duration, pauses: Pauses) {
         let until = self.queues.clock.now().after(pause);
         let mut by_key = self.queues.by_key.lock();
@@ -439,50 +441,50 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// Leaves the head, and lets the threads of this process share what this thread holds, unless they share something
-    /// already.
-    pub(crate) fn share(mut self, shared: Shared<T>) {
+    /// Gives up this place, and lets the threads of this process share what this thread holds, unless they already
+    /// share a lease.
+    pub(crate) fn share(mut self, shared: SharedLease<T>) {
         self.shared = Some(shared);
     }
 
-    /// The pause that this thread has to leave to other programs, and those before it.
+    /// The pause that this thread must leave to other programs, and the number of pauses before it.
     pub(crate) fn rest(&self) -> Rest {
         self.rest
     }
 
-    /// True if a program of another library had the lock lately.
-    pub(crate) fn has_strangers(&self) -> bool {
-        self.queues.strangers.load(Ordering::Relaxed) && {
+    /// True if a foreign client had the lock lately.
+    pub(crate) fn has_foreign_clients(&self) -> bool {
+        self.queues.foreign_clients.load(Ordering::Relaxed) && {
             let by_key = self.queues.by_key.lock();
-            by_key.get(&self.key).is_some_and(|queue| queue.strangers_until > self.queues.clock.now())
+            by_key.get(&self.key).is_some_and(|queue| queue.foreign_clients_until > self.queues.clock.now())
         }
     }
 
     /// True if the next thread in the queue can be handed the lock.
     pub(crate) fn has_successor(&self, kind: Kind, options: &LockOptions) -> bool {
-        if self.queues.standing.load(Ordering::SeqCst) == 0 {
+        if self.queues.waiting_threads.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let by_key = self.queues.by_key.lock();
         by_key.get(&self.key).and_then(|queue| queue.waiting.front()).is_some_and(|next| next.wants(kind, options))
     }
 
-    /// Takes the next thread out of the queue, if it wants the lock with the same settings. The lock must be handed to
-    /// it then.
+    /// Removes the next thread from the queue, if it wants the lock with the same settings. The caller must then hand
+    /// the lock to it.
     pub(crate) fn successor(&self, kind: Kind, options: &LockOptions) -> Option<Arc<QueuedThread<T>>> {
         let mut by_key = self.queues.by_key.lock();
         let queue = by_key.get_mut(&self.key)?;
         queue.waiting.front().filter(|next| next.wants(kind, options))?;
         let thread = queue.waiting.pop_front()?;
-        self.queues.standing.fetch_sub(1, Ordering::SeqCst);
-        *thread.place.lock() = Place::Promised;
+        self.queues.waiting_threads.fetch_sub(1, Ordering::SeqCst);
+        *thread.place.lock() = ThreadPlace::Promised;
         Some(thread)
     }
 }
 
 impl<T> Drop for QueueHead<T> {
     fn drop(&mut self) {
-        self.queues.pass_on(&self.key, self.shared.take());
+        self.queues.leave_head(&self.key, self.shared.take());
     }
 }
 

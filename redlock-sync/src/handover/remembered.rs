@@ -1,4 +1,5 @@
-//! What the queue of a key remembers beside its threads: orphans, and whether a program of another library was seen.
+//! What the thread queue of a key stores besides its threads: leftover tokens, a pause, and whether a foreign client
+//! was seen.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,74 +7,74 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::Tick;
 use crate::handover::queue::{WaitQueue, WaitQueues};
-use crate::handover::rules::STRANGERS_REMEMBERED;
+use crate::handover::rules::FOREIGN_CLIENTS_REMEMBERED;
 use crate::token::LockId;
 
-/// Orphans that are remembered for one key.
-pub(super) const MAX_ORPHANS: usize = 8;
+/// Most leftover tokens that are remembered for one key.
+pub(super) const MAX_LEFTOVER_TOKENS: usize = 8;
 
 impl<T> WaitQueues<T> {
-    /// Remembers a token that no lease has, but that a node may have until then: an orphan. The next attempt may take
-    /// the lock from it, so that this process is not locked out by a late copy of its own call.
-    pub(crate) fn add_orphan(&self, key: &Arc<str>, id: LockId, until: Tick) {
+    /// Remembers a leftover token: no lease has it, but a node may have it until then. The next attempt may take the
+    /// lock from it. So a late copy of this process's own call does not lock the process out.
+    pub(crate) fn add_leftover_token(&self, key: &Arc<str>, id: LockId, until: Tick) {
         let now = self.clock.now();
         let mut by_key = self.by_key.lock();
-        // Keys whose orphans have run out go with the next one that comes; a healthy system has none.
+        // Each new leftover token also removes the keys whose leftover tokens have expired. A healthy system has none.
         by_key.retain(|_, queue| {
-            queue.orphans.retain(|(_, until)| *until > now);
+            queue.leftover_tokens.retain(|(_, until)| *until > now);
             !queue.is_idle(&*self.clock)
         });
-        let orphans = &mut by_key.entry(Arc::clone(key)).or_default().orphans;
-        if orphans.len() >= MAX_ORPHANS {
-            orphans.remove(0);
+        let leftover_tokens = &mut by_key.entry(Arc::clone(key)).or_default().leftover_tokens;
+        if leftover_tokens.len() >= MAX_LEFTOVER_TOKENS {
+            leftover_tokens.remove(0);
         }
-        orphans.push((id, until));
-        self.count_orphans(&by_key);
+        leftover_tokens.push((id, until));
+        self.count_leftover_tokens(&by_key);
     }
 
-    /// The orphans for an attempt on this key.
-    pub(crate) fn orphans(&self, key: &Arc<str>) -> Vec<LockId> {
-        if self.orphans.load(Ordering::SeqCst) == 0 {
+    /// The leftover tokens that an attempt on this key names.
+    pub(crate) fn leftover_tokens(&self, key: &Arc<str>) -> Vec<LockId> {
+        if self.leftover_tokens.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
         let by_key = self.by_key.lock();
         let Some(queue) = by_key.get(key) else { return Vec::new() };
-        if queue.orphans.is_empty() {
+        if queue.leftover_tokens.is_empty() {
             return Vec::new();
         }
         let now = self.clock.now();
-        queue.orphans.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
+        queue.leftover_tokens.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Forgets orphans once every node has executed an attempt that named them.
-    pub(crate) fn drop_orphans(&self, key: &Arc<str>) {
+    /// Forgets the leftover tokens of a key, once every node has executed an attempt that named them.
+    pub(crate) fn forget_leftover_tokens(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(key) {
-            queue.orphans.clear();
+            queue.leftover_tokens.clear();
             if queue.is_idle(&*self.clock) {
                 by_key.remove(key);
             }
         }
-        self.count_orphans(&by_key);
+        self.count_leftover_tokens(&by_key);
     }
 
-    fn count_orphans(&self, by_key: &HashMap<Arc<str>, WaitQueue<T>>) {
-        self.orphans.store(by_key.values().map(|queue| queue.orphans.len()).sum(), Ordering::SeqCst);
+    fn count_leftover_tokens(&self, by_key: &HashMap<Arc<str>, WaitQueue<T>>) {
+        self.leftover_tokens.store(by_key.values().map(|queue| queue.leftover_tokens.len()).sum(), Ordering::SeqCst);
     }
 
-    /// Remembers that a program of another library has the lock.
-    pub(crate) fn note_stranger(&self, key: &Arc<str>) {
-        self.strangers.store(true, Ordering::Relaxed);
-        let until = self.clock.now().after(STRANGERS_REMEMBERED);
+    /// Remembers that a foreign client has the lock.
+    pub(crate) fn record_foreign_client(&self, key: &Arc<str>) {
+        self.foreign_clients.store(true, Ordering::Relaxed);
+        let until = self.clock.now().after(FOREIGN_CLIENTS_REMEMBERED);
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(key) {
-            queue.strangers_until = until;
+            queue.foreign_clients_until = until;
             return;
         }
-        // Keys that are remembered for nothing else go with the next one that comes.
+        // Each new entry also removes keys of which nothing else is remembered.
         by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
         let mut queue = WaitQueue::default();
-        queue.strangers_until = until;
+        queue.foreign_clients_until = until;
         by_key.insert(Arc::clone(key), queue);
     }
 }

@@ -1,8 +1,10 @@
-//! A held lock that threads of one process share: which threads come in, and which is the last to leave.
+//! A held lock that threads of one process share: which threads may join, and which one leaves last.
 //!
-//! What must not happen: that a thread joins what the last one is giving up, or that two believe to be the last, or none. The number of threads and whether
-//! more may come are one atomic number ([`Gate`]): a thread that joins sees it open and is counted in one step, and the last one that leaves closes it in
-//! the step in which it leaves. A gate that is closed while threads are in, because others want the lock alone, is never opened again.
+//! Three things must not happen: a thread joins while the last one releases the lock; two threads both believe to be
+//! the last; no thread does. The number of threads and whether more may join are therefore one atomic number
+//! ([`Gate`]). A thread that joins sees the gate open and is counted in one step. The last thread that leaves closes
+//! the gate in the step in which it leaves. A gate that is closed while threads are in, because others want the lock
+//! exclusively, is never opened again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +15,12 @@ use crate::clock::Tick;
 use crate::options::{Kind, LockOptions};
 use crate::sync::AtomicUsize;
 
-/// After so long, or so many threads that joined, the next one that joins asks the servers whether another process is kept out.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-pub(super) const JOINS_PER_LOOK: u32 = 4096;
+/// After this time, or after [`JOINS_PER_CHECK`] threads, the next thread that joins asks the servers whether another
+/// process is kept out.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const JOINS_PER_CHECK: u32 = 4096;
 
-/// Twice the number of threads that hold it, and one if more may come.
+/// Twice the number of threads that hold the lease, plus 1 if more may join.
 #[derive(Debug)]
 pub(crate) struct Gate(AtomicUsize);
 
@@ -25,12 +28,12 @@ const OPEN: usize = 1;
 const THREAD: usize = 2;
 
 impl Gate {
-    /// Held by the thread that makes it, and closed.
+    /// A closed gate, held by the thread that makes it.
     pub(crate) fn new() -> Gate {
         Gate(AtomicUsize::new(THREAD))
     }
 
-    /// Only for a thread that holds it.
+    /// Lets more threads join. Only a thread that holds the lease may call it.
     pub(crate) fn open(&self) {
         self.0.fetch_or(OPEN, Ordering::AcqRel);
     }
@@ -43,13 +46,13 @@ impl Gate {
         self.0.load(Ordering::Acquire) & OPEN != 0
     }
 
-    /// One thread more; false if it is closed.
-    pub(crate) fn enter(&self) -> bool {
+    /// Counts one more thread; false if the gate is closed.
+    pub(crate) fn try_join(&self) -> bool {
         let more = |state: usize| (state & OPEN != 0).then_some(state + THREAD);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// One thread less; true if it was the last, and then it is closed.
+    /// Counts one thread less. True if it was the last; then the gate is closed.
     pub(crate) fn leave(&self) -> bool {
         let is_last = |state: usize| state <= THREAD | OPEN;
         let less = |state: usize| Some(if is_last(state) { 0 } else { state - THREAD });
@@ -57,60 +60,61 @@ impl Gate {
     }
 }
 
-/// What the threads of a process share, as its queue knows it.
-pub(crate) struct Shared<T> {
+/// A lease that the threads of a process share, as their thread queue knows it.
+pub(crate) struct SharedLease<T> {
     kind: Kind,
     options: Arc<LockOptions>,
     gate: Arc<Gate>,
-    /// One more hold, for a thread that the gate has let in at that moment.
+    /// Makes one more hold, for a thread that the gate has just counted.
     another: Box<dyn Fn(Tick) -> T + Send + Sync>,
-    looked: Tick,
+    checked: Tick,
     joins: u32,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedLease<T> {
     pub(crate) fn new(
         kind: Kind,
         options: Arc<LockOptions>,
         gate: Arc<Gate>,
         another: Box<dyn Fn(Tick) -> T + Send + Sync>,
-    ) -> Shared<T> {
-        Shared { kind, options, gate, another, looked: Tick::ZERO, joins: 0 }
+    ) -> SharedLease<T> {
+        SharedLease { kind, options, gate, another, checked: Tick::ZERO, joins: 0 }
     }
 
     /// Lets threads join from now on.
-    pub(crate) fn open(self, now: Tick) -> Shared<T> {
+    pub(crate) fn open(self, now: Tick) -> SharedLease<T> {
         self.gate.open();
-        Shared { looked: now, ..self }
+        SharedLease { checked: now, ..self }
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.gate.is_open()
     }
 
-    /// One more hold, for a thread that wants the same with the same settings.
+    /// One more hold, for a thread that wants the same kind of lock with the same settings.
     pub(crate) fn join(&mut self, kind: Kind, options: &LockOptions, now: Tick) -> Option<T> {
         let is_wanted =
             self.kind == kind && (std::ptr::eq(Arc::as_ptr(&self.options), options) || *self.options == *options);
-        (is_wanted && self.gate.enter()).then(|| {
+        (is_wanted && self.gate.try_join()).then(|| {
             self.joins = self.joins.saturating_add(1);
             (self.another)(now)
         })
     }
 
-    /// Whether the thread that joined has to ask whether another process is kept out; the others go on meanwhile.
-    pub(crate) fn is_look_due(&mut self, now: Tick) -> bool {
-        let is_due = self.joins >= JOINS_PER_LOOK || now.since(self.looked) >= LOOK_EVERY;
+    /// True if the thread that just joined must ask the servers whether another process is kept out. Other threads join
+    /// meanwhile.
+    pub(crate) fn is_check_due(&mut self, now: Tick) -> bool {
+        let is_due = self.joins >= JOINS_PER_CHECK || now.since(self.checked) >= CHECK_EVERY;
         if is_due {
             self.joins = 0;
-            self.looked = now;
+            self.checked = now;
         }
         is_due
     }
 }
 
-impl<T> fmt::Debug for Shared<T> {
+impl<T> fmt::Debug for SharedLease<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("kind", &self.kind).field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("SharedLease").field("kind", &self.kind).field("gate", &self.gate).finish_non_exhaustive()
     }
 }

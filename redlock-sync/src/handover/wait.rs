@@ -1,38 +1,39 @@
-//! How the head of a queue waits for other processes: what it tells the servers of its wait, how long it sleeps, and
-//! how the wait ends.
+//! How a queue head waits for other processes: when it enters the server queues, how long it sleeps, and how the wait
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::grant::{self, Queued, Standing};
+use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, Pushed, Woken};
 use super::queue::WaitQueues;
-use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SET_LOOK, SHORT_NAP};
+use super::queued::Queued;
+use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_NAP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Priority;
 use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, Vote};
-use crate::protocol::{Grant, Next, ReleaseArgs, Request};
+use crate::protocol::{Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
-/// How long after the holder's lease should have ended a wait tries again: a key lives through its last millisecond.
+/// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
 const NAP_SLACK: Duration = Duration::from_millis(2);
-/// The longest pause between two attempts of a wait that is told nothing.
+/// The longest pause between two attempts of a wait that polls.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 /// The longest time for which a wait that polls counts as alive without an attempt.
 const LONGEST_MARK: Duration = Duration::from_secs(60);
-/// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of
-/// them, and that node goes on naming the former holder; the others know that the lock is free.
+/// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
+/// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// In a cluster: a failover can lose the entry of a wait, while the push connection to another server lives on, and a
-/// lock that goes from hand to hand is never seen free.
+/// The longest sleep in a cluster. A failover can lose the entry of a wait while the push connection to another server
+/// survives. If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
-/// As that for one that listens on another node than the others.
+/// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);
-/// The longest sleep for a permit is a lease of its own, within these bounds: a wait for several, for which permits are
-/// kept, may have died with its process, and no message tells.
+/// The bounds of the longest sleep for a permit, which is a lease of its own. Permits may be kept for a wait that wants
+/// several and whose process has died. Nothing is pushed then.
 const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
@@ -43,11 +44,11 @@ pub(crate) struct ServerWait<'a, T> {
     listener: &'a Arc<Listener>,
     until: Tick,
     pub(crate) queued: Option<Queued>,
-    pub(crate) standing: Standing,
+    pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
-    /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later
-    /// looks are left to the client ([`Awaits::Lock`]).
-    has_looked: bool,
+    /// The wait has slept, or sleeps, until the end of the holder's lease. If the holder has renewed the lease, the
+    /// client makes later checks ([`Awaits::Lock`]).
+    has_checked: bool,
 }
 
 impl<'a, T> ServerWait<'a, T> {
@@ -60,22 +61,22 @@ impl<'a, T> ServerWait<'a, T> {
         pauses: Pauses,
     ) -> ServerWait<'a, T> {
         let chain = Chain { began: None, pauses };
-        let standing = Standing::new();
-        ServerWait { request, quorum, queues, listener, until, queued: None, standing, chain, has_looked: false }
+        let evidence = GrantEvidence::new();
+        ServerWait { request, quorum, queues, listener, until, queued: None, evidence, chain, has_checked: false }
     }
 
-    /// The waits of this lock have a queue on the servers, and this one may stand in it.
+    /// True if this wait may enter the server queues.
     fn may_queue(&self) -> bool {
         !self.request.options.retry.is_counted()
     }
 
-    /// The id under which the next attempt enters the queue, if it does.
+    /// The id under which the next attempt enters the server queues; `None` if it does not.
     ///
-    /// There is none before the subscription is confirmed (`listener::Wait::subscription`), so no wake-up is lost: a
-    /// release that is executed before the attempt leaves the key free or held anew, which the attempt sees; one that
-    /// is executed after it finds the entry, and a listening client.
+    /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is
+    /// lost. A release that runs before the attempt leaves the key free or held anew, which the attempt sees. A release
+    /// that runs after the attempt finds the entry, and a client that listens.
     pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
-        if is_last && !self.standing.may_be_queued() {
+        if is_last && !self.evidence.may_be_queued() {
             return Ok(None);
         }
         if is_first && !is_last && self.listener.listens() && self.may_queue() {
@@ -84,10 +85,10 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(queued) = &mut self.queued else { return Ok(None) };
         let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
-            // The client listens on another channel now: no message to the old entry is heard.
-            self.leave();
-            self.standing = Standing::new();
-            self.standing.distrust();
+            // The client now listens on another channel, so it does not receive a message to the old entry.
+            self.give_up();
+            self.evidence = GrantEvidence::new();
+            self.evidence.distrust();
         }
         if let Some(queued) = &mut self.queued {
             queued.id.clone_from(&id);
@@ -99,43 +100,43 @@ impl<'a, T> ServerWait<'a, T> {
         self.queued.get_or_insert_with(|| Queued::begin(self.listener))
     }
 
-    // --- the end of a wait --------------------------------------------------------------------------------------------
+    // --- the end of a wait -------------------------------------------------------------------------------------------
 
-    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait
-    /// that is over.
-    pub(crate) fn leave(&mut self) {
+    /// Removes the wait from the server queues, and passes on what was granted to it. Otherwise the lock would stay
+    /// granted to a wait that is over.
+    pub(crate) fn give_up(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
-        // Without random numbers the grant ends by itself.
-        let (Some(id), true, Ok(random)) = (id, self.standing.may_be_queued(), random_part()) else { return };
+        // Without random numbers nothing is passed on: the grant expires.
+        let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
         let quorum = self.quorum;
-        // A wait that is over has one node timeout in all for what was under way and for this.
+        // After the end of a wait, the round under way and this one together get one node timeout.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
-        let grant = next_grant(quorum, self.request, &random, &self.chain);
+        let grant = grant::next_grant(quorum, self.request, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
-        self.standing.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
+        self.evidence.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
     /// The entry of a wait that is over, if it may still be in a queue.
     pub(crate) fn lingering(&self) -> Option<(&Queued, &Arc<str>)> {
-        let queued = self.queued.as_ref().filter(|_| self.standing.may_linger)?;
+        let queued = self.queued.as_ref().filter(|_| self.evidence.may_linger)?;
         Some((queued, queued.id.as_ref()?))
     }
 
-    // --- waiting ------------------------------------------------------------------------------------------------------
+    // --- waiting -----------------------------------------------------------------------------------------------------
 
-    /// Waits until the holder pushes, or until it is time to look again, after so many attempts. The push by which the
-    /// last holder granted the lock to this wait, if that has come.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Option<Pushed> {
+    /// Sleeps until a push arrives or the next attempt is due, after `made` attempts. Returns the push if the last
+    /// holder granted the lock to this wait.
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Pushed> {
         if !self.may_queue() {
             self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
             return None;
         }
         let queued = self.begin();
         let may_enter = queued.listener.subscription().is_some() || queued.listener.polls();
-        if was_bare && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
+        if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
         }
         let nap = self.nap(refusal, made);
@@ -153,30 +154,31 @@ impl<'a, T> ServerWait<'a, T> {
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
         let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
-        // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.
-        let is_endless = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
-        if !token.is_empty() && !is_ours(token) || is_endless || node.is_none() && !queued.polls() {
+        // A foreign holder pushes nothing, and nothing is pushed for a key without a time-to-live that may be taken
+        // over.
+        let is_without_ttl = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
+        if !token.is_empty() && !is_ours(token) || is_without_ttl || node.is_none() && !queued.polls() {
             return polls();
         }
         let longest = jittered(self.longest_nap());
         let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(longest);
         match node {
-            Some(_) if self.is_watched() && self.has_looked && nap > SHORT_NAP => longest,
+            Some(_) if self.is_watched() && self.has_checked && nap > SHORT_NAP => longest,
             None => nap.min(jittered(LONGEST_POLL)),
-            Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
+            Some(node) if quorum.len() > 1 && quorum.notification_server().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
             }
             Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),
             Some(_) if quorum.nodes.are_in_slots() => nap.min(jittered(LONGEST_IN_CLUSTER)),
             Some(_) => {
-                self.has_looked = true;
+                self.has_checked = true;
                 nap
             }
         }
     }
 
-    /// There is one server, and whenever the lock is free, or a holder has come to its end, the client learns it
-    /// (`Awaits`). A reader can also be kept out by a wait that is gone.
+    /// True if the client learns by itself that the lock is free or that a holder has ended (`Awaits`). This needs one
+    /// server. It does not hold for a reader, which a wait that no longer exists can keep out.
     fn is_watched(&self) -> bool {
         let is_one_server = self.quorum.len() == 1 && !self.quorum.nodes.are_in_slots();
         is_one_server && self.request.protocol.kind().mode != Mode::Joint
@@ -192,34 +194,34 @@ impl<'a, T> ServerWait<'a, T> {
     }
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Pushed> {
-        let (quorum, mut end, mut looks) = (self.quorum, end.min(self.until), false);
+        let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
         let cancel = &self.request.options.cancel;
         self.await_also(refusal);
         loop {
             let Some(queued) = &self.queued else { return None };
-            let next_look = if looks { quorum.now().after(LOOK) } else { Tick::NEVER };
-            match queued.listener.sleep(end.min(next_look), cancel) {
-                Woken::Timer if next_look < end && !cancel.is_cancelled() => {
-                    look(quorum, self.queues, self.request, end);
+            let next_check = if checks { quorum.now().after(CHECK_INTERVAL) } else { Tick::NEVER };
+            match queued.listener.sleep(end.min(next_check), cancel) {
+                Woken::Timer if next_check < end && !cancel.is_cancelled() => {
+                    check_for_foreign_clients(quorum, self.queues, self.request, end);
                 }
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
                 Woken::Push(pushed) => {
                     let now = quorum.now();
-                    self.chain = Chain::told(now, pushed.age, pushed.pauses.max(self.chain.pauses));
+                    self.chain = Chain::from_push(now, pushed.age, pushed.pauses.max(self.chain.pauses));
                     if pushed.random.is_some() {
                         return Some(pushed);
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
-                    // After a pause begins another chain.
-                    looks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    // Another chain begins after a pause.
+                    checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
                 }
             }
         }
     }
 
-    /// What ends the sleep besides a push and the timer.
+    /// Sets what ends the sleep besides a push and the timer.
     fn await_also(&self, refusal: &Refusal) {
         let Some(queued) = &self.queued else { return };
         queued.listener.await_also(match &queued.id {
@@ -234,61 +236,51 @@ impl<'a, T> ServerWait<'a, T> {
         if self.request.protocol.mutex().is_some() {
             return Awaits::Lock(key, Arc::clone(id));
         }
-        let first_end = refusal.expires_in().map_or(SET_LOOK, |left| (left + NAP_SLACK).min(SET_LOOK));
+        let first_end =
+            refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + NAP_SLACK).min(SET_CHECK_INTERVAL));
         Awaits::Set(key, self.quorum.now().after(first_end))
     }
 }
 
-/// What a release that is made for this request grants.
-pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
-    Grant {
-        random,
-        span: grant::span(quorum, request.options.lease),
-        age: chain.age(quorum.now()),
-        pauses: chain.pauses.0,
-        with_fence: request.options.fenced,
-        several: quorum.len() > 1,
-    }
-}
-
-/// How far apart two attempts of a wait that polls can be on a server, unless its process does not run: each can be
-/// under way for a node timeout, and the thread of a busy machine wakes late. Not above a minute, whatever the retry
-/// policy says: a wait that is thought to be gone only loses its place.
+/// The longest time between two attempts of a wait that polls, as long as its process runs. Each attempt can take a
+/// node timeout, and the thread of a busy machine wakes late. At most a minute, whatever the retry policy says: a wait
+/// that is wrongly believed to be gone only loses its place.
 fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
     (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
-// --- programs of other libraries ------------------------------------------------------------------------------------------
+// --- foreign clients
+// ----------------------------------------------------------------------------------------------------
 
-/// Leaves the key to programs of other libraries until then, and looks whether one comes.
+/// Leaves the key to foreign clients until `end`, and checks whether one takes it.
 pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
-    // What is left of a minimum hold comes first.
+    // The rest of a minimum hold comes first.
     let cancel = &request.options.cancel;
     queues.rest(end.before(LONG_PAUSE), cancel);
     while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
-        look(quorum, queues, request, end);
-        queues.rest(quorum.now().after(LOOK).min(end), cancel);
+        check_for_foreign_clients(quorum, queues, request, end);
+        queues.rest(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
     }
 }
 
-/// Looks whether a program of another library takes the lock in a pause that is left to it.
-fn look<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
+/// Checks, during a pause, whether a foreign client has taken the lock.
+fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
-    let is_strange = |vote: &Vote<Holders>| match vote {
+    let is_foreign = |vote: &Vote<Holders>| match vote {
         Vote::Yes(Holders(all)) => all.iter().any(|(token, _)| !is_ours(token)),
         _ => false,
     };
-    if ballot.votes.iter().any(is_strange) {
-        queues.note_stranger(request.key.name());
+    if ballot.votes.iter().any(is_foreign) {
+        queues.record_foreign_client(request.key.name());
     }
 }
 
-/// Remembers that a program of another library has the lock, if an attempt was told so.
-pub(crate) fn note_strangers<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
-    let is_strange = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
-    if ballot.votes.iter().any(is_strange) {
-        queues.note_stranger(request.key.name());
+/// Remembers that a foreign client has the lock, if an attempt found one.
+pub(crate) fn record_foreign_clients<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
+    let is_foreign = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
+    if ballot.votes.iter().any(is_foreign) {
+        queues.record_foreign_client(request.key.name());
     }
 }

@@ -11,13 +11,13 @@ use crate::protocol::reply::{Failure, FailureKind};
 
 const KEY: &str = "import";
 
-fn looked(is_open: bool, arrivals: &[&str]) -> Vote<Looked> {
+fn looked(is_open: bool, arrivals: &[&str]) -> Vote<LatchStatus> {
     let arrivals: Vec<String> = arrivals.iter().map(|&a| a.to_owned()).collect();
     let kept = Some(Duration::from_millis(arrivals.len() as u64));
-    Vote::Yes(Looked { is_open, count: arrivals.len(), kept, arrivals })
+    Vote::Yes(LatchStatus { is_open, count: arrivals.len(), kept, arrivals })
 }
 
-fn silent() -> Vote<Looked> {
+fn silent() -> Vote<LatchStatus> {
     Vote::Failed(Failure::unsent(FailureKind::Unreachable, ""))
 }
 

@@ -1,9 +1,12 @@
-//! Releases that are not confirmed yet, by a majority of the nodes and by each that may have the token: repeated in the background until they are, or the
-//! lease has ended by itself. A majority is enough for the holder that gave up the lock. But a node that was left out at that moment would keep the token until
-//! its end, and be missing from the majorities of the next holders.
+//! Releases that are not confirmed yet. A release is confirmed by a majority of the nodes, and by each node that may
+//! have the token. It is repeated in the background until then, or until the lease has ended by itself.
 //!
-//! Only releases are sent from here, and calls that give an adoption back. They compare a token that is never used again, so a late or doubled one does no
-//! harm. All that are due go out at the same time, and what is sent and not answered is not sent again.
+//! A majority is enough for the holder that released the lock. But a node that was left out at that moment would keep
+//! the token until it expires, and could not vote for the next holders.
+//!
+//! Only releases are sent from here, and calls that give an adoption back. They compare a token that is never used
+//! again, so a late or repeated call does no harm. All that are due are sent at the same time. A call that was sent and
+//! not answered is not sent again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::giving_up::{is_confirmed, is_gone_from};
+use super::release_votes::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
@@ -23,76 +26,74 @@ use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
-/// Most releases that are remembered; the one whose lease ends first makes room.
+/// Most releases that are remembered. A further one replaces the release whose lease ends first.
 const MOST: usize = 4096;
 /// Most calls at the same time.
 const MOST_TOGETHER: usize = 512;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
-/// How long a background thread takes at most for what is left of releases, unless it gets no processor time.
+/// How long a background thread takes at most to handle what is left of releases, unless it gets no processor time.
 const SETTLING: Duration = Duration::from_secs(1);
-/// An adoption that failed is remembered for so long at least: a server that hangs may execute it so late.
+/// How long a failed adoption is remembered at least. A server that hangs may execute it this late.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// What is left of a lock. The release of anything but a token goes with all keys of the lock, as it has to reach the queue.
+/// What has to be released. A token can be released by the lock's key alone. All others need all keys of the lock,
+/// since they concern the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Remnant {
+pub(crate) enum ReleaseTarget {
     Token(LockId),
-    /// A token that has adopted the lock on too few nodes, if on any. They are given back to the token that was left.
+    /// A token that has adopted the lock on too few nodes, or on none. These nodes give it back to the token that was
+    /// left.
     Adoption {
         id: LockId,
         former: LockId,
     },
     /// A wait that is over.
     Wait(Arc<str>),
-    /// The waits for this key, which were told nothing.
-    Waits(Arc<str>),
 }
 
-/// A token that is to be gone from the servers.
+/// A release that has to be sent, or sent again.
 #[derive(Debug, Clone)]
-pub(crate) struct Leftover {
+pub(crate) struct PendingRelease {
     pub(crate) protocol: Arc<Protocol>,
-    pub(crate) key: Arc<str>,
-    pub(crate) what: Remnant,
-    /// The wait of its holder, if it may still be in a queue.
+    pub(crate) what: ReleaseTarget,
+    /// The holder's own wait, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
-    /// From a minimum hold: the key has to stay until then.
+    /// The end of a minimum hold: the key has to stay until then.
     pub(crate) keep_until: Tick,
-    /// No node keeps the token for longer.
+    /// No node keeps the token for longer than this.
     pub(crate) ends: Tick,
-    /// The lease, if there was one: a round of it that is still under way goes first.
-    pub(crate) lease: Option<Arc<dyn Ended>>,
+    /// The lease, if there was one. A round of it that is still under way has to end first.
+    pub(crate) lease: Option<Arc<dyn EndedLease>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
 }
 
-/// A lease that is over, of which a token is left.
-pub(crate) trait Ended: fmt::Debug + Send + Sync {
-    /// No round of it is under way, and none begins.
+/// A lease that is over, whose token may be left on a node.
+pub(crate) trait EndedLease: fmt::Debug + Send + Sync {
+    /// True if no round of the lease is under way. None begins any more.
     fn is_idle(&self) -> bool;
-    /// Its release was not confirmed by a majority, which said this.
+    /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
     fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
 }
 
-impl Remnant {
+impl ReleaseTarget {
     fn token(&self) -> Option<&LockId> {
-        if let Remnant::Token(id) = self { Some(id) } else { None }
+        if let ReleaseTarget::Token(id) = self { Some(id) } else { None }
     }
 
     fn is_token(&self) -> bool {
-        matches!(self, Remnant::Token(_) | Remnant::Adoption { .. })
+        matches!(self, ReleaseTarget::Token(_) | ReleaseTarget::Adoption { .. })
     }
 }
 
-impl Leftover {
-    /// A token without a lease, a wait or a minimum hold.
-    pub(crate) fn of_token(protocol: Arc<Protocol>, key: &Arc<str>, id: LockId, ends: Tick, at: Vec<bool>) -> Leftover {
-        Leftover {
+impl PendingRelease {
+    /// The release of a token without a lease, a wait or a minimum hold.
+    pub(crate) fn of_token(protocol: Arc<Protocol>, id: LockId, ends: Tick, at: Vec<bool>) -> PendingRelease {
+        PendingRelease {
             protocol,
-            key: Arc::clone(key),
-            what: Remnant::Token(id),
+            what: ReleaseTarget::Token(id),
             wait: None,
             keep_until: Tick::ZERO,
             ends,
@@ -101,24 +102,17 @@ impl Leftover {
         }
     }
 
-    /// A wait that is over. It has no token: that of a grant is not known.
-    pub(crate) fn of_wait(protocol: &Arc<Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
-        let of_key = Leftover::of_waits(protocol, key, Tick::ZERO, quorum);
-        Leftover { what: Remnant::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
-    }
-
-    /// The waits for a lock that was given up while a cluster moved its slot: they are told once that is over, and the key is kept no longer.
-    pub(crate) fn of_waits(protocol: &Arc<Protocol>, key: &Arc<str>, keep_until: Tick, quorum: &Quorum) -> Leftover {
+    /// Removes a wait that is over. It names no token: that of a possible grant is unknown.
+    pub(crate) fn of_wait(protocol: &Arc<Protocol>, wait: &Arc<str>, quorum: &Quorum) -> PendingRelease {
         let is_in_slots = quorum.nodes.are_in_slots();
-        // No grant lasts longer than the longest. A queue lasts while its slot moves.
+        // No grant lasts longer than the longest one. A queue lasts while its slot moves.
         let life = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
-        Leftover {
+        PendingRelease {
             protocol: Arc::clone(protocol),
-            key: Arc::clone(key),
-            what: Remnant::Waits(Arc::clone(key)),
-            wait: None,
-            keep_until,
-            ends: keep_until.max(quorum.now()).after(life),
+            what: ReleaseTarget::Wait(Arc::clone(wait)),
+            wait: Some(Arc::clone(wait)),
+            keep_until: Tick::ZERO,
+            ends: quorum.now().after(life),
             lease: None,
             at: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
         }
@@ -131,7 +125,7 @@ impl Leftover {
 
     fn call(&self, now: Tick) -> TypedCall<Released> {
         match (&self.what, self.protocol.mutex()) {
-            (Remnant::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
+            (ReleaseTarget::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
             _ => self.protocol.release(&self.give_up(now)),
         }
     }
@@ -140,53 +134,48 @@ impl Leftover {
         is_confirmed(ballot) && is_gone_from(&self.at, ballot)
     }
 
-    /// It can be sent now: no round of the lease is under way, and the key is not kept for waits that are to be told.
-    fn is_due(&self, now: Tick) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_idle()) && (self.what.is_token() || self.keep_until <= now)
-    }
-
-    /// What is left of it after these answers, if anything is.
-    fn after(&self, ballot: &Ballot<Released>, quorum: &Quorum) -> Option<Leftover> {
-        if !self.is_done(ballot) {
-            return Some(self.clone());
-        }
-        ballot.is_of_lock_alone().then(|| Leftover::of_waits(&self.protocol, &self.key, self.keep_until, quorum))
+    /// True if it can be sent now: no round of the lease is under way.
+    fn is_due(&self) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.is_idle())
     }
 }
 
-type Unconfirmed = (Leftover, Option<Ballot<Released>>);
+type Unconfirmed = (PendingRelease, Option<Ballot<Released>>);
 
-/// A token of which no majority said that it is gone.
+/// True for a token if no majority said that it is gone.
 fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
     one.what.is_token() && !ballot.as_ref().is_some_and(is_confirmed)
 }
 
-/// Gives up all of these, together. Returns those that are not done, each with what the nodes said, if they were asked.
-fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
-    // A round of a lease that is under way could set its token again behind the release.
-    let now = quorum.now();
-    let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_due(now));
+/// Sends all of these together. Returns those that are not done, each with what the nodes answered, if they were asked.
+fn give_up(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
+    // A round of a lease that is under way could set its token again after the release.
+    let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_due());
     let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
     for batch in due.chunks(MOST_TOGETHER) {
         for (one, ballot) in release_each(quorum, batch, by) {
-            left.extend(one.after(&ballot, quorum).map(|one| (one, Some(ballot))));
+            left.extend((!one.is_done(&ballot)).then(|| (one.clone(), Some(ballot))));
         }
     }
     left
 }
 
-/// All of them at the same time: a server that hangs has all of them when it goes on.
-fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
+/// Sends all of them at the same time. So a server that hangs has all of them when it goes on.
+fn release_each<'a>(
+    quorum: &Quorum,
+    all: &'a [PendingRelease],
+    by: Tick,
+) -> Vec<(&'a PendingRelease, Ballot<Released>)> {
     let now = quorum.now();
     let calls: Vec<_> = all.iter().map(|one| one.call(now)).collect();
     all.iter().zip(quorum.rounds(&calls, Priority::High, by)).collect()
 }
 
-/// Locks that were given up although their guards live.
+/// Locks that were released although their guards live.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     pub(crate) keys: Vec<String>,
-    /// One for each release that no majority confirmed.
+    /// One error for each release that no majority confirmed.
     pub(crate) unconfirmed: Vec<Error>,
 }
 
@@ -201,18 +190,18 @@ impl GivenUp {
 #[derive(Debug)]
 pub(crate) struct Backlog {
     quorum: Arc<Quorum>,
-    state: Mutex<State>,
-    /// How many releases were sent for which no thread waits, and whose outcome is not known.
-    expected: AtomicUsize,
+    state: Mutex<BacklogState>,
+    /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
+    awaited: AtomicUsize,
 }
 
-/// A release whose outcome is not known yet. If need be it is in the list by the end of this.
+/// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
 #[derive(Debug)]
-pub(super) struct Expected(Arc<Backlog>);
+pub(super) struct AwaitedRelease(Arc<Backlog>);
 
-impl Drop for Expected {
+impl Drop for AwaitedRelease {
     fn drop(&mut self) {
-        self.0.expected.fetch_sub(1, Ordering::SeqCst);
+        self.0.awaited.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -225,44 +214,44 @@ struct Adoption {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    list: Vec<Leftover>,
+struct BacklogState {
+    list: Vec<PendingRelease>,
     adoptions: Vec<Adoption>,
     /// A repetition is planned or under way.
     is_planned: bool,
-    /// The last one that was added made another one go.
+    /// The last release that was added has replaced another one.
     is_overflowing: bool,
     is_closed: bool,
 }
 
 impl Backlog {
     pub(crate) fn new(quorum: &Arc<Quorum>) -> Arc<Backlog> {
-        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), expected: AtomicUsize::new(0) })
+        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), awaited: AtomicUsize::new(0) })
     }
 
-    /// A release is sent for which no thread waits.
-    pub(super) fn announce(self: &Arc<Self>) -> Expected {
-        self.expected.fetch_add(1, Ordering::SeqCst);
-        Expected(Arc::clone(self))
+    /// Counts a release for which no thread waits.
+    pub(super) fn announce(self: &Arc<Self>) -> AwaitedRelease {
+        self.awaited.fetch_add(1, Ordering::SeqCst);
+        AwaitedRelease(Arc::clone(self))
     }
 
-    /// Waits until it is known what became of all of those, for a node timeout at most.
+    /// Waits until the outcome of all counted releases is known, for a node timeout at most.
     pub(crate) fn settle(&self) {
-        let is_settled = || self.expected.load(Ordering::SeqCst) == 0;
+        let is_settled = || self.awaited.load(Ordering::SeqCst) == 0;
         if is_settled() {
             return;
         }
         self.quorum.nodes.finish(self.quorum.round_deadline());
-        // What was not answered is on its way to the list.
+        // The others are about to be added to the list.
         let by = self.quorum.now().after(SETTLING);
         while !is_settled() && self.quorum.now() < by {
             self.quorum.clock.sleep(Duration::from_millis(1));
         }
     }
 
-    /// Gives up all of these together, within two node timeouts, and has it repeated where it is not done. An error for each that no majority
-    /// confirmed.
-    pub(super) fn give_up(self: &Arc<Self>, all: Vec<Leftover>) -> Vec<Error> {
+    /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
+    /// then. Returns an error for each that no majority confirmed.
+    pub(super) fn give_up(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
         let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
         let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
         let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
@@ -273,7 +262,7 @@ impl Backlog {
         errors
     }
 
-    fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
+    fn give_up_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
         let pause = self.quorum.limits.node_timeout / 10;
         let mut left = give_up(&self.quorum, all, self.quorum.round_deadline());
         let mut late = Vec::new();
@@ -290,26 +279,27 @@ impl Backlog {
         }
     }
 
-    /// Has a release repeated until it is confirmed, or the lease has ended.
-    pub(crate) fn add(self: &Arc<Self>, leftover: Leftover) {
+    /// Repeats a release until it is confirmed, or the lease has ended.
+    pub(crate) fn add(self: &Arc<Self>, release: PendingRelease) {
         let mut state = self.state.lock();
         if state.is_closed {
             return;
         }
-        state.add(leftover);
+        state.add(release);
         if !std::mem::replace(&mut state.is_planned, true) {
             self.plan(FIRST_PAUSE);
         }
     }
 
-    /// As `add`, for a token that may have adopted the lock, or does so later. It is remembered when that is done, too: a copy of the call can come after it.
-    pub(crate) fn add_adoption(self: &Arc<Self>, of_token: Leftover, id: LockId, former: LockId) {
+    /// Like `add`, for a token that may have adopted the lock, or may do so later. It is remembered even after that,
+    /// since a copy of the call can be executed later.
+    pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
         let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
         self.state.lock().adoptions.push(Adoption { id: id.clone(), former: former.clone(), until });
-        self.add(Leftover { what: Remnant::Adoption { id, former }, ..of_token });
+        self.add(PendingRelease { what: ReleaseTarget::Adoption { id, former }, ..of_token });
     }
 
-    /// The tokens by which this client has tried in vain to adopt the lock from that one.
+    /// The tokens by which this client has failed to adopt the lock from that token.
     pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
         let (mut state, now) = (self.state.lock(), self.quorum.now());
         state.adoptions.retain(|one| one.until > now);
@@ -322,19 +312,20 @@ impl Backlog {
     }
 
     /// Ends all repetitions, for good. Returns what is still to be released.
-    pub(crate) fn close(&self) -> Vec<Leftover> {
+    pub(crate) fn close(&self) -> Vec<PendingRelease> {
         let mut state = self.state.lock();
         state.is_closed = true;
         std::mem::take(&mut state.list)
     }
 
-    /// The job keeps this alive: a guard may be the last that remembers its client.
+    /// The planned call keeps this alive: a guard may be the last owner of its client.
     fn plan(self: &Arc<Self>, pause: Duration) {
         let this = Arc::clone(self);
         self.quorum.nodes.background().after(pause, move || this.repeat(pause));
     }
 
-    /// What is being sent stays in the list meanwhile: `close` takes it all, and the list is bounded as a whole.
+    /// A release stays in the list while it is sent. So `close` returns all of them, and the list is bounded as a
+    /// whole.
     fn repeat(self: &Arc<Self>, pause: Duration) {
         self.send_all();
         let mut state = self.state.lock();
@@ -344,7 +335,7 @@ impl Backlog {
         }
     }
 
-    /// For a client that ends: its process may end next. What failed is sent once more.
+    /// For a client that ends, since its process may end next. Sends once more what failed.
     pub(super) fn finish(self: &Arc<Self>) {
         self.settle();
         if !self.state.lock().list.is_empty() {
@@ -359,7 +350,7 @@ impl Backlog {
             state.list.retain(|one| one.ends > now);
             state.list.clone()
         };
-        let mut done: HashSet<Remnant> = due.iter().map(|one| one.what.clone()).collect();
+        let mut done: HashSet<ReleaseTarget> = due.iter().map(|one| one.what.clone()).collect();
         let mut new = Vec::new();
         for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
             if !done.remove(&one.what) {
@@ -376,16 +367,16 @@ impl Backlog {
     }
 }
 
-impl State {
-    /// One is enough for all waits of a lock.
-    fn add(&mut self, leftover: Leftover) {
-        if leftover.what.is_token() || self.list.iter().all(|other| other.what != leftover.what) {
-            self.list.push(leftover);
+impl BacklogState {
+    /// Adds one. For the waits of a lock, one is enough.
+    fn add(&mut self, release: PendingRelease) {
+        if release.what.is_token() || self.list.iter().all(|other| other.what != release.what) {
+            self.list.push(release);
             self.make_room();
         }
     }
 
-    /// Gives up the release whose lease ends first: its key is the first to end by itself.
+    /// Drops the release whose lease ends first: its key is the first to expire.
     fn make_room(&mut self) {
         let is_full = self.list.len() > MOST;
         if is_full && let Some(first) = (0..self.list.len()).min_by_key(|&i| self.list.get(i).map(|one| one.ends)) {

@@ -1,21 +1,23 @@
-//! The release of a guard that is dropped: its thread sends it, and does not wait for the servers.
+//! The release of a dropped guard: its thread sends it, and does not wait for the servers.
 //!
-//! Every thread of this client finds the lock free at once. Its attempt goes behind the release, over the connection on which that is unanswered. So
-//! the drop needs not wait.
+//! To every thread of this client, the lock is free at once. The next attempt follows the release on the connection on
+//! which that is unanswered. So the drop need not wait.
 //!
-//! If a connection breaks or is stuck, the attempt can go over another one, and find the token of the dropped guard. Then it takes the lock from that
-//! token: the client knows its dropped guards until their releases are answered (`supersede_dropped`).
+//! If a connection breaks or is stuck, the attempt can use another one, and find the token of the dropped guard. Then
+//! it takes the lock from that token: the client knows its dropped guards until their releases are answered
+//! (`supersede_dropped`).
 //!
-//! [`Dropped::told`] gets the replies. Mostly all servers have freed the lock, and nothing is left to do. Otherwise the token is an orphan, and a
-//! background thread concludes the release as that of any other guard: it repeats the release, or logs a loss and calls the observers. It calls no
-//! handler of a loss, since the handlers are gone with the guard.
+//! [`DroppedLock::answered`] gets the replies. Usually all servers have freed the lock, and nothing is left to do.
+//! Otherwise the token is a leftover token, and a background thread concludes the release like that of any other guard:
+//! it repeats the release, or logs a loss and calls the observers. It calls no loss handlers, since they are gone with
+//! the guard.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::backlog::Expected;
-use super::core::{Core, Ready, Release, Terms};
+use super::backlog::AwaitedRelease;
+use super::core::{Core, PreparedRelease, ReleaseOutcome, ReleaseTerms};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::queue::WaitQueues;
@@ -24,25 +26,26 @@ use crate::protocol::TypedCall;
 use crate::protocol::reply::Released;
 use crate::quorum::Ballot;
 
-struct Dropped {
+struct DroppedLock {
     core: Arc<Core>,
     queues: Arc<WaitQueues<Lease>>,
     call: TypedCall<Released>,
-    terms: Terms,
+    terms: ReleaseTerms,
     /// How long it was held, if observers were told that it was acquired.
     held: Option<Duration>,
-    _expected: Expected,
+    _expected: AwaitedRelease,
 }
 
 impl Lease {
-    /// For a guard that is dropped. Waits half a node timeout at most, for a renewal round under way; logs at most one line.
+    /// For a guard that is dropped. Waits for a renewal round under way, half a node timeout at most. Logs at most one
+    /// line.
     pub(crate) fn finish_quietly(&self) {
         self.finish_quietly_within(self.core.quorum.limits.node_timeout / 2);
     }
 
     pub(crate) fn finish_quietly_within(&self, grace: Duration) {
         let began = self.core.quorum.now();
-        if self.leave(began).is_some() {
+        if self.prepare_end(began).is_some() {
             return;
         }
         match self.core.begin_release(grace) {
@@ -51,12 +54,12 @@ impl Lease {
         }
     }
 
-    fn post(&self, ready: Ready<'_>, began: Tick) {
+    fn post(&self, ready: PreparedRelease<'_>, began: Tick) {
         let call = ready.call.clone();
-        // No renewal comes behind the release: each looks first whether the lease is over.
+        // No renewal follows the release: each first checks whether the lease is over.
         let terms = ready.into_terms();
-        self.core.note_dropped(&terms);
-        let dropped = Dropped {
+        self.core.record_drop(&terms);
+        let dropped = DroppedLock {
             core: Arc::clone(&self.core),
             queues: Arc::clone(&self.leases.queues),
             call: call.clone(),
@@ -64,36 +67,36 @@ impl Lease {
             held: self.observed_until(began),
             _expected: self.leases.backlog.announce(),
         };
-        self.core.quorum.post(&call, move |ballot| dropped.told(ballot));
-        // The next thread of this client goes on now, and its attempt behind the release.
-        self.core.leave_queue();
+        self.core.quorum.post(&call, move |ballot| dropped.answered(ballot));
+        // The next thread of this client goes on now. Its attempt is sent after the release.
+        self.core.release_queue_head();
         self.core.tell_loss();
-        // What they have captured is dropped here, and not by a thread that reads.
+        // What the handlers have captured is dropped here, and not on a thread that reads replies.
         self.core.forget_all_handlers();
     }
 }
 
-impl Dropped {
-    /// Called by a thread that must neither wait nor send anything.
-    fn told(self, ballot: Ballot<Released>) {
+impl DroppedLock {
+    /// Called by a thread that must neither block nor send anything.
+    fn answered(self, ballot: Ballot<Released>) {
         if self.terms.are_met(&ballot) && self.held.is_none() {
-            self.core.note_waits(&self.terms, &ballot);
+            self.core.record_waits(&self.terms, &ballot);
             return;
         }
         if self.terms.may_linger(&ballot) {
-            self.queues.add_orphan(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
+            self.queues.add_leftover_token(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
         }
         let quorum = Arc::clone(&self.core.quorum);
         quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));
     }
 
     fn conclude(self, ballot: Ballot<Released>) {
-        let Dropped { core, call, terms, held, .. } = self;
+        let DroppedLock { core, call, terms, held, .. } = self;
         let is_orderly = terms.is_orderly;
         let by = core.quorum.round_deadline();
-        let release = Ready::again(&core, call, terms).conclude(ballot, by, false);
+        let release = PreparedRelease::again(&core, call, terms).conclude(ballot, by, false);
         core.follow_up(&release);
-        let Release { result, .. } = release;
+        let ReleaseOutcome { result, .. } = release;
         if let Err(Error::Lost { reason, .. }) = &result
             && is_orderly
         {
@@ -106,7 +109,7 @@ impl Dropped {
     }
 }
 
-/// Of a loss that was noticed before, observers have been told.
+/// A loss that was noticed before was already reported to observers.
 fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: bool) {
     let (observers, lock) = (&core.quorum.limits.observers, core.observed());
     match result {
@@ -116,7 +119,7 @@ fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: boo
     }
 }
 
-/// What went wrong at the end of a lease of which no call tells it. A loss is logged where it is noticed.
+/// Logs what went wrong at the end of a lease, if no call returns it. A loss is logged where it is noticed.
 pub(crate) fn log_end(result: &Result<(), Error>) {
     match result {
         Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}

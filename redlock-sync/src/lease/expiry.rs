@@ -1,4 +1,4 @@
-//! Which nodes hold our token, and until when the majority of them surely does. Pure.
+//! Which nodes have our token, and until when a majority surely has it. Pure.
 
 use std::time::Duration;
 
@@ -7,19 +7,22 @@ use crate::options::drift;
 use crate::protocol::reply::Vote;
 use crate::quorum::Tally;
 
-/// Per node a mark: the moment until which it grants the lock to no other token, by this process's clock.
+/// One mark for each node: until then, by this process's clock, the node grants the lock to no other token.
 ///
-/// A yes to a call sent at `T1` keeps the key for `ttl` after some moment later than `T1`; less the drift of the clocks, that is
-/// at least until `T1 + ttl - drift`. An extend never shortens, so a later yes never lowers the mark; a definite no clears it; silence leaves it. A
-/// rival needs a majority, so the lock is held until the number of marked nodes falls below a majority: until the mark that ranks `need`-th
-/// from the latest. So two rounds without a majority that each reached another node can lengthen the lease together.
+/// A yes to a call sent at `T1` keeps the key for `ttl` from some moment after `T1`. With the drift of the clocks
+/// subtracted, that is at least until `T1 + ttl - drift`. An extend never shortens a lease, so a later yes never lowers
+/// the mark. A definite no clears the mark, and silence leaves it.
+///
+/// A rival needs a majority. So the lock is held until fewer than a majority of nodes are marked: until the mark that
+/// ranks `need`-th from the latest. Two rounds without a majority that each reached another node can therefore lengthen
+/// the lease together.
 #[derive(Debug, Clone)]
 pub(crate) struct VoteExpiry {
     until: Vec<Tick>,
 }
 
 impl VoteExpiry {
-    /// From the votes of an acquire round.
+    /// The marks of an acquire round.
     pub(crate) fn new<R>(votes: &[Vote<R>], started: Tick, lease: Duration) -> VoteExpiry {
         let mut expiry = VoteExpiry { until: vec![Tick::ZERO; votes.len()] };
         expiry.apply(votes, started, lease);
@@ -38,7 +41,7 @@ impl VoteExpiry {
         }
     }
 
-    /// Takes only what is lost from the votes of a round that lengthened nothing.
+    /// Applies only the losses, for a round that lengthened nothing.
     pub(crate) fn clear<R>(&mut self, votes: &[Vote<R>]) {
         for (until, _) in self.until.iter_mut().zip(votes).filter(|(_, vote)| vote.is_definite_no()) {
             *until = Tick::ZERO;
@@ -52,7 +55,7 @@ impl VoteExpiry {
         self.until.iter().copied().filter(is_reached).max().unwrap_or(Tick::ZERO)
     }
 
-    /// True if some node does not hold our token as far as we know: a spare vote is missing.
+    /// True if some node does not have our token, as far as we know. Then a spare vote is missing.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.until.contains(&Tick::ZERO)
     }

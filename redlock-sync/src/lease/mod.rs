@@ -1,26 +1,26 @@
 //! The lease: what a guard holds, and the thread that renews it.
 //!
-//! 1. [`expiry`]: which nodes hold our token, and until when a majority surely does. Pure.
-//! 2. [`state`]: held, suspended, lost, released; the transitions.
-//! 3. [`giving_up`]: what the votes of a release say. Pure.
-//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to
-//!    the next thread.
-//! 5. [`backlog`]: releases that no majority confirmed yet.
-//! 6. [`renewal`]: the threads. The only place that starts one.
-//! 7. [`watched`]: what observers are told.
-//! 8. [`together`]: the end of several leases in one round trip.
-//! 9. [`dropped`]: the release of a guard that is dropped, which does not wait.
-//! 10. [`Lease`], here: what users see, and the one way in which it ends.
+//! 1. [`expiry`]: which nodes have our token, and until when a majority surely has it. Pure.
+//! 2. [`state`]: held, suspended, lost, released, and the transitions between them.
+//! 3. [`release_votes`]: what the votes of a release mean. Pure.
+//! 4. [`core`]: the rounds of a lease: extend, fence, release, and the hand-over to the next thread. The guard and its
+//!    renewal thread share it.
+//! 5. [`backlog`]: releases that are not confirmed yet.
+//! 6. [`renewal`]: the renewal threads. No other file starts one.
+//! 7. [`observed`]: the events that observers get.
+//! 8. [`finish_all`]: the end of several leases in one round trip.
+//! 9. [`dropped`]: the release of a dropped guard, which does not wait.
+//! 10. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
 mod backlog;
 mod core;
 mod dropped;
 pub(crate) mod expiry;
-mod giving_up;
+mod finish_all;
+mod observed;
+mod release_votes;
 mod renewal;
 mod state;
-mod together;
-mod watched;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,19 +30,19 @@ use std::{fmt, io};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
-use self::core::Release;
-pub(crate) use self::core::{Core, Origin, Part, Start};
+pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
+use self::core::ReleaseOutcome;
+pub(crate) use self::core::{Core, HolderId, LeaseStart, Origin};
 pub(crate) use self::dropped::log_end;
+pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
-pub(crate) use self::together::{finish_all, revoke};
 
 use self::renewal::{Renewer, Worker};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 use crate::handover::queue::{QueueHead, WaitQueues};
-use crate::handover::sharing::Shared;
+use crate::handover::sharing::SharedLease;
 use crate::options::Mode;
 use crate::token::LockId;
 
@@ -74,25 +74,25 @@ pub struct Lease {
     core: Arc<Core>,
     worker: Arc<Worker>,
     leases: Arc<Leases>,
-    /// Once it has handlers.
-    part: OnceLock<Part>,
-    /// When this thread got it, and when its call for it began.
+    /// Set once this lease has loss handlers.
+    holder: OnceLock<HolderId>,
+    /// When this thread got the lease, and when its call for it began.
     pub(crate) taken: Tick,
     wanted: Option<Tick>,
     is_finished: AtomicBool,
 }
 
-/// As for its core: no code of users runs under a lock.
+/// No code of users runs under a lock of a lease.
 impl RefUnwindSafe for Lease {}
 impl UnwindSafe for Lease {}
 
 impl Lease {
     fn of(core: Arc<Core>, worker: Arc<Worker>, leases: Arc<Leases>, taken: Tick) -> Lease {
-        let (part, is_finished) = (OnceLock::new(), AtomicBool::new(false));
-        Lease { core, worker, leases, part, taken, wanted: None, is_finished }
+        let (holder, is_finished) = (OnceLock::new(), AtomicBool::new(false));
+        Lease { core, worker, leases, holder, taken, wanted: None, is_finished }
     }
 
-    /// Lets threads of this process join, and the next in the queue move up.
+    /// Lets threads of this process join the lease, and the next thread in the queue move up.
     pub(crate) fn share(&self, head: QueueHead<Lease>) {
         let kind = self.core.protocol().kind();
         if !self.core.options.is_plain() || kind.mode != Mode::Joint {
@@ -101,10 +101,10 @@ impl Lease {
         let (core, worker, leases) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.leases));
         let (options, gate) = (Arc::clone(&core.options), Arc::clone(&core.gate));
         let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&leases), now);
-        head.share(Shared::new(kind, options, gate, Box::new(another)));
+        head.share(SharedLease::new(kind, options, gate, Box::new(another)));
     }
 
-    /// Shares the lock from now on, that this thread had alone.
+    /// Shares a lock that this thread held exclusively.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
         self.core.downgrade()?;
         if let Some(head) = self.core.take_head() {
@@ -246,8 +246,8 @@ impl Lease {
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let part = *self.part.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        self.core.on_lost(part, Box::new(handler));
+        let holder = *self.holder.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        self.core.on_lost(holder, Box::new(handler));
     }
 
     /// The lock's key on the server, with the client's prefix.
@@ -280,7 +280,7 @@ impl Lease {
         &self.core.id
     }
 
-    /// It was ended by its user.
+    /// True once the user has ended it.
     pub(crate) fn is_over(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
     }
@@ -289,33 +289,33 @@ impl Lease {
         &self.core
     }
 
-    /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and gives the lock up, once.
+    /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.node_timeout * 2);
-        self.leave(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
+        self.prepare_end(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
     }
 
-    /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it
-    /// on.
-    fn leave(&self, began: Tick) -> Option<Result<(), Error>> {
+    /// Everything before the release. Returns the result if no release is needed: the lease is over already, or other
+    /// threads hold it on.
+    fn prepare_end(&self, began: Tick) -> Option<Result<(), Error>> {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }
         if self.core.home.is_left() {
             return Some(Err(Error::Closed));
         }
-        let result = self.leave_to_others(began)?;
+        let result = self.give_up_share(began)?;
         self.tell_end(began, &result);
         Some(result)
     }
 
-    fn leave_to_others(&self, began: Tick) -> Option<Result<(), Error>> {
+    fn give_up_share(&self, began: Tick) -> Option<Result<(), Error>> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
-        // Before this thread leaves: after that, the last one may end the lease at any time.
-        let held = if is_joint { self.core.check_at_leave(began, self.part.get().is_some()) } else { Ok(()) };
+        // Checked before this thread leaves: after that, the last thread may end the lease at any time.
+        let held = if is_joint { self.core.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
         if !self.core.gate.leave() {
-            if let Some(part) = self.part.get() {
-                self.core.forget_handlers(*part);
+            if let Some(holder) = self.holder.get() {
+                self.core.forget_handlers(*holder);
             }
             return Some(held);
         }
@@ -329,8 +329,8 @@ impl Lease {
         None
     }
 
-    /// What there is to do after it.
-    fn released(&self, began: Tick, release: Release) -> Result<(), Error> {
+    /// Everything after the release.
+    fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
         self.core.follow_up(&release);
         self.tell_end(began, &release.result);
@@ -351,15 +351,15 @@ impl Lease {
         Ok(())
     }
 
-    /// Gives the lock, with its renewal thread, to the next thread in the queue. False if it has to be released.
+    /// Gives the lock and its renewal thread to the next thread in the queue. False if the lock has to be released.
     fn pass_on(&self) -> bool {
         let Some((successor, thread)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
         Renewer::transfer(&self.worker, Arc::clone(&core));
-        // Here, and not when that thread runs: the lock is held in between too, and `unlock_all` has to find it.
+        // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too.
         self.leases.registry.add(&core);
         let now = core.quorum.now();
-        thread.hand(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
+        thread.hand_over(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
         true
     }
 }
@@ -378,7 +378,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// What the leases of a client have in common, as long as one of them is left.
+/// What all leases of a client share. It lives as long as one of them.
 #[derive(Debug)]
 pub(crate) struct Leases {
     queues: Arc<WaitQueues<Lease>>,
@@ -394,7 +394,7 @@ impl Leases {
         Arc::new(Leases { queues, renewer, registry: Registry::default(), backlog, fork: ForkGuard::new() })
     }
 
-    /// Gives a lock that is held its renewal thread; if none can be started it is released.
+    /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
     pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
         let worker = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
             let release = core.release(core.quorum.limits.node_timeout);
@@ -404,17 +404,17 @@ impl Leases {
         Ok(Lease::of(Arc::clone(core), worker, Arc::clone(self), core.quorum.now()))
     }
 
-    /// What a release left in doubt does not lock this process out.
-    fn ended(&self, core: &Core, release: &Release) {
+    /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.
+    fn ended(&self, core: &Core, release: &ReleaseOutcome) {
         if release.may_linger {
-            self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
+            self.queues.add_leftover_token(core.key.name(), core.id.clone(), core.latest_end());
         }
     }
 }
 
 impl Drop for Leases {
-    /// The last handle and the last guard of a client are gone. What guards released when they were dropped has to
-    /// reach the servers before its connections end.
+    /// The last handle and the last guard of a client are gone. Releases of dropped guards have to reach the servers
+    /// before the connections are closed.
     fn drop(&mut self) {
         if !self.fork.is_left() {
             self.backlog.finish();
@@ -422,14 +422,15 @@ impl Drop for Leases {
     }
 }
 
-/// The leases of a client that are alive, for `unlock_all` and `close`.
+/// The live leases of a client, for `unlock_all` and `close`.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<Vec<Weak<Core>>>);
 
 impl Registry {
     pub(crate) fn add(&self, core: &Arc<Core>) {
         let mut all = self.0.lock();
-        // Dead entries are thrown out when the list would have to grow: constant cost per lock, and bounded by twice what is alive.
+        // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
+        // most twice as many entries as there are live leases.
         if all.len() == all.capacity() {
             all.retain(|weak| weak.strong_count() > 0);
             let live = all.len();

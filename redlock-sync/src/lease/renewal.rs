@@ -1,9 +1,11 @@
-//! Renewal threads: one dedicated to each guard while it lives, kept and reused between guards.
+//! The renewal threads. Each guard has one while it lives; then another guard may get it.
 //!
-//! The hot path (lock, unlock, no renewal due) must not wake a thread. A thread whose guard is gone goes on sleeping until the moment it had
-//! planned; a new guard that takes it over notifies it only if that moment is later than its own first renewal. What
-//! the thread plans and what it is given share one mutex, so that no wake-up is lost: a lost one would be a false loss of the lock.
-//! Sleeping is done in slices, because the clock a thread sleeps on stops while the machine does.
+//! The usual path (lock, unlock, no renewal due) must not wake a thread. A thread whose guard is gone sleeps on until
+//! the moment that it had planned. A new guard that takes it over notifies it only if that moment is later than its own
+//! first renewal. One mutex protects both what the thread plans and what it is given, so no wake-up is lost. A lost
+//! wake-up would be a false loss of the lock.
+//!
+//! Threads sleep in slices, because the clock of a sleeping thread stops while the machine is suspended.
 
 use std::io;
 use std::sync::Arc;
@@ -13,47 +15,48 @@ use super::core::Core;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
-/// Longest sleep before the lease's own clock is looked at again, and whether it was lost in between.
+/// Longest sleep until a thread reads the lease's own clock again, and checks whether the lease was lost.
 const SLICE: Duration = Duration::from_secs(1);
-/// A thread without a guard for this long ends.
+/// A thread without a guard ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The renewal threads of one client.
 #[derive(Debug)]
 pub(crate) struct Renewer {
     clock: Arc<dyn Clock>,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleWorkers>,
 }
 
 #[derive(Debug, Default)]
-struct Idle {
+struct IdleWorkers {
     workers: Vec<Arc<Worker>>,
     is_closed: bool,
 }
 
-/// One renewal thread, seen from outside.
+/// One renewal thread, as other threads see it.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    slot: Mutex<Slot>,
+    slot: Mutex<WorkerSlot>,
     wake: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    job: Option<Job>,
-    /// The thread looks at the slot again at this moment; zero while it is not asleep.
+struct WorkerSlot {
+    assignment: Option<Assignment>,
+    /// When the thread checks the slot next; zero while it does not sleep.
     wakes_at: Tick,
-    /// A round for some job is under way; the thread itself goes back to the idle ones after it.
+    /// A round is under way. The thread itself rejoins the idle threads after it.
     is_running: bool,
-    /// Since when there is no job.
+    /// When the last assignment ended.
     idle_since: Tick,
-    /// How long to sleep without a job: as long as the last job's interval, so that the next one of its kind needs no wake-up.
+    /// How long to sleep without an assignment. It equals the last interval, so that the next guard of that kind needs
+    /// no wake-up.
     nap: Duration,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Job {
+struct Assignment {
     core: Arc<Core>,
     due: Tick,
 }
@@ -66,44 +69,45 @@ impl Renewer {
     /// Gives a lease its thread.
     ///
     /// # Errors
-    /// When no thread is idle and the system starts no new one.
+    /// No thread is idle, and the system starts no new one.
     pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<Worker>> {
-        let job = Job { due: core.first_due(), core };
+        let assignment = Assignment { due: core.first_due(), core };
         let idle = self.idle.lock().workers.pop();
         match idle {
             Some(worker) => {
-                worker.give(job);
+                worker.give(assignment);
                 Ok(worker)
             }
-            None => self.start(job),
+            None => self.start(assignment),
         }
     }
 
-    fn start(self: &Arc<Self>, job: Job) -> io::Result<Arc<Worker>> {
-        let slot = Slot { job: Some(job), nap: SLICE, ..Slot::default() };
+    fn start(self: &Arc<Self>, assignment: Assignment) -> io::Result<Arc<Worker>> {
+        let slot = WorkerSlot { assignment: Some(assignment), nap: SLICE, ..WorkerSlot::default() };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
         Ok(worker)
     }
 
-    /// Puts another lease in the place of the one that the thread has, due at the same time: it holds the same keys.
+    /// Replaces the lease that the thread has by its successor, which has the same keys and is due at the same time.
     pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
         let mut slot = worker.slot.lock();
-        let Some(job) = &mut slot.job else { return };
-        job.core = core;
-        if job.due == Tick::NEVER {
-            // The thread looked at the former lease when that had ended already, and planned nothing: the renewal is due still.
-            job.due = Tick::ZERO;
+        let Some(assignment) = &mut slot.assignment else { return };
+        assignment.core = core;
+        if assignment.due == Tick::NEVER {
+            // The thread found the former lease ended and planned nothing. But the renewal is still due.
+            assignment.due = Tick::ZERO;
             drop(slot);
             worker.wake.notify_one();
         }
     }
 
-    /// Takes the lease away from its thread, just now. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
+    /// Takes the lease away from its thread. A round under way ends by itself. The lease's own lock keeps that round
+    /// apart from what follows.
     pub(crate) fn retire(&self, worker: &Arc<Worker>, now: Tick) {
         let mut slot = worker.slot.lock();
-        slot.job = None;
+        slot.assignment = None;
         slot.idle_since = now;
         let is_free = !slot.is_running;
         drop(slot);
@@ -121,7 +125,7 @@ impl Renewer {
         }
     }
 
-    /// Ends the idle threads; those with a guard end after it.
+    /// Ends the idle threads. A thread with a guard ends after it.
     pub(crate) fn close(&self) {
         let mut idle = self.idle.lock();
         idle.is_closed = true;
@@ -130,7 +134,7 @@ impl Renewer {
         }
     }
 
-    /// True if the thread was idle until now; then it cannot be given a job any more.
+    /// True if the thread was idle until now. Then it cannot be given a lease any more.
     fn forget(&self, worker: &Arc<Worker>) -> bool {
         let mut idle = self.idle.lock();
         let place = idle.workers.iter().position(|other| Arc::ptr_eq(other, worker));
@@ -139,17 +143,17 @@ impl Renewer {
 }
 
 impl Worker {
-    fn give(&self, job: Job) {
+    fn give(&self, assignment: Assignment) {
         let mut slot = self.slot.lock();
-        let must_wake = slot.wakes_at > job.due;
-        slot.job = Some(job);
+        let must_wake = slot.wakes_at > assignment.due;
+        slot.assignment = Some(assignment);
         drop(slot);
         if must_wake {
             self.wake.notify_one();
         }
     }
 
-    /// Ends the thread once it has no job. Lock order: the idle list, then the slot.
+    /// Ends the thread once it has no assignment. Lock order: the idle list, then the slot.
     fn close(&self) {
         self.slot.lock().is_closed = true;
         self.wake.notify_one();
@@ -159,25 +163,26 @@ impl Worker {
         while let Some(core) = self.next_due(renewer) {
             let started = renewer.clock.now();
             let due = core.tick();
-            self.note(renewer, &core, started, due);
+            self.file_next(renewer, &core, started, due);
         }
     }
 
-    /// Sleeps until a job is due; `None` when the thread shall end.
+    /// Sleeps until an assignment is due. `None` when the thread must end.
     fn next_due(self: &Arc<Self>, renewer: &Renewer) -> Option<Arc<Core>> {
         let mut slot = self.slot.lock();
         loop {
             let now = renewer.clock.now();
-            let sleep = match &slot.job {
-                Some(job) if now >= job.due || job.core.has_untold_loss() => {
-                    let core = Arc::clone(&job.core);
+            let sleep = match &slot.assignment {
+                Some(assignment) if now >= assignment.due || assignment.core.has_unreported_loss() => {
+                    let core = Arc::clone(&assignment.core);
                     slot.is_running = true;
                     return Some(core);
                 }
-                Some(job) => job.due.since(now),
+                Some(assignment) => assignment.due.since(now),
                 None if slot.is_closed => return None,
                 None if now.since(slot.idle_since) >= IDLE => {
-                    // Lock order is idle list, then slot; a job may arrive in between, then the list does not have this thread any more.
+                    // Lock order: the idle list, then the slot. If an assignment arrives in between, the list no longer
+                    // has this thread.
                     drop(slot);
                     if renewer.forget(self) {
                         return None;
@@ -195,14 +200,14 @@ impl Worker {
         }
     }
 
-    /// Files what comes next for the lease that was just looked at, if the thread still has it.
-    fn note(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
+    /// Plans the next renewal of this lease, if the thread still has it.
+    fn file_next(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
         let mut slot = self.slot.lock();
         slot.is_running = false;
-        match &mut slot.job {
-            // Also of a lease that ended by itself: the thread stays with its guard, which will retire it.
-            Some(job) if Arc::ptr_eq(&job.core, core) => {
-                job.due = due;
+        match &mut slot.assignment {
+            // This includes a lease that ended by itself: the thread stays with its guard, which will retire it.
+            Some(assignment) if Arc::ptr_eq(&assignment.core, core) => {
+                assignment.due = due;
                 slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
             }
             Some(_) => {}
@@ -220,7 +225,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::key::Key;
-    use crate::lease::{Origin, Start};
+    use crate::lease::{LeaseStart, Origin};
     use crate::node::{NodeSettings, NodeUrl, Nodes};
     use crate::options::ClientOptions;
     use crate::protocol::reply::{Acquired, Vote};
@@ -237,7 +242,7 @@ mod tests {
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
         let tokens = TokenSource::new();
-        let start = Start {
+        let start = LeaseStart {
             backlog: crate::lease::Backlog::new(&quorum),
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
@@ -251,20 +256,25 @@ mod tests {
         Arc::new(Core::won(start, &ballot))
     }
 
-    /// The thread looked at a lease that had just been handed over, and planned nothing more for it, before the successor was put in its place.
+    /// The thread looked at a lease that was just handed over, and planned nothing more for it. Only then was the
+    /// successor put in its place.
     #[test]
     fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
         let renewer = Renewer::new(Arc::new(SystemClock));
         let former = core();
-        let job = Job { core: Arc::clone(&former), due: SystemClock.now() };
-        let slot = Slot { job: Some(job), is_running: true, ..Slot::default() };
+        let assignment = Assignment { core: Arc::clone(&former), due: SystemClock.now() };
+        let slot = WorkerSlot { assignment: Some(assignment), is_running: true, ..WorkerSlot::default() };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
-        worker.note(&renewer, &former, SystemClock.now(), Tick::NEVER);
-        assert_eq!(worker.slot.lock().job.as_ref().unwrap().due, Tick::NEVER);
+        worker.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
+        assert_eq!(worker.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
         let successor = core();
         Renewer::transfer(&worker, Arc::clone(&successor));
         let slot = worker.slot.lock();
-        let job = slot.job.as_ref().unwrap();
-        assert!(Arc::ptr_eq(&job.core, &successor) && job.due <= SystemClock.now(), "due {:?}", job.due);
+        let assignment = slot.assignment.as_ref().unwrap();
+        assert!(
+            Arc::ptr_eq(&assignment.core, &successor) && assignment.due <= SystemClock.now(),
+            "due {:?}",
+            assignment.due
+        );
     }
 }

@@ -35,28 +35,28 @@ pub enum LeaseState {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct State {
+pub(super) struct LeaseStatus {
     pub(super) now: LeaseState,
     pub(super) until: Tick,
-    /// No node keeps the lock for longer, whatever became of the extensions that were asked for.
+    /// No node keeps the lock for longer, whatever became of the extensions that were sent.
     pub(super) latest: Tick,
 }
 
-impl State {
-    pub(super) fn held(until: Tick) -> State {
-        State { now: LeaseState::Held, until, latest: until }
+impl LeaseStatus {
+    pub(super) fn held(until: Tick) -> LeaseStatus {
+        LeaseStatus { now: LeaseState::Held, until, latest: until }
     }
 
     pub(super) fn is_live(&self) -> bool {
         matches!(self.now, LeaseState::Held | LeaseState::Suspended)
     }
 
-    /// True if it is live but its time has passed: it has to be declared lost.
+    /// True if it is live but its time has passed. It then has to be declared lost.
     pub(super) fn is_overdue(&self, now: Tick) -> bool {
         self.is_live() && now >= self.until
     }
 
-    /// A round ended; ignored unless live. Returns the state before and after it.
+    /// Records the end of a round; does nothing unless live. Returns the state before and after it.
     pub(super) fn round_ended(&mut self, confirmed: bool, until: Tick) -> (LeaseState, LeaseState) {
         let before = self.now;
         if self.is_live() {
@@ -66,12 +66,12 @@ impl State {
         (before, self.now)
     }
 
-    /// Nodes that confirmed the lease do not have it any more.
+    /// Moves the deadline forward, since nodes that confirmed the lease do not have it any more.
     pub(super) fn end_earlier(&mut self, until: Tick) {
         self.until = self.until.min(until);
     }
 
-    /// Ends it for good, as lost or as released. True if this call did so.
+    /// Ends the lease for good, as lost or as released. True if this call did so.
     pub(super) fn end(&mut self, how: LeaseState) -> bool {
         let was_live = self.is_live();
         if was_live {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn lost_and_released_are_final() {
-        let mut state = State::held(Tick::from_nanos(10));
+        let mut state = LeaseStatus::held(Tick::from_nanos(10));
         state.round_ended(false, Tick::from_nanos(10));
         assert_eq!(state.now, LeaseState::Suspended);
         assert!(!state.is_overdue(Tick::from_nanos(9)) && state.is_overdue(Tick::from_nanos(10)));
@@ -98,7 +98,7 @@ mod tests {
 
         assert!(!state.is_live() && !state.is_overdue(Tick::NEVER));
 
-        let mut state = State::held(Tick::from_nanos(10));
+        let mut state = LeaseStatus::held(Tick::from_nanos(10));
         state.round_ended(true, Tick::from_nanos(20));
         assert_eq!((state.now, state.until), (LeaseState::Held, Tick::from_nanos(20)));
         assert!(state.end(LeaseState::Released));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::adopt::adopt;
-use crate::acquire::{Wait, acquire, join};
+use crate::acquire::{MaxWait, acquire, join};
 use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -50,7 +50,7 @@ impl Handle {
         Ok(Request { key, protocol, options: Arc::clone(&self.options) })
     }
 
-    pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {
+    pub(crate) fn acquire(&self, wait: MaxWait) -> Result<Lease, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         if let Some(lease) = join(&self.client, key.as_str(), protocol.kind(), &self.options) {
             return Ok(lease);
@@ -62,16 +62,16 @@ impl Handle {
         adopt(&self.client, &self.request()?, former)
     }
 
-    pub(crate) fn for_at_most(&self, wait: Duration) -> Wait {
-        Wait::Until(self.client.quorum.now().after(wait))
+    pub(crate) fn for_at_most(&self, wait: Duration) -> MaxWait {
+        MaxWait::Until(self.client.quorum.now().after(wait))
     }
 
-    pub(crate) fn until(&self, deadline: Instant) -> Wait {
-        Wait::Until(tick_at(&*self.client.quorum.clock, deadline))
+    pub(crate) fn until(&self, deadline: Instant) -> MaxWait {
+        MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
     /// Refuses a thread that holds the lock itself, as [`refuse_own`](Handle::refuse_own) does.
-    pub(crate) fn refuse_mine(&self, mine: &Mine, wait: Wait) -> Result<(), Error> {
+    pub(crate) fn refuse_mine(&self, mine: &Mine, wait: MaxWait) -> Result<(), Error> {
         let kind = self.lock.as_ref().map_err(Error::clone)?.1.kind().name;
         match mine {
             Mine::Nothing => Ok(()),
@@ -85,16 +85,16 @@ impl Handle {
     }
 
     /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
-    pub(crate) fn refuse_own(&self, own: &Core, wait: Wait) -> Result<(), Error> {
+    pub(crate) fn refuse_own(&self, own: &Core, wait: MaxWait) -> Result<(), Error> {
         let key = self.key()?.as_str().to_owned();
         let ends_in_time = match wait {
-            Wait::No => false,
-            Wait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
-            Wait::Forever => own.surely_ends().is_some(),
+            MaxWait::No => false,
+            MaxWait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
+            MaxWait::Forever => own.surely_ends().is_some(),
         };
         match wait {
             _ if ends_in_time => Ok(()),
-            Wait::Forever => Err(Error::WouldDeadlock { key }),
+            MaxWait::Forever => Err(Error::WouldDeadlock { key }),
             _ => Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true }),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
@@ -41,7 +41,7 @@ impl Hold {
     #[inline]
     pub(crate) fn enter(
         handle: &Handle,
-        wait: Wait,
+        wait: MaxWait,
         is_alone: bool,
         serves: impl Fn(Kind) -> bool,
     ) -> Result<Hold, Error> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::cancel::{Cancel, Cancelling};
 use crate::clock::tick_at;
 use crate::error::Error;
@@ -188,7 +188,7 @@ impl CountDownLatch {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn wait(&self) -> Result<(), Error> {
-        self.latch()?.wait(Wait::Forever)
+        self.latch()?.wait(MaxWait::Forever)
     }
 
     /// Blocks until the latch is open, for at most `wait`; looks once more at the deadline, so it may return up to two
@@ -209,7 +209,7 @@ impl CountDownLatch {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn wait_for(&self, wait: Duration) -> Result<(), Error> {
-        self.latch()?.wait(Wait::Until(self.client.quorum.now().after(wait)))
+        self.latch()?.wait(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
     /// As [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted
@@ -229,7 +229,7 @@ impl CountDownLatch {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn wait_until(&self, deadline: Instant) -> Result<(), Error> {
-        self.latch()?.wait(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+        self.latch()?.wait(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
     /// Returns whether the latch is open, without waiting. One round trip to each node.

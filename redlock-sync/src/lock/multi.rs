@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::acquire::together::together;
 use crate::cancel::Cancel;
 use crate::clock::{Tick, tick_at};
@@ -99,7 +99,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<MultiLockGuard, Error> {
-        self.take(Wait::Forever)
+        self.take(MaxWait::Forever)
     }
 
     /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers
@@ -124,7 +124,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<MultiLockGuard, Error> {
-        self.take(Wait::No)
+        self.take(MaxWait::No)
     }
 
     /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it
@@ -147,7 +147,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiLockGuard, Error> {
-        self.take(Wait::Until(self.client.quorum.now().after(wait)))
+        self.take(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
     /// As [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is converted
@@ -166,7 +166,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MultiLockGuard, Error> {
-        self.take(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+        self.take(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
     /// Whether one of the keys is held at this moment, by this process or another, on a majority of the nodes: then a
@@ -196,16 +196,16 @@ impl MultiLock {
         Ok(false)
     }
 
-    fn take(&self, wait: Wait) -> Result<MultiLockGuard, Error> {
+    fn take(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
         // Before any is taken: a thread that would wait for itself shall not wait for others first.
         mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
         let until = match wait {
-            Wait::No => self.client.quorum.now(),
+            MaxWait::No => self.client.quorum.now(),
             // One in the past leaves the time for one attempt, as for a mutex.
-            Wait::Until(until) => until.max(self.client.quorum.now()),
-            Wait::Forever => Tick::NEVER,
+            MaxWait::Until(until) => until.max(self.client.quorum.now()),
+            MaxWait::Forever => Tick::NEVER,
         };
         loop {
             let guard = MultiLockGuard::new(&self.client, self.take_each(mutexes, wait, until)?);
@@ -221,7 +221,7 @@ impl MultiLock {
         }
     }
 
-    fn take_each(&self, mutexes: &[Mutex], wait: Wait, until: Tick) -> Result<Parts, Error> {
+    fn take_each(&self, mutexes: &[Mutex], wait: MaxWait, until: Tick) -> Result<Parts, Error> {
         let quorum = &self.client.quorum;
         let mut parts = Parts::new(&self.client, mutexes.len());
         let requests = mutexes.iter().map(Mutex::request).collect::<Result<Vec<_>, _>>()?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, finish_all};
@@ -94,7 +94,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<MutexGuard, Error> {
-        self.take(Wait::Forever)
+        self.take(MaxWait::Forever)
     }
 
     /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a
@@ -122,7 +122,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<MutexGuard, Error> {
-        self.take(Wait::No)
+        self.take(MaxWait::No)
     }
 
     /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
@@ -217,7 +217,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn adopt(&self, token: &LockToken) -> Result<MutexGuard, Error> {
-        self.take_by(Wait::No, || self.handle.adopt(&token.id()))
+        self.take_by(MaxWait::No, || self.handle.adopt(&token.id()))
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {
@@ -225,11 +225,11 @@ impl Mutex {
     }
 
     /// Refuses a thread that holds the lock itself.
-    pub(super) fn refuse_own(&self, wait: Wait) -> Result<(), Error> {
+    pub(super) fn refuse_own(&self, wait: MaxWait) -> Result<(), Error> {
         self.handle.refuse_mine(&reentry::mine(self.handle.client.id, self.handle.key()?.as_str()), wait)
     }
 
-    pub(super) fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
+    pub(super) fn take(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
         self.take_by(wait, || self.handle.acquire(wait))
     }
 
@@ -244,7 +244,7 @@ impl Mutex {
         MutexGuard { entry: Some(entry), lease, bound: PhantomData }
     }
 
-    fn take_by(&self, wait: Wait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
+    fn take_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
         self.refuse_own(wait)?;
         Ok(self.guard(acquire()?))

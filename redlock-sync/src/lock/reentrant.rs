@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
 use crate::lock::hold::{Hold, Unlocked};
@@ -72,7 +72,7 @@ impl ReentrantMutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<ReentrantMutexGuard, Error> {
-        self.enter(Wait::Forever)
+        self.enter(MaxWait::Forever)
     }
 
     /// Makes one attempt; returns at once and without I/O if this thread holds the lock already.
@@ -90,7 +90,7 @@ impl ReentrantMutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<ReentrantMutexGuard, Error> {
-        self.enter(Wait::No)
+        self.enter(MaxWait::No)
     }
 
     /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
@@ -132,7 +132,7 @@ impl ReentrantMutex {
         self.enter(self.handle.until(deadline))
     }
 
-    fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
+    fn enter(&self, wait: MaxWait) -> Result<ReentrantMutexGuard, Error> {
         let hold = Hold::enter(&self.handle, wait, true, |held| held == MUTEX)?;
         Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }

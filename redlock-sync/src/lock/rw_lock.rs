@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
@@ -126,7 +126,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn read(&self) -> Result<RwLockReadGuard, Error> {
-        self.enter_to_read(Wait::Forever)
+        self.enter_to_read(MaxWait::Forever)
     }
 
     /// Makes one attempt to read, with one round trip to each node; two if the lock was just passed on to waiters,
@@ -149,7 +149,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read(&self) -> Result<RwLockReadGuard, Error> {
-        self.enter_to_read(Wait::No)
+        self.enter_to_read(MaxWait::No)
     }
 
     /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node
@@ -215,7 +215,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn write(&self) -> Result<RwLockWriteGuard, Error> {
-        self.enter_to_write(Wait::Forever)
+        self.enter_to_write(MaxWait::Forever)
     }
 
     /// One attempt to write, as [`try_read`](RwLock::try_read).
@@ -237,7 +237,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write(&self) -> Result<RwLockWriteGuard, Error> {
-        self.enter_to_write(Wait::No)
+        self.enter_to_write(MaxWait::No)
     }
 
     /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
@@ -353,13 +353,13 @@ impl RwLock {
 
     // --- entering -----------------------------------------------------------------------------------------------------
 
-    fn enter_to_read(&self, wait: Wait) -> Result<RwLockReadGuard, Error> {
+    fn enter_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
         // A hold of either side serves a reader.
         let hold = Hold::enter(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
         Ok(RwLockReadGuard::new(hold))
     }
 
-    fn enter_to_write(&self, wait: Wait) -> Result<RwLockWriteGuard, Error> {
+    fn enter_to_write(&self, wait: MaxWait) -> Result<RwLockWriteGuard, Error> {
         let hold = Hold::enter(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
         Ok(RwLockWriteGuard::new(hold))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::handover::rules::MIN_RESERVATION;
 use crate::inner::ClientInner;
@@ -116,7 +116,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn acquire(&self) -> Result<SemaphorePermit, Error> {
-        self.take(1, Wait::Forever)
+        self.take(1, MaxWait::Forever)
     }
 
     /// Blocks until this thread has this number of permits, all of them at once. Nothing is held while it waits.
@@ -143,7 +143,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
-        self.take(permits, Wait::Forever)
+        self.take(permits, MaxWait::Forever)
     }
 
     /// Makes one attempt, with one round trip to each node; on several nodes that [lent different
@@ -164,7 +164,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire(&self) -> Result<SemaphorePermit, Error> {
-        self.take(1, Wait::No)
+        self.take(1, MaxWait::No)
     }
 
     /// Makes one attempt to take this number of permits, all or none: to [`acquire_many`](Semaphore::acquire_many) what
@@ -185,7 +185,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
-        self.take(permits, Wait::No)
+        self.take(permits, MaxWait::No)
     }
 
     /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one
@@ -341,11 +341,11 @@ impl Semaphore {
         Ok(lent)
     }
 
-    fn take(&self, many: u32, wait: Wait) -> Result<SemaphorePermit, Error> {
+    fn take(&self, many: u32, wait: MaxWait) -> Result<SemaphorePermit, Error> {
         // A lock of another kind that this thread has under the name stays before it in the queue of this process. The servers are asked at once, and
         // say that it is one.
         let mine = reentry::mine(self.handle.client.id, self.handle.key()?.as_str());
-        let wait = if matches!(mine, Mine::Nothing) { wait } else { Wait::No };
+        let wait = if matches!(mine, Mine::Nothing) { wait } else { MaxWait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
         Ok(SemaphorePermit::new(lease?))
     }

@@ -288,7 +288,7 @@ impl Progress<'_> {
         {
             if route.is_alone
                 && !target.route.is_alone
-                && let Some(alone) = target.call.alone()
+                && let Some(alone) = target.call.with_min_keys()
             {
                 target.call = Arc::new(alone);
             }

@@ -1,7 +1,7 @@
 //! The exclusive lock: a string key whose value is the holder's token, set with a time-to-live.
 //!
-//! The layout is that of the Redis documentation, redsync, node-redlock and redis-py, so that programs with these and with this library exclude each
-//! other.
+//! The layout is that of the Redis documentation, redsync, node-redlock and redis-py. So programs with those libraries
+//! and with this one exclude each other.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Exclusive {
 }
 
 impl Exclusive {
-    /// All of them, in the order of the scripts.
+    /// All keys of the lock, in the order of the scripts.
     fn keys(&self) -> [&str; 3] {
         [self.key.as_str(), self.key.queue(), self.key.fence()]
     }
@@ -34,12 +34,12 @@ impl Exclusive {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
-        let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.orphans.is_empty();
+        let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
         let (random, span) = match attempt.order {
-            Order::Bare if is_bare => return call(&[token, lease_ms]),
-            Order::None | Order::Holder if is_bare => return call(&[token, lease_ms, Number(1)]),
+            Order::FastPath if is_fast_path => return call(&[token, lease_ms]),
+            Order::None | Order::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
             Order::First { random, span } => (random, span),
-            Order::Bare | Order::None | Order::Holder => ("", Duration::ZERO),
+            Order::FastPath | Order::None | Order::Holder => ("", Duration::ZERO),
         };
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = vec![
@@ -53,7 +53,7 @@ impl Exclusive {
             Text(random),
             Number(millis(span)),
         ];
-        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
@@ -66,7 +66,7 @@ impl Exclusive {
         let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
         let granted = granted(next);
         let all = [text(id), Text(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
-        // Most calls need no more than the first two, and each argument costs the server something.
+        // Most calls need only the first two, and each argument costs the server time.
         let (usual, _) = all.split_at(2);
         let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
         let args = if is_usual { usual } else { &all };
@@ -83,7 +83,7 @@ impl Exclusive {
         Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
 
-    /// Passes the lock to a token, if one of the others holds it.
+    /// Passes the lock to a token, if one of the other tokens holds it.
     pub(crate) fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired> {
         let lease_ms = Number(millis(lease));
         let mut args = vec![Text(id.as_str()), lease_ms, Number(fenced.into()), Number(millis(FENCE_LIFETIME))];
@@ -91,7 +91,7 @@ impl Exclusive {
         Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
     }
 
-    /// Passes the lock back from that token, if it holds it.
+    /// Passes the lock back from a token to its former holder, if that token holds it.
     pub(crate) fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
         let args = [Text(id.as_str()), Text(former.as_str())];
         Call::new(&GIVE_BACK, Purpose::Release, Some(id), BEHIND, &[self.key.as_str()], &args).into()
@@ -101,7 +101,7 @@ impl Exclusive {
         lengthen(id, lease, &self.key_and_queue())
     }
 
-    /// Frees what was reserved for a grant of which no wait was told.
+    /// Frees what was reserved for a grant, if no wait was notified of it.
     pub(crate) fn unreserve(&self, random: &str) -> TypedCall<Released> {
         Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.key_and_queue(), &[Text(random)]).into()
     }
@@ -112,7 +112,8 @@ fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> 
     Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
 }
 
-/// What a release grants, in one argument of `release.lua`. Written by hand: `format!` takes longer than the rest of the call.
+/// The grant of a release, as one argument of `release.lua`. Written by hand, since `format!` takes longer than the
+/// rest of the call.
 fn granted(next: Next<'_>) -> String {
     let none = Grant::default();
     let grant = match next {

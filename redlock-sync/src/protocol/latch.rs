@@ -1,14 +1,14 @@
-//! What a count-down latch says to one node. It has no holder, and so no lease and no fence.
+//! The calls of a count-down latch to one node. A latch has no holder, and so no lease and no fence.
 
 use std::time::Duration;
 
-use super::reply::{Arrived, Looked, Released};
+use super::reply::{Done, LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
-use super::{Entry, TypedCall, millis};
+use super::{TypedCall, WaitEntry, millis};
 use crate::key::Key;
 
-/// Stored beside the arrivals, or instead of them: it is open.
+/// The member that marks a latch as open. It is stored beside the arrivals, or instead of them.
 const OPEN: &str = "!";
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl LatchCalls {
         LatchCalls { waits: key.latch_waits(), key, count }
     }
 
-    /// The key of those that wait: gone once it has opened.
+    /// The key of the waits. It is gone once the latch has opened.
     pub(crate) fn waits(&self) -> &str {
         &self.waits
     }
@@ -37,20 +37,20 @@ impl LatchCalls {
         Number(u64::try_from(self.count).unwrap_or(u64::MAX))
     }
 
-    /// Stores arrivals, and keeps the latch for so long at least.
-    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Arrived> {
+    /// Stores arrivals, and keeps the latch for at least this long.
+    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Done> {
         let mut args = vec![self.count(), Number(millis(life))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
         Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
-    pub(crate) fn open(&self, life: Duration) -> TypedCall<Arrived> {
+    pub(crate) fn open(&self, life: Duration) -> TypedCall<Done> {
         self.arrive(&[OPEN], life)
     }
 
-    /// Asks whether it is open, and if not, for the arrivals. The node tells the wait when it opens.
-    pub(crate) fn look(&self, wait: Option<Entry<'_>>, with_arrivals: bool) -> TypedCall<Looked> {
+    /// Asks whether it is open, and if not, for the arrivals. The node notifies the wait when it opens.
+    pub(crate) fn check(&self, wait: Option<WaitEntry<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
         let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
         let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
         Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()

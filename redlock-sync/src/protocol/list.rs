@@ -1,4 +1,4 @@
-//! Which keys are locks: of one key, or of all, page by page.
+//! Lists which keys are locks: one named key, or all keys, page by page.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,47 +9,48 @@ use super::script::Arg::{Number, Text};
 use super::script::{Arg, Call, LIST, Purpose};
 use crate::key::Key;
 
-/// Where a node's keys begin.
+/// The cursor of a node's first page.
 pub(crate) const START: &str = "0";
 
-/// The kind of a key of which not all was told.
+/// The kind of a key that was not listed completely.
 const MORE: &str = "more";
-/// The kind of what tells how long the script ran.
+/// The kind of the entry that says how long the script ran.
 const TOOK: &str = "took";
 
-/// A holder as one node names it; or, by its kind, what `list.lua` tells of a key beside its holders.
+/// A holder, as one node names it. The kind can also mark other facts about a key (`list.lua`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) key: String,
     pub(crate) kind: String,
-    /// As the kind writes it: that of a semaphore begins with the slot.
+    /// In the form of its kind: that of a semaphore begins with the slot.
     pub(crate) token: String,
     pub(crate) remaining: Option<Duration>,
 }
 
-/// `{1, next cursor, key, kind, token, ms, …}`
+/// One page of a list. Reply: `{1, next cursor, key, kind, token, ms, …}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) next: String,
     pub(crate) listed: Vec<Listed>,
-    /// Keys that are to be asked for, by how many of their members were told.
+    /// Keys that need another call, by the number of their members that were listed.
     pub(crate) more: BTreeMap<u64, Vec<String>>,
-    /// For how long the server was busy with it.
+    /// How long the server was busy with this call.
     pub(crate) took: Duration,
 }
 
-/// What holds that key.
-pub(crate) fn look(key: &Key) -> TypedCall<Page> {
+/// Lists what holds this key, which a user has named.
+pub(crate) fn of_key(key: &Key) -> TypedCall<Page> {
     more(&[key.as_str()], true, 0)
 }
 
-/// What holds these keys, behind so many of their members. A user has named them, or a page.
+/// Lists what holds these keys, after the first `told` members of each. `is_named`: a user has named them, rather than
+/// a page.
 pub(crate) fn more(keys: &[&str], is_named: bool, told: u64) -> TypedCall<Page> {
     let args = [Number(is_named.into()), Number(told)];
     Call::new(&LIST, Purpose::Other, None, Duration::ZERO, keys, &args).into()
 }
 
-/// The locks on a page of a node's keys; of a cluster, of the server that serves the slot.
+/// The locks on one page of a node's keys. In a cluster, the server that serves `slot` is asked.
 pub(crate) fn page(cursor: &str, patterns: &[String], slot: Option<usize>) -> TypedCall<Page> {
     let args: Vec<Arg<'_>> = [cursor].into_iter().chain(patterns.iter().map(String::as_str)).map(Text).collect();
     Call::at_slot(slot, Call::new(&LIST, Purpose::Other, None, Duration::ZERO, &[], &args)).into()

@@ -1,29 +1,32 @@
-//! What a kind of lock says to one node, and what the node answers. Pure: nothing is sent from here.
+//! The calls of a kind of lock to one node, and the node's answers. Pure: nothing is sent from here.
 //!
-//! An operation is one call of one script. A node executes it in one step, and may execute it twice: the second time changes nothing.
+//! An operation is one call of one script. A node executes it in one step, and may execute it twice: the second time
+//! changes nothing.
 //!
-//! The set of kinds is closed: [`Protocol`] has a variant for each. All kinds acquire, extend, release and inspect. What only some have is an `Option`:
+//! The set of kinds is closed: [`Protocol`] has a variant for each. All kinds acquire, extend, release and inspect.
+//! Some kinds have more operations, which are an `Option`:
 //!
 //! | operations | kinds |
 //! |---|---|
 //! | fence | all locks |
 //! | extend and count the waits | mutex, read-write lock: threads of a process hand the lock to each other |
-//! | unreserve, adopt, give back | mutex: a release grants the lock itself to the first wait, and a holder can leave it held |
-//! | choose, aim, slots | semaphore |
-//! | shared, extend and look, downgrade | read-write lock |
+//! | unreserve, adopt, give back | mutex: a release grants the lock to the first wait, and a holder can leave it held |
+//! | choose, with common slots | semaphore |
+//! | shared, extend and check writers, downgrade | read-write lock |
 //!
-//! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
-//! definite no, or a failure. The layers above send these calls and count the votes, and name no kind.
+//! A [`TypedCall`] carries the type of its reply to the round that sends it. The answer of each node becomes a
+//! [`Vote`](reply::Vote): yes with that type, a definite no, or a failure. The layers above send these calls, count the
+//! votes, and name no kind.
 //!
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
-//! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
-//! 3. Here: the parameters of the operations, and [`Protocol`].
-//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of one of them.
+//! 2. [`reply`]: typed replies of a node, and the form in which all scripts answer.
+//! 3. This file: the parameters of the operations, and [`Protocol`].
+//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of
+//!    a task.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
-//! 6. [`health`]: questions about a server itself. [`list`]: which of its keys are locks.
+//! 6. [`server_info`]: questions about a server itself. [`list`]: which of its keys are locks.
 
 pub(crate) mod exclusive;
-pub(crate) mod health;
 pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod queue;
@@ -31,6 +34,7 @@ pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
+pub(crate) mod server_info;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -49,7 +53,7 @@ use crate::observer::LockKind;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::token::LockId;
 
-/// One lock with its settings, ready to be taken.
+/// One lock with its settings, ready to be acquired.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) key: Key,
@@ -63,87 +67,91 @@ impl Request {
     }
 }
 
-/// The parameters of one attempt to take a lock.
+/// The parameters of one attempt to acquire a lock.
 #[derive(Debug)]
 pub(crate) struct AcquireArgs<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
-    /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if no fence is wanted.
+    /// The least value of the fence counter, which the attempt raises. A refill carries the fence of its lease. `None`
+    /// if no fence is wanted.
     pub(crate) fence: Option<u64>,
-    pub(crate) wait: Option<Entry<'a>>,
+    pub(crate) wait: Option<WaitEntry<'a>>,
     pub(crate) order: Order<'a>,
-    /// Beginnings of tokens that no lease has but that a node may still have.
-    pub(crate) orphans: &'a [LockId],
+    /// Prefixes of leftover tokens: no lease has them, but a node may still have them. The attempt takes the lock from
+    /// them.
+    pub(crate) leftover_tokens: &'a [LockId],
 }
 
 impl AcquireArgs<'_> {
-    /// It asks for nothing else.
-    fn is_for_lock_alone(&self) -> bool {
+    /// True if the attempt asks for nothing but the lock, so that the fast path can serve it.
+    fn is_fast_path(&self) -> bool {
         let is_holder = matches!(self.order, Order::Holder);
-        self.wait.is_none() && self.fence.is_none() && self.orphans.is_empty() && !is_holder
+        self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
 }
 
-/// What an attempt does with a lock that is free while others wait for it.
+/// What an attempt does if the lock is free while others wait for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order<'a> {
-    /// Takes it: several nodes can have different queues, which would block each other.
+    /// Takes the lock. With several nodes the queues can differ, and would block each other.
     None,
-    /// As that, and goes before all waits: the lease holds the lock on a majority already.
+    /// Takes the lock, and goes before all waits: the lease already holds the lock on a majority.
     Holder,
-    /// Leaves it: the attempt asks for nothing but the lock, and is told that there is a queue.
-    Bare,
-    /// Grants it to the first wait whose client listens, by a token with this random part, for so long. Takes it if there is none.
+    /// Leaves the lock, and only reports that there is a queue. The attempt asks for nothing but the lock.
+    FastPath,
+    /// Grants the lock to the first wait whose client listens, by a token with this random part, for this long. Takes
+    /// the lock if there is no such wait.
     First { random: &'a str, span: Duration },
 }
 
 /// A wait for the lock, as the servers know it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct WaitEntry<'a> {
     pub(crate) id: &'a str,
-    /// How long the queue lives if it does not get the lock; zero if it leaves the queue.
+    /// How long the queue lives if the attempt does not get the lock; zero if the wait leaves the queue.
     pub(crate) stays: Duration,
-    /// For how long its thread has waited.
+    /// How long its thread has waited.
     pub(crate) waited: Duration,
 }
 
 /// The parameters of a release.
 #[derive(Debug)]
 pub(crate) struct ReleaseArgs<'a> {
-    /// `None` for a wait that is over: then what was granted to that wait is given up.
+    /// The token. `None` for a wait that is over: then what was granted to that wait is released.
     pub(crate) id: Option<&'a LockId>,
-    /// The key stays for this long, for a minimum hold; zero gives the lock up now.
+    /// How long the key stays, for a minimum hold; zero releases the lock now.
     pub(crate) keep: Duration,
-    /// The holder's own wait, where it may still be in a queue.
+    /// The holder's own wait, if it may still be in a queue.
     pub(crate) wait: Option<&'a str>,
     pub(crate) next: Next<'a>,
 }
 
-/// Which attempt or wait gets a lock that is given up.
+/// Which attempt or wait gets a lock that is released.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Next<'a> {
-    /// Any attempt; the first wait is told to try at once.
+    /// Any attempt. The first wait is notified to try at once.
     Anybody,
-    /// For the length of the pause, programs that poll the key; the first wait is told to try after it. `pauses` counts this one too.
+    /// Programs that poll the key, for the length of the pause. The first wait is notified to try after it. `pauses`
+    /// includes this pause.
     Others { pause: Duration, pauses: u64, several: bool },
     /// The first wait.
     First(Grant<'a>),
 }
 
-/// A lock given to the next wait by its holder.
+/// A lock that its holder grants to the next wait.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grant<'a> {
     pub(crate) random: &'a str,
-    /// How long the grant lasts.
+    /// How long the grant is valid.
     pub(crate) span: Duration,
-    /// How long the lock has gone from hand to hand, and how many pauses there were before.
+    /// The age of the chain in which the lock goes from holder to holder, and the pauses before it.
     pub(crate) age: Duration,
     pub(crate) pauses: u64,
     pub(crate) with_fence: bool,
     pub(crate) several: bool,
 }
 
-/// A call that asks for an `R`.
+/// A call whose reply is an `R`.
 #[derive(Debug, Clone)]
 pub(crate) struct TypedCall<R> {
     pub(crate) call: Arc<Call>,
@@ -157,7 +165,7 @@ impl<R> From<Arc<Call>> for TypedCall<R> {
 }
 
 impl<R> TypedCall<R> {
-    /// Written as `SET NX` where that is enough ([`Call::is_native`]).
+    /// Sends the call as `SET NX` where that does the same ([`Call::is_native`]).
     pub(crate) fn native(mut self) -> TypedCall<R> {
         if let Some(call) = Arc::get_mut(&mut self.call) {
             call.is_native = true;
@@ -176,7 +184,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Takes the lock if it is free for the caller.
+    /// Acquires the lock if it is free for the caller.
     pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         match self {
             Protocol::Mutex(lock) => lock.acquire(args),
@@ -196,7 +204,7 @@ impl Protocol {
         }
     }
 
-    /// Gives the lock up if this token holds it.
+    /// Releases the lock if this token holds it.
     pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
         match self {
             Protocol::Mutex(lock) => lock.release(args),
@@ -216,7 +224,7 @@ impl Protocol {
         }
     }
 
-    /// What the lock is to the threads of this process.
+    /// The kind of the lock, to the threads of this process.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Protocol::Mutex(_) => MUTEX,
@@ -226,7 +234,7 @@ impl Protocol {
         }
     }
 
-    /// What the lock is to observers. They are told of a claim by `Event::Job`, which names no kind of lock.
+    /// The kind of the lock, to observers. A claim of a task is reported by `Event::Job`, which names no kind of lock.
     pub(crate) fn shown(&self) -> LockKind {
         match self {
             Protocol::Mutex(_) | Protocol::Task(_) => LockKind::Mutex,
@@ -255,8 +263,8 @@ impl Protocol {
         }
     }
 
-    /// The mutex, whose release grants the lock itself to the first wait, and leaves it to programs of other libraries from time to time. A wait for a lock
-    /// of another kind is told to make an attempt.
+    /// The mutex. Its release grants the lock to the first wait, and from time to time leaves it to foreign clients. A
+    /// wait for a lock of another kind is only notified to make an attempt.
     pub(crate) fn mutex(&self) -> Option<&Exclusive> {
         if let Protocol::Mutex(lock) = self { Some(lock) } else { None }
     }
@@ -269,25 +277,27 @@ impl Protocol {
         if let Protocol::Semaphore(lock) = self { Some(lock) } else { None }
     }
 
-    /// A release that the server accepts is a success even if it comes after the lease's end: the server accepts none once there was another holder.
+    /// True if a release may succeed after the end of the lease. The server accepts it only if there was no other
+    /// holder since.
     pub(crate) fn may_end_late(&self) -> bool {
         matches!(self, Protocol::Task(_))
     }
 }
 
-/// How long a release stays behind a late call at least.
+/// How long a release is kept at least, so that it follows a late call.
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 
 pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {
     Arg::Text(id.map_or("", LockId::as_str))
 }
 
-/// What most calls need, of which the last says whether there are several nodes: on one it is left out, since each argument costs the server something.
+/// The arguments without the last one, which says that there are several nodes. With one node it is left out, since
+/// each argument costs the server time.
 fn of_some<'a, 'b>(args: &'b [Arg<'a>], several: bool) -> &'b [Arg<'a>] {
     args.split_last().filter(|_| !several).map_or(args, |(_, others)| others)
 }
 
-/// Whole milliseconds for the server, rounded up: never a zero for a time that is not.
+/// Whole milliseconds, rounded up: never zero for a time that is not zero.
 pub(crate) fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

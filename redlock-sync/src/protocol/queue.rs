@@ -1,7 +1,7 @@
-//! A queue of tasks on one node: what is asked of it, and the claim of one task, which is a lease.
+//! A queue of tasks on one node: its calls, and the claim of one task, which is a lease.
 //!
-//! One sorted set holds when each task is due. A claim moves its task to the end of the claim: so a task whose claimant died is due again by itself, and no
-//! second set can disagree with the first.
+//! One sorted set holds when each task is due. A claim moves its task to the end of the claim. So a task whose claimant
+//! died is due again by itself, and no second set can disagree with the first.
 
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::key::QueueKeys;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
-/// The queue that this is, to the threads of this process: one of them at a time waits for tasks.
+/// The kind of a queue, to the threads of this process: one of them at a time waits for tasks.
 pub(crate) const QUEUE: Kind = Kind { name: "claim of a task", mode: Mode::Exclusive };
 
 /// When a task is due, by the server's clock.
@@ -31,9 +31,9 @@ pub(crate) enum Due {
     At(Duration),
 }
 
-/// What a push puts into the queue.
+/// A task that a push adds to the queue.
 #[derive(Debug)]
-pub(crate) struct Pushing<'a> {
+pub(crate) struct NewTask<'a> {
     pub(crate) id: &'a str,
     pub(crate) due: Due,
     pub(crate) body: &'a [u8],
@@ -43,13 +43,13 @@ pub(crate) struct Pushing<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     Done,
-    /// Due again after this pause, with the last error.
+    /// The task is due again after this pause; the last error is stored.
     Retry(Duration, String),
-    /// Due again after this pause, as if it were new.
+    /// The task is due again after this pause, as if it were new.
     Again(Duration),
-    /// With the last error.
+    /// The task is dead; the last error is stored.
     Dead(String),
-    /// As if it had not been claimed.
+    /// As if the task had not been claimed.
     Undo,
 }
 
@@ -59,17 +59,18 @@ pub(crate) struct Tasks {
     pub(crate) keys: QueueKeys,
 }
 
-/// What a claim asks for.
+/// The parameters of a claim.
 #[derive(Debug)]
 pub(crate) struct ClaimArgs<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
-    /// The wait, and for how long a wait of the queue lives that does not look again; zero if this one leaves when there is no task.
+    /// The wait, and how long a wait stays in the queue without another claim. Zero: this wait leaves the queue if
+    /// there is no task.
     pub(crate) wait: Option<(&'a str, Duration)>,
 }
 
-/// What decides which tasks die, and how many dead ones are kept.
+/// When tasks die, and how many dead ones are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) attempts: u64,
@@ -77,7 +78,7 @@ pub(crate) struct Limits {
 }
 
 impl Tasks {
-    pub(crate) fn push(&self, policy: &str, most: Option<u64>, all: &[Pushing<'_>]) -> TypedCall<PushReply> {
+    pub(crate) fn push(&self, policy: &str, most: Option<u64>, all: &[NewTask<'_>]) -> TypedCall<PushReply> {
         let times: Vec<String> = all
             .iter()
             .map(|task| match task.due {
@@ -87,7 +88,7 @@ impl Tasks {
             .collect();
         let mut args = vec![Text(policy), most.map_or(Text(""), Number)];
         for (task, time) in all.iter().zip(&times) {
-            // A body never comes last: it could be the word that asks for a check of permissions.
+            // A body never comes last: it could equal the argument that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
         let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
@@ -114,19 +115,19 @@ impl Tasks {
         other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
     }
 
-    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<Shown> {
+    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<TaskList> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         other(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
     }
 
-    pub(crate) fn peek(&self, most: u64, of: Part) -> TypedCall<Shown> {
+    pub(crate) fn peek(&self, most: u64, of: TaskFilter) -> TypedCall<TaskList> {
         let QueueKeys { due, body, meta, dead, .. } = &self.keys;
-        let set = if of == Part::Dead { dead } else { due.name() };
-        let which = if of == Part::Due { "due" } else { "all" };
+        let set = if of == TaskFilter::Dead { dead } else { due.name() };
+        let which = if of == TaskFilter::Due { "due" } else { "all" };
         other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
     }
 
-    /// `seen` is when it was due, in us, and its version.
+    /// `seen` is when the task was due, in us, and its version.
     pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Removed> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
@@ -167,42 +168,42 @@ fn other(script: &'static Script, keys: &[&str], args: &[super::script::Arg<'_>]
 
 /// Which tasks are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TaskFilter {
     Due,
     All,
     Dead,
 }
 
-// --- a claim --------------------------------------------------------------------------------------------------------------
+// --- a claim ------------------------------------------------------------------------------------------------------
 
-/// The claim of one task: it is extended and ended as a lock is, and cannot be taken again or handed on.
+/// The claim of one task. It is extended and ended like a lock, but cannot be taken again or handed on.
 #[derive(Debug)]
 pub(crate) struct Claim {
     keys: QueueKeys,
     /// Empty for a claim of unknown outcome, which can only be ended.
     task: String,
     keep_dead: u64,
-    ending: Mutex<Said>,
+    ending: Mutex<ChosenEnding>,
 }
 
-/// How a claim ends.
+/// The ending that was chosen for a claim.
 #[derive(Debug)]
-struct Said {
+struct ChosenEnding {
     ending: Ending,
-    /// It was said, or sent: what the backlog repeats later is the same.
+    /// The ending was chosen by the user, or sent. What the backlog repeats later is the same.
     is_final: bool,
 }
 
-/// No code of users runs under its lock, so a panic of theirs leaves nothing half done.
+/// No code of users runs under its lock, so a panic in that code leaves nothing half done.
 impl RefUnwindSafe for Claim {}
 
 impl Claim {
     pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
-        // Of a claim that came too late, or whose job was not returned yet when its client is closed.
-        Claim { keys, task, keep_dead, ending: Mutex::new(Said { ending: Ending::Undo, is_final: false }) }
+        // Used if the claim came too late, or if its client is closed before the job was returned.
+        Claim { keys, task, keep_dead, ending: Mutex::new(ChosenEnding { ending: Ending::Undo, is_final: false }) }
     }
 
-    /// Says how it ends if the client gives it up before an end is said.
+    /// Sets the ending for the case that the client gives the claim up before the user ends it.
     pub(crate) fn given_up_by(&self, ending: Ending) {
         let mut said = self.ending.lock();
         if !said.is_final {
@@ -210,12 +211,12 @@ impl Claim {
         }
     }
 
-    /// Says how it ends. False if an end was said or sent before, which stays.
+    /// Sets the ending. False if an ending was chosen or sent before; that one stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let mut said = self.ending.lock();
         let is_first = !said.is_final;
         if is_first {
-            *said = Said { ending, is_final: true };
+            *said = ChosenEnding { ending, is_final: true };
         }
         is_first
     }
@@ -225,7 +226,8 @@ impl Claim {
         Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args)
     }
 
-    /// Never asked: on its one node a claim that is gone was ended, or has been taken. What is sent instead cannot make a claim.
+    /// Never called: on its one node, a claim that is gone was ended or taken. The call that is returned instead cannot
+    /// make a claim.
     pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         self.lengthen(args.id, args.lease).into()
     }
@@ -254,19 +256,19 @@ impl Claim {
         Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
     }
 
-    /// Never asked: a queue is looked at by other calls.
+    /// Never called: other calls inspect a queue.
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
         other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
     }
 }
 
-// --- replies --------------------------------------------------------------------------------------------------------------
+// --- replies ------------------------------------------------------------------------------------------------------
 
-/// What became of each task of a push.
+/// The outcome of a push for each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PushReply {
     Each(Vec<i64>),
-    /// So many tasks are queued.
+    /// The queue is full: it has this many tasks.
     Full(u64),
 }
 
@@ -278,7 +280,7 @@ pub(crate) enum ClaimReply {
     Nothing(Option<Duration>),
 }
 
-/// A task that is claimed.
+/// A claimed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) fence: u64,
@@ -291,7 +293,7 @@ pub(crate) struct Claimed {
 
 /// One task as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenTask {
     pub(crate) id: String,
     /// Since 1970.
     pub(crate) micros: u64,
@@ -299,18 +301,18 @@ pub(crate) struct Seen {
     pub(crate) body: Vec<u8>,
 }
 
-/// Tasks as they were seen, and when; what was taken out has no time.
+/// Tasks as they were seen, and at what time. Tasks that were popped have no time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct TaskList {
     pub(crate) now: u64,
-    pub(crate) tasks: Vec<Seen>,
+    pub(crate) tasks: Vec<SeenTask>,
 }
 
 /// A number of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) u64);
 
-/// Whether a task was removed; a task that is not there is a definite no.
+/// A task was removed. If the task does not exist, that is a definite no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Removed;
 
@@ -341,14 +343,14 @@ impl Reply for ClaimReply {
     }
 }
 
-impl Reply for Shown {
-    fn read(value: &Value) -> Option<Shown> {
+impl Reply for TaskList {
+    fn read(value: &Value) -> Option<TaskList> {
         let items = items(value)?;
         let (now, tasks) = match items.split_first() {
             Some((now @ Value::Text(_), tasks)) => (word(now)?.parse().ok()?, tasks),
             _ => (0, items),
         };
-        Some(Shown { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
+        Some(TaskList { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
     }
 }
 
@@ -364,16 +366,16 @@ impl Reply for Count {
     }
 }
 
-fn seen(value: &Value) -> Option<Seen> {
+fn seen(value: &Value) -> Option<SeenTask> {
     match items(value)? {
         [id, at, state, Value::Text(body)] => {
-            Some(Seen { id: word(id)?, micros: micros(&word(at)?)?, state: word(state)?, body: body.clone() })
+            Some(SeenTask { id: word(id)?, micros: micros(&word(at)?)?, state: word(state)?, body: body.clone() })
         }
         _ => None,
     }
 }
 
-/// A score as a server writes it: a whole number, unless a program of another make has set it.
+/// Parses a score. A server writes a whole number, unless another program has set the score.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
 fn micros(score: &str) -> Option<u64> {
     score.parse().ok().or_else(|| score.parse::<f64>().ok().map(|score| score as u64))
@@ -405,7 +407,7 @@ pub(crate) struct TaskState {
 }
 
 impl TaskState {
-    /// What cannot be read counts as a new task.
+    /// A state that cannot be parsed counts as that of a new task.
     pub(crate) fn read(text: &str) -> TaskState {
         let mut words = text.splitn(6, ' ');
         let mut number = || words.next()?.parse::<u64>().ok();
@@ -446,9 +448,12 @@ mod tests {
         assert_eq!(PushReply::read(&each), Some(PushReply::Each(vec![3, 0])));
         assert_eq!(PushReply::read(&list(&[Value::Int(0), Value::Int(9)])), Some(PushReply::Full(9)));
         let task = list(&[text("a"), text("12"), text("0 1 0 0 - "), text("b")]);
-        let one = Seen { id: "a".into(), micros: 12, state: "0 1 0 0 - ".into(), body: b"b".to_vec() };
-        assert_eq!(Shown::read(&list(&[text("99"), task.clone()])), Some(Shown { now: 99, tasks: vec![one.clone()] }));
-        assert_eq!(Shown::read(&list(&[task])), Some(Shown { now: 0, tasks: vec![one] }));
+        let one = SeenTask { id: "a".into(), micros: 12, state: "0 1 0 0 - ".into(), body: b"b".to_vec() };
+        assert_eq!(
+            TaskList::read(&list(&[text("99"), task.clone()])),
+            Some(TaskList { now: 99, tasks: vec![one.clone()] })
+        );
+        assert_eq!(TaskList::read(&list(&[task])), Some(TaskList { now: 0, tasks: vec![one] }));
         assert_eq!((Count::read(&Value::Int(3)), Count::read(&Value::Int(-1))), (Some(Count(3)), None));
         for odd in [Value::Nil, Value::Int(7), list(&[]), list(&[Value::Int(1), Value::Nil])] {
             assert_eq!(ClaimReply::read(&odd), None, "{odd:?}");

@@ -1,13 +1,14 @@
-//! What one node says to a call, or why it says nothing. Pure.
+//! The answer of one node to a call, or why there is none. Pure.
 //!
-//! Each operation has a type of reply; the scripts of all kinds of lock answer in the same form, which is stated there.
+//! Each operation has a type of reply. The scripts of all kinds of lock answer in the same form, which this file
+//! states.
 
 use std::time::Duration;
 
 use crate::names::printable;
 use crate::options::MAX_LIFETIME;
 
-/// What a server replied to a script, without the types of any crate.
+/// The reply of a server to a script, without the types of any crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Nil,
@@ -16,35 +17,35 @@ pub(crate) enum Value {
     List(Vec<Value>),
 }
 
-/// Whether the server may have executed a call that failed, or may still do so.
+/// Whether the server may have executed a failed call, or may still do so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Executed {
     No,
     Maybe,
 }
 
-/// What kind of failure it is; decides whether trying again can help.
+/// The kind of a failure. It decides whether trying again can help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FailureKind {
-    /// Refused, reset, unresolvable.
+    /// The connection was refused or reset, or the name cannot be resolved.
     Unreachable,
     /// No answer, or no connection, in time.
     TimedOut,
-    /// Not sent in time: the client had more calls than its connections could carry, or no credentials for one more
-    /// connection. Says nothing about the node.
+    /// Not sent in time: the client had more calls than its connections could carry, or no credentials for another
+    /// connection. It says nothing about the node.
     Overloaded,
-    /// Left out for a short while because it failed just now.
+    /// The node is left out for a short while, because it just failed.
     LeftOut,
-    /// Restarted so recently that it may have forgotten locks; casts no vote.
+    /// The node restarted so recently that it may have forgotten locks. It has no vote.
     Quarantined,
     /// Passes by itself: LOADING, BUSY (a script runs), MASTERDOWN, TRYAGAIN, CLUSTERDOWN.
     Transient,
     /// The key holds another type.
     WrongType,
-    /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, MOVED, ASK.
+    /// Fails until the configuration is changed: NOAUTH, WRONGPASS, NOPERM, MOVED, ASK.
     Misuse,
-    /// A misuse that may pass: the server is a replica, or says READONLY, and its address may lead to the master some
-    /// time after a failover.
+    /// A misuse that may pass: the server is a replica, or says READONLY. Some time after a failover, its address may
+    /// lead to the master.
     Replica,
     /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
     Refused,
@@ -69,7 +70,7 @@ impl Failure {
         Failure { kind, executed, message: printable(&message.into()) }
     }
 
-    /// The server itself said no, rather than nothing at all.
+    /// True if the server itself said no.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
             self.kind,
@@ -87,103 +88,103 @@ impl Failure {
     }
 }
 
-/// What one node says to a call, whatever the kind of lock: yes, with what the operation tells, or no.
+/// The answer of one node, for any kind of lock: yes with the reply of the operation, or no.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Vote<R> {
     Yes(R),
-    /// A definite no: the key is another's, for that long (`None`: without end). With an empty token the lock is free,
-    /// but only after that time for the attempt that asks.
+    /// A definite no: another token has the key for this long (`None`: without end). With an empty token the lock is
+    /// free, but this attempt can take it only after that time.
     Taken {
         token: String,
         ttl: Option<Duration>,
-        place: Place,
+        place: QueuePlace,
     },
-    /// A definite no: there is no such key.
+    /// A definite no: the key does not exist.
     Absent,
-    /// The node has our token, but lent it something else than the majority did: a yes that counts for nothing.
+    /// The node has our token, but lent it other slots than the majority did. This yes does not count.
     Void,
     /// No answer that counts.
     Failed(Failure),
 }
 
-/// Where the wait of an attempt stands after a no.
+/// The place of the attempt's wait in the queue, after a no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Not in the queue.
+pub(crate) enum QueuePlace {
+    /// The wait is not in the queue.
     Nowhere,
-    /// It entered the queue just now.
+    /// The wait has just entered the queue.
     New,
-    /// It was there.
+    /// The wait was there before.
     Kept,
 }
 
-/// What an operation tells with a yes.
+/// The reply of an operation with a yes.
 pub(crate) trait Reply: Sized {
-    /// Reads a reply that is a yes. `None` for anything else.
+    /// Parses a reply that is a yes. `None` for anything else.
     fn read(value: &Value) -> Option<Self>;
 }
 
-/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slots}` of a lock that has slots.
+/// Reply: `1`; or `{1, fence}` if a fence was asked for; or `{1, fence (0: none), slots}` for a lock with slots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Acquired {
     pub(crate) fence: Option<u64>,
-    /// In ascending order; empty for a lock without any.
+    /// In ascending order; empty for a lock without slots.
     pub(crate) slots: Vec<u32>,
 }
 
-/// `1`, or `{1, number of waits}` if that was asked for.
+/// Reply: `1`, or `{1, number of waits}` if the number was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extended {
     pub(crate) waits: Option<u64>,
 }
 
-/// `1` to `5`.
+/// Reply: `1` to `6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
     Freed,
-    /// A wait has been told that it has the lock now.
+    /// The lock was granted to a wait, which was notified.
     Granted,
-    /// Several nodes: it stays taken for the wait that another node tells.
+    /// With several nodes: the lock stays taken for the wait that another node notifies.
     Reserved,
-    /// Freed, as the user may not publish.
+    /// Freed. No wait was notified: the user may not publish (`4`), or a cluster moves the slot and the call named only
+    /// the lock's key (`5`).
     Untold,
-    /// The call named the lock alone: no wait was told, and the holder's own is in the queue if it was there.
-    OfLockAlone,
     /// Freed in a pause that is left to programs that poll.
     InPause,
 }
 
-/// `{1, fence}`.
+/// Reply: `{1, fence}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fenced(pub(crate) u64);
 
-/// `{1, token, ms}`, or more pairs of token and ms, for a lock that has several holders at a time; `{0}` for none.
+/// Reply: `{1, token, ms}`, with more pairs of token and ms for a lock with several holders; `{0}` if there are none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
 
-/// `1`: it is done, such as an arrival at a latch.
+/// Reply: `1`, for example to an arrival at a latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrived;
+pub(crate) struct Done;
 
-/// `{1, is open, arrivals, ms}`: how far a latch is; with the arrivals, if they were asked for and it is closed.
+/// The state of a latch. Reply: `{1, is open, number of arrivals, ms}`; the arrivals follow if they were asked for and
+/// it is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct LatchStatus {
     pub(crate) is_open: bool,
     pub(crate) count: usize,
-    /// For how long the node keeps it; `None` where there is no arrival.
+    /// How long the node keeps the latch; `None` if there is no arrival.
     pub(crate) kept: Option<Duration>,
     pub(crate) arrivals: Vec<String>,
 }
 
-/// `{1, text}`: what a server says of itself, in lines `name:value`.
+/// Facts about a server, in lines `name:value`. Reply: `{1, text}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts(pub(crate) String);
+pub(crate) struct ServerInfo(pub(crate) String);
 
-impl Reply for Facts {
-    fn read(value: &Value) -> Option<Facts> {
+impl Reply for ServerInfo {
+    fn read(value: &Value) -> Option<ServerInfo> {
         let Value::List(items) = value else { return None };
         let [Value::Int(1), facts] = items.as_slice() else { return None };
-        text(facts).map(Facts)
+        text(facts).map(ServerInfo)
     }
 }
 
@@ -217,8 +218,7 @@ impl Reply for Released {
             Value::Int(1) => Released::Freed,
             Value::Int(2) => Released::Granted,
             Value::Int(3) => Released::Reserved,
-            Value::Int(4) => Released::Untold,
-            Value::Int(5) => Released::OfLockAlone,
+            Value::Int(4 | 5) => Released::Untold,
             Value::Int(6) => Released::InPause,
             _ => return None,
         })
@@ -243,30 +243,30 @@ impl Reply for Holders {
     }
 }
 
-impl Reply for Arrived {
-    fn read(value: &Value) -> Option<Arrived> {
-        (*value == Value::Int(1)).then_some(Arrived)
+impl Reply for Done {
+    fn read(value: &Value) -> Option<Done> {
+        (*value == Value::Int(1)).then_some(Done)
     }
 }
 
-impl Reply for Looked {
-    fn read(value: &Value) -> Option<Looked> {
+impl Reply for LatchStatus {
+    fn read(value: &Value) -> Option<LatchStatus> {
         let Value::List(items) = value else { return None };
         let [Value::Int(1), Value::Int(is_open), Value::Int(count), Value::Int(ms), arrivals @ ..] = items.as_slice()
         else {
             return None;
         };
-        Some(Looked {
+        Some(LatchStatus {
             is_open: *is_open == 1,
             count: usize::try_from(*count).ok()?,
-            // -1: some program made it endless.
+            // -1: a program has removed the time-to-live.
             kept: (*ms > -2).then(|| u64::try_from(*ms).map_or(MAX_LIFETIME, |ms| Duration::from_millis(ms.max(1)))),
             arrivals: arrivals.iter().map(text).collect::<Option<_>>()?,
         })
     }
 }
 
-/// A no in any of the forms in which scripts say it: nothing was given.
+/// True for a no in any of the forms that scripts use.
 pub(crate) fn is_no(value: &Value) -> bool {
     match value {
         Value::Int(n) => *n <= 0,
@@ -291,18 +291,18 @@ fn with_yes(value: &Value) -> Option<Option<u64>> {
 impl<R> Vote<R> {
     /// A no to a call that names no wait.
     pub(crate) fn taken(token: String, ttl: Option<Duration>) -> Vote<R> {
-        Vote::Taken { token, ttl, place: Place::Nowhere }
+        Vote::Taken { token, ttl, place: QueuePlace::Nowhere }
     }
 
-    /// Reads the noes that the scripts document: `0`, `-1`, `{0, ms, token, place}`, `{0}`.
+    /// Parses the noes that the scripts document: `0`, `-1`, `{0, ms, token, place}`, `{0}`.
     fn read_no(value: &Value) -> Option<Vote<R>> {
         match value {
-            // Nil is the reply to `SET NX`, which does not tell what stands there.
+            // Nil is the reply to `SET NX`, which does not name the holder.
             Value::Int(0) | Value::Nil => Some(Vote::taken(String::new(), None)),
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
                 [Value::Int(0), Value::Int(ms), token, place] => {
-                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: Place::read(place)? })
+                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: QueuePlace::read(place)? })
                 }
                 [Value::Int(0)] => Some(Vote::Absent),
                 _ => None,
@@ -331,7 +331,7 @@ impl<R> Vote<R> {
         matches!(self, Vote::Yes(_))
     }
 
-    /// The token is certainly not this call's: another one, none, or a key of another type.
+    /// True if the node certainly does not have this call's token: it has another one, none, or a key of another type.
     pub(crate) fn is_definite_no(&self) -> bool {
         match self {
             Vote::Taken { .. } | Vote::Absent => true,
@@ -340,19 +340,19 @@ impl<R> Vote<R> {
         }
     }
 
-    /// A yes or a definite no: it is known how things stand on that node.
+    /// A yes or a definite no: the state of that node is known.
     pub(crate) fn is_definite(&self) -> bool {
         self.is_yes() || self.is_definite_no()
     }
 
-    /// Nothing of the call has got through, which can be otherwise in a moment.
+    /// True if the call was not sent, and another attempt may succeed soon.
     pub(crate) fn is_unsent(&self) -> bool {
         use FailureKind::{LeftOut, Overloaded, TimedOut, Transient, Unreachable};
         let passes = |kind| matches!(kind, Unreachable | TimedOut | Overloaded | LeftOut | Transient);
         matches!(self, Vote::Failed(failure) if failure.executed == Executed::No && passes(failure.kind))
     }
 
-    /// Whether our token may stand on this node after an acquire that said this.
+    /// True if the node may have our token after an acquire with this vote.
     pub(crate) fn may_be_set(&self) -> bool {
         match self {
             Vote::Yes(_) | Vote::Void => true,
@@ -362,18 +362,19 @@ impl<R> Vote<R> {
     }
 }
 
-impl Place {
-    fn read(value: &Value) -> Option<Place> {
+impl QueuePlace {
+    fn read(value: &Value) -> Option<QueuePlace> {
         match value {
-            Value::Int(0) => Some(Place::Nowhere),
-            Value::Int(1) => Some(Place::New),
-            Value::Int(2) => Some(Place::Kept),
+            Value::Int(0) => Some(QueuePlace::Nowhere),
+            Value::Int(1) => Some(QueuePlace::New),
+            Value::Int(2) => Some(QueuePlace::Kept),
             _ => None,
         }
     }
 }
 
-/// A server whose clock goes on in a script can say -2: the key ended while the script looked at it.
+/// The time that is left; `None` for -1, a key without end. A server whose clock goes on in a script can say -2, if the
+/// key expires meanwhile.
 pub(super) fn left(ms: i64) -> Option<Duration> {
     (ms != -1).then(|| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
 }
@@ -422,16 +423,16 @@ mod tests {
         let pairs = list(&[Value::Int(1), text("a"), Value::Int(5), text("b"), Value::Int(-1)]);
         assert_eq!(vote(&pairs), Vote::Yes(Holders(vec![("a".into(), ms(5)), ("b".into(), None)])));
         assert_eq!(vote::<Holders>(&list(&[Value::Int(0)])), Vote::Absent);
-        assert_eq!(vote(&one), Vote::Yes(Arrived));
+        assert_eq!(vote(&one), Vote::Yes(Done));
         let looked = list(&[Value::Int(1), Value::Int(0), Value::Int(1), Value::Int(5), text("a")]);
-        let closed = Looked { is_open: false, count: 1, kept: ms(5), arrivals: vec!["a".into()] };
+        let closed = LatchStatus { is_open: false, count: 1, kept: ms(5), arrivals: vec!["a".into()] };
         assert_eq!(vote(&looked), Vote::Yes(closed));
     }
 
     #[test]
     fn all_operations_are_refused_in_the_same_words() {
         let no = |ms, place| list(&[Value::Int(0), Value::Int(ms), text("t"), Value::Int(place)]);
-        for (n, place) in [(0, Place::Nowhere), (1, Place::New), (2, Place::Kept)] {
+        for (n, place) in [(0, QueuePlace::Nowhere), (1, QueuePlace::New), (2, QueuePlace::Kept)] {
             let ended = Vote::Taken { token: "t".into(), ttl: Some(Duration::ZERO), place };
             assert_eq!(vote::<Acquired>(&no(-2, n)), ended);
         }

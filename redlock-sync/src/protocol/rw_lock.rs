@@ -1,8 +1,10 @@
-//! The read-write lock: a sorted set of holders with their ends, which are one writer or any number of readers.
+//! The read-write lock: a sorted set of holders, each with the end of its lease. There is one writer or any number of
+//! readers.
 //!
-//! Both sides are kinds of their own, on one key. Every holder has a token and a lease of its own, so exclusion is that of the mutex: a node that has a
-//! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other. To the servers, the readers of a process
-//! that share a lease are one reader. A writer that has become a reader may still be a writer on nodes that did not learn of it; that excludes no less.
+//! Each side is a kind of its own, on one key. Every holder has its own token and lease, so exclusion works as with the
+//! mutex. A node with a live reader lets no writer in, a node with a live writer lets no reader in, and any two
+//! majorities share a node. To the servers, readers of a process that share a lease are one reader. After a downgrade,
+//! nodes that the call did not reach still have a writer. That excludes no less.
 
 use std::time::Duration;
 
@@ -23,11 +25,12 @@ const WRITER: &str = "w";
 #[derive(Debug, Clone)]
 pub(crate) struct ReadWrite {
     key: Key,
-    /// Of the readers, and of the writers.
+    /// The queue of the readers, and that of the writers.
     queues: [String; 2],
-    /// Exclusive for writers.
+    /// `Exclusive` for writers.
     mode: Mode,
-    /// There are several nodes. Then their queues hold marks that end, since a client listens at one of them only.
+    /// True with several nodes. Then the queues hold marks that expire, since a client listens on one of the nodes
+    /// only.
     several: bool,
 }
 
@@ -36,7 +39,7 @@ impl ReadWrite {
         ReadWrite { queues: key.rw_queues(), key, mode, several }
     }
 
-    /// All of them, in the order of the scripts.
+    /// All keys of the lock, in the order of the scripts.
     fn keys(&self) -> [&str; 4] {
         let [readers, writers] = &self.queues;
         [self.key.as_str(), readers, self.key.fence(), writers]
@@ -61,7 +64,7 @@ impl ReadWrite {
         let call =
             |args: &[Arg<'_>]| Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
         let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
-        if attempt.is_for_lock_alone() {
+        if attempt.is_fast_path() {
             return call(of_some(&usual, self.several));
         }
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
@@ -73,7 +76,7 @@ impl ReadWrite {
             Number(millis(FENCE_LIFETIME)),
             Number(matches!(attempt.order, Order::Holder).into()),
         ]);
-        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
@@ -81,7 +84,7 @@ impl ReadWrite {
         self.lengthen(id, lease, "")
     }
 
-    /// The waits whose turn it is get seats: a seat is no lock, so it needs no terms.
+    /// The waits whose turn it is get reservations. A reservation is not a lock, so no terms of a grant are sent.
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let is_in_order = !matches!(next, Next::Anybody);
@@ -109,23 +112,23 @@ impl ReadWrite {
         self.lengthen(id, lease, "count")
     }
 
-    /// The readers' side of it.
+    /// The readers' side of this lock.
     pub(crate) fn shared(&self) -> ReadWrite {
         ReadWrite::new(self.key.clone(), Mode::Joint, self.several)
     }
 
-    /// Like `extend`; the number of waits is 1 if a writer is kept out, else 0.
-    pub(crate) fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+    /// Like `extend`. The number of waits is 1 if a writer is kept out, else 0.
+    pub(crate) fn extend_and_check_writers(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "look")
     }
 
-    /// Like `extend`; a token that writes reads from then on.
+    /// Like `extend`. A token that writes is a reader from then on.
     pub(crate) fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         self.lengthen(id, lease, "seat")
     }
 }
 
-/// A holder as the servers name it: whether it writes, and its token.
+/// Splits a holder's name on the servers: whether it writes, and its token.
 pub(crate) fn read_holder(name: &str) -> (bool, &str) {
     name.strip_prefix(WRITER).map_or_else(|| (false, name.strip_prefix(READER).unwrap_or(name)), |token| (true, token))
 }

@@ -1,7 +1,7 @@
-//! The scripts that run on the server, and one call of one of them.
+//! The scripts that run on the servers, and one call of one of them.
 //!
-//! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its
-//! digest; a node that does not know it yet answers NOSCRIPT and is sent the source in the same round.
+//! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
+//! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,39 +11,40 @@ use crate::token::LockId;
 /// A server-side script with its digest.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// What it does in the words of the library's users; two scripts can do the same.
+    /// What it does, in the words of the library's users. Two scripts can have the same operation.
     pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
     /// The first words of a call by digest, packed.
     head: Vec<u8>,
-    /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
+    /// The kind whose commands it checks on request, before it sets anything (`lua/permissions.lua`).
     pub(crate) needs: Option<Needs>,
-    /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server
-    /// takes a call that names a key that is not there beside one that is. Zero: it does not.
-    pub(crate) alone: usize,
+    /// With this many of its first keys, the script still does what matters. A cluster that moves the slot needs that:
+    /// no server accepts a call that names both keys it has and keys it does not have. Zero: there is no such form.
+    pub(crate) min_keys: usize,
 }
 
 impl Script {
-    pub(crate) fn new(operation: &'static str, source: &'static str, needs: Option<Needs>, alone: usize) -> Script {
+    pub(crate) fn new(operation: &'static str, source: &'static str, needs: Option<Needs>, min_keys: usize) -> Script {
         let (sha, mut head) = (sha1_smol::Sha1::from(source).hexdigest(), Vec::new());
         push(&mut head, "EVALSHA");
         push(&mut head, &sha);
-        Script { operation, source, sha, head, needs, alone }
+        Script { operation, source, sha, head, needs, min_keys }
     }
 
-    /// It takes bodies of tasks to the server.
+    /// True if a call carries bodies of tasks.
     pub(crate) fn takes_bodies(&self) -> bool {
         self.operation == "push"
     }
 
-    /// Its reply has bodies of tasks.
+    /// True if a reply carries bodies of tasks.
     pub(crate) fn brings_bodies(&self) -> bool {
         matches!(self.operation, "claim" | "peek" | "pop")
     }
 
-    /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it
-    /// is executed a second time: only for writes of its own connection a server tells which replicas have them.
+    /// True if it gives or lengthens a lease, or stores what a failover must not lose. Its yes comes with a write, even
+    /// when it is executed a second time: a server reports which replicas have a write only on the connection that made
+    /// it.
     pub(crate) fn is_for_replicas(&self) -> bool {
         matches!(self.operation, "acquire" | "adopt" | "extend" | "fence" | "count down" | "push" | "claim")
     }
@@ -59,7 +60,7 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    /// What asks a script for the check.
+    /// The argument that asks a script for the check.
     fn word(self) -> &'static str {
         match self {
             Needs::Mutex => "check mutex",
@@ -71,12 +72,12 @@ impl Needs {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(alone $alone:literal)?),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(min_keys $min_keys:literal)?),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
             let needs = None $(.or(Some(Needs::$needs)))?;
-            let alone = 0 $(+ $alone)?;
-            Script::new($operation, source, needs, alone)
+            let min_keys = 0 $(+ $min_keys)?;
+            Script::new($operation, source, needs, min_keys)
         });)+
 
         /// Every script of the crate.
@@ -89,10 +90,10 @@ macro_rules! scripts {
 scripts! {
     ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex,
     ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex,
-    GIVE_BACK = "give_back" for "release" alone 1,
-    EXTEND = "extend" for "extend" alone 1,
+    GIVE_BACK = "give_back" for "release" min_keys 1,
+    EXTEND = "extend" for "extend" min_keys 1,
     FENCE = "fence" for "fence",
-    RELEASE = "release" behind "push" for "release" alone 1,
+    RELEASE = "release" behind "push" for "release" min_keys 1,
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
@@ -102,12 +103,12 @@ scripts! {
     SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_bare" "permissions" "push" "slots" for "acquire" needs Semaphore,
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" alone 1,
+    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" min_keys 1,
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_bare" "permissions" "push" "rw" for "acquire" needs Rw,
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" alone 1,
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" min_keys 1,
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
-    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" alone 1,
+    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" min_keys 1,
     RW_INSPECT = "rw_inspect" for "inspect",
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
     LATCH_LOOK = "latch_look" for "wait for",
@@ -115,7 +116,7 @@ scripts! {
     Q_PUSH = "q_push" behind "q_push_bare" "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
     Q_CLAIM = "q_claim" behind "q_claim_bare" "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
     Q_EXTEND = "q_extend" behind "q_task" for "extend",
-    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish" alone 4,
+    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish" min_keys 4,
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" needs Queue,
     Q_PEEK = "q_peek" behind "q_task" for "peek",
     Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" needs Queue,
@@ -125,12 +126,12 @@ scripts! {
     Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
 }
 
-/// What a node needs to know of a call beyond its bytes.
+/// What a node needs to know of a call besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// May set our token: a late one has to be undone.
+    /// May set our token. A late execution has to be undone.
     Acquire,
-    /// Takes our token away: has to get through, also behind a late acquire.
+    /// Removes our token. It has to be executed, also after a late acquire.
     Release,
     /// Changes nothing that could outlive the lease.
     Other,
@@ -144,37 +145,38 @@ pub(crate) enum Arg<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What one transmission of a call tells the script besides its arguments.
+/// What one transmission of a call adds to the script's arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Nothing,
-    /// Whether the user may run all scripts of this kind is not known yet.
+    /// It is not known yet whether the user may run all scripts of this kind.
     Check,
 }
 
-/// One script call: the same for every node of a round, and packed once.
+/// One script call. It is the same for every node of a round, and packed once.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) purpose: Purpose,
-    /// The token the call is about; late sockets are filed under it.
+    /// The token of the call. Late connections are found by it.
     pub(crate) token: Option<LockId>,
-    /// For how long a late execution could matter: the lease it would set.
+    /// How long a late execution could matter: the lease that it would set.
     pub(crate) lifetime: Duration,
-    /// `SET NX` does the same where the key is free, if no wait is in its queue; it costs the server a third of the script.
+    /// The call can be sent as `SET NX`, which does the same if the key is free and no wait is in its queue. It costs
+    /// the server a third of the script.
     pub(crate) is_native: bool,
     words: usize,
     /// The call by digest, in the form in which Redis reads commands: the number of words, then each with its length.
     packed: Vec<u8>,
-    /// Where the words begin in there.
+    /// Where the words begin in `packed`.
     head: usize,
-    /// Where the number of keys begins; from there on a call with the source is the same.
+    /// Where the number of keys begins in `packed`. From there on, a call with the source is the same.
     tail: usize,
-    /// Of a call without keys: it is for the server of a cluster that serves this slot.
+    /// For a call without keys, in a cluster: it goes to the server that serves this slot.
     pub(crate) slot: Option<usize>,
 }
 
-/// Most calls fit in.
+/// Most calls fit into this many bytes.
 const USUAL: usize = 384;
 
 impl Call {
@@ -226,12 +228,12 @@ impl Call {
         call
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.packed.len()
     }
 
-    /// The same words.
+    /// True if both calls have the same words.
     pub(crate) fn is_like(&self, other: &Call) -> bool {
         self.packed == other.packed
     }
@@ -261,7 +263,7 @@ impl Call {
         }
     }
 
-    /// Appends the command without a script that does the same where the key is free.
+    /// Appends the command `SET NX`, which does the same if the key is free.
     pub(crate) fn write_native_to(&self, bytes: &mut Vec<u8>) {
         push_head(bytes, 6);
         push(bytes, "SET");
@@ -278,9 +280,9 @@ impl Call {
         (words.next()? != b"0").then(|| words.next())?
     }
 
-    /// The same call with no more of its keys than it needs.
-    pub(crate) fn alone(&self) -> Option<Call> {
-        let few = self.script.alone;
+    /// The same call with only as many of its keys as the script needs (`Script::min_keys`).
+    pub(crate) fn with_min_keys(&self) -> Option<Call> {
+        let few = self.script.min_keys;
         let mut words = Words(self.packed.get(self.tail..)?);
         let keys: usize = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
         let left_out = keys.checked_sub(few).filter(|_| few > 0)?;
@@ -327,7 +329,7 @@ fn push_head(bytes: &mut Vec<u8>, words: usize) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// One word with its length.
+/// Appends one word with its length.
 fn push(bytes: &mut Vec<u8>, word: &str) {
     push_bytes(bytes, word.as_bytes());
 }
@@ -340,7 +342,7 @@ fn push_bytes(bytes: &mut Vec<u8>, word: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// What a node without a wire needs to know.
+/// For the simulation's nodes, which read calls without a wire.
 #[cfg(test)]
 #[allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 impl Call {
@@ -408,20 +410,20 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_with_its_first_keys_alone() {
+    fn a_call_can_go_with_its_first_keys_only() {
         let call = |keys: &[&str]| {
             Call::new(&RELEASE, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t"), Arg::Number(7)])
         };
-        let alone = call(&["k", "{k}:queue", "{k}:fence"]).alone().unwrap();
-        assert_eq!(by_digest(&alone, Note::Nothing), by_digest(&call(&["k"]), Note::Nothing));
-        assert_eq!(with_source(&alone, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
+        let reduced = call(&["k", "{k}:queue", "{k}:fence"]).with_min_keys().unwrap();
+        assert_eq!(by_digest(&reduced, Note::Nothing), by_digest(&call(&["k"]), Note::Nothing));
+        assert_eq!(with_source(&reduced, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
         assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));
-        assert_eq!((call(&[]).first_key(), call(&[]).alone().is_none()), (None, true));
+        assert_eq!((call(&[]).first_key(), call(&[]).with_min_keys().is_none()), (None, true));
         let finish =
             |keys: &[&str]| Call::new(&Q_FINISH, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t")]);
-        let alone = finish(&["a", "b", "c", "d", "e", "f"]).alone().unwrap();
-        assert_eq!(by_digest(&alone, Note::Nothing), by_digest(&finish(&["a", "b", "c", "d"]), Note::Nothing));
-        assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).alone().is_none());
+        let reduced = finish(&["a", "b", "c", "d", "e", "f"]).with_min_keys().unwrap();
+        assert_eq!(by_digest(&reduced, Note::Nothing), by_digest(&finish(&["a", "b", "c", "d"]), Note::Nothing));
+        assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).with_min_keys().is_none());
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The semaphore: a sorted set with a member for each permit that is lent (`lua/slots.lua`).
+//! The semaphore: a sorted set with one member for each permit that is lent (`lua/slots.lua`).
 //!
 //! A majority of counts is unsound: of 2 permits on 3 nodes, three holders could have A and B, B and C, A and C. So a
-//! permit is a slot, which each node lends to one token at a time, and it is held by the token to which a majority lent
-//! the same slot: a slot is a mutex, and all slots are asked in one round. What a node lent beside that is given up by
-//! the first renewal, or by the release.
+//! permit is a numbered slot, which each node lends to one token at a time. The token to which a majority lent the same
+//! slot holds the permit. Each slot is a mutex, and one round asks for all slots. Slots that nodes lent in addition are
+//! given back by the first renewal, or by the release.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,32 +20,32 @@ use crate::token::LockId;
 
 pub(super) const SEMAPHORE: Kind = Kind { name: "semaphore", mode: Mode::Shared };
 
-/// Most permits of a semaphore: a script looks at all that are lent.
+/// Most permits of a semaphore, since a script reads all that are lent.
 pub(crate) const MAX_PERMITS: u32 = 1024;
 
-/// On several nodes, for how long a wait for several permits keeps later attempts off after each attempt of its own. It
-/// makes one a second.
+/// With several nodes: how long a wait for several permits keeps later attempts away, after each of its own attempts.
+/// It makes one a second.
 const KEEPS_OFF: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Semaphore {
     pub(crate) key: Key,
     pub(crate) permits: u32,
-    /// How many of them an attempt wants.
+    /// How many permits an attempt wants.
     pub(crate) many: u32,
-    /// There are several nodes.
+    /// True with several nodes.
     pub(crate) several: bool,
-    /// For how long a slot is reserved for a wait that was told of it.
+    /// How long a slot is reserved for a wait that was notified of it.
     pub(crate) reservation: Duration,
-    /// Where an attempt begins to search, if that is not left to its token.
+    /// The slot at which an attempt begins to search. `None`: its token decides.
     pub(crate) first: Option<u32>,
-    /// The slots of a lease; none before there is one.
+    /// The slots of a lease. Empty before there is one.
     pub(crate) slots: Vec<u32>,
 }
 
 impl Semaphore {
-    /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot
-    /// everywhere; a lease has its slots.
+    /// Where the search begins. With several nodes, attempts at the same time should begin at different slots, and each
+    /// attempt at the same slot on all nodes. A lease keeps its slots.
     fn first_slots(&self, id: &LockId) -> String {
         let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
         match (self.slots.is_empty(), self.first) {
@@ -56,7 +56,7 @@ impl Semaphore {
         }
     }
 
-    /// What a node that has lent these slots lends to an attempt that begins there.
+    /// The slots that a node lends to an attempt that begins at `first`, if it has lent `lent`.
     fn search(&self, first: u32, lent: &HashSet<u32>) -> Option<Vec<u32>> {
         let around = (0..self.permits).map(|at| (first + at) % self.permits);
         let many = usize::try_from(self.many).ok()?;
@@ -69,7 +69,7 @@ impl Semaphore {
         each.join(" ")
     }
 
-    /// The wait in the queue, with what it wants.
+    /// The wait as its queue entry, with what it wants.
     fn entry(&self, wait: Option<&str>) -> String {
         match wait {
             Some(wait) => format!("{wait} {} {}", self.permits, self.many),
@@ -90,7 +90,7 @@ impl Semaphore {
             |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
         let (first, span) = (self.first_slots(id), Number(millis(self.span())));
         let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), span];
-        if attempt.is_for_lock_alone() && self.many == 1 && self.slots.is_empty() {
+        if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }
         let entry = self.entry(wait.map(|wait| wait.id));
@@ -105,7 +105,7 @@ impl Semaphore {
             Number(self.many.into()),
             Number(wait.map_or(0, |w| millis(w.waited))),
         ]);
-        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
@@ -114,7 +114,7 @@ impl Semaphore {
         Call::new(&SEMAPHORE_EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args).into()
     }
 
-    /// Which wait is next is a matter of the script.
+    /// The script decides which wait is next.
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
         let (slots, entry) = (self.slots_text(), self.entry(wait));
@@ -143,8 +143,8 @@ impl Semaphore {
         Call::new(&SEMAPHORE_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
 
-    /// Yes votes count together if they lent the same slots: voids all but those of the slots that most nodes lent. The semaphore of a lease that has those
-    /// slots.
+    /// Voids all yes votes but those for the slots that most nodes lent: votes count together only if they lent the
+    /// same slots. Returns the semaphore of a lease that has those slots.
     pub(crate) fn choose(&self, votes: &mut [Vote<Acquired>]) -> Semaphore {
         let lent = |vote: &Vote<Acquired>| match vote {
             Vote::Yes(Acquired { slots, .. }) if !slots.is_empty() => Some(slots.clone()),
@@ -160,8 +160,9 @@ impl Semaphore {
         Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() }
     }
 
-    /// An attempt for which a majority of the nodes would lend the same slots, by what they have lent; none if there are no such slots.
-    pub(crate) fn aim(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
+    /// An attempt to which a majority of the nodes would lend the same slots, judging by what they have lent. `None` if
+    /// there are no such slots.
+    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
             Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
@@ -213,9 +214,9 @@ mod tests {
             |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
         let aim = |many, votes: &[Vote<Holders>]| {
             let lock = Semaphore { many, ..semaphore(true) };
-            lock.aim(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
+            lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
         };
-        // Those that begin at 0 are lent 1, 2 and 0.
+        // Attempts that begin at 0 are lent 1, 2 and 0.
         assert_eq!(aim(1, &[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));
         assert_eq!(aim(1, &[lent(&[0]), Vote::Absent, lent(&[1])]).as_deref(), Some("2"));
         assert_eq!(aim(1, &[lent(&[0, 1]), lent(&[1, 2]), lent(&[0, 2])]), None);
@@ -231,7 +232,7 @@ mod tests {
             fence: None,
             wait: None,
             order: Order::None,
-            orphans: &[],
+            leftover_tokens: &[],
         }
     }
 

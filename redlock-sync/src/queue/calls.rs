@@ -9,12 +9,12 @@ use super::job::Job;
 use super::task::{Entry, Pushed, Task};
 use super::worker::{Verdict, Worker};
 use super::{Queue, on_one_node};
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
-use crate::protocol::queue::{Count, Limits, PushReply, Pushing, Shown, Tasks};
+use crate::protocol::queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
 use crate::protocol::reply::{Reply, Vote};
 
 /// Tasks and bytes that one call carries at most: a server does nothing else meanwhile.
@@ -78,7 +78,7 @@ impl Queue {
     fn push_batch(&self, batch: &[Task]) -> Result<Vec<Pushed>, Error> {
         let policy = batch.first().map_or("keep", |task| task.if_queued.word());
         let pushing = (0..).zip(batch).map(|(later, task)| task.pushing(later));
-        let pushing = pushing.collect::<Result<Vec<Pushing<'_>>, _>>()?;
+        let pushing = pushing.collect::<Result<Vec<NewTask<'_>>, _>>()?;
         match self.ask("push", |tasks| tasks.push(policy, self.max_len, &pushing))? {
             Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::read).collect()),
             Some(PushReply::Full(len)) => Err(Error::Full { key: self.tasks()?.keys.due.as_str().to_owned(), len }),
@@ -124,7 +124,7 @@ impl Queue {
     /// ```
     pub fn claim(&self) -> Result<Job, Error> {
         loop {
-            if let Some(job) = self.claim_until(Wait::Forever, None)? {
+            if let Some(job) = self.claim_until(MaxWait::Forever, None)? {
                 return Ok(job);
             }
         }
@@ -145,7 +145,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
-        self.claim_until(Wait::Until(self.client.quorum.now().after(wait)), None)
+        self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)), None)
     }
 
     /// Claims a task if one is due: one round trip. `None` if no task is due.
@@ -164,10 +164,10 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_claim(&self) -> Result<Option<Job>, Error> {
-        self.claim_until(Wait::No, None)
+        self.claim_until(MaxWait::No, None)
     }
 
-    pub(super) fn claim_until(&self, limit: Wait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
+    pub(super) fn claim_until(&self, limit: MaxWait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
         let tasks = self.ready()?;
         self.options.check(&self.client.quorum.limits)?;
         let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
@@ -277,9 +277,9 @@ impl Queue {
     pub(super) fn entries(
         &self,
         op: &'static str,
-        call: impl FnOnce(&Tasks) -> TypedCall<Shown>,
+        call: impl FnOnce(&Tasks) -> TypedCall<TaskList>,
     ) -> Result<Vec<Entry>, Error> {
-        let shown = self.ask(op, call)?.unwrap_or(Shown { now: 0, tasks: Vec::new() });
+        let shown = self.ask(op, call)?.unwrap_or(TaskList { now: 0, tasks: Vec::new() });
         Ok(shown.tasks.into_iter().map(|seen| Entry::new(seen, shown.now)).collect())
     }
 

@@ -4,7 +4,7 @@ use super::Queue;
 use super::calls::shown;
 use super::task::Entry;
 use crate::error::Error;
-use crate::protocol::queue::{Count, Part, Tasks};
+use crate::protocol::queue::{Count, TaskFilter, Tasks};
 
 /// # Looking, and tidying up
 ///
@@ -28,7 +28,7 @@ impl Queue {
     /// ```
     pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
         let most = shown(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, Part::All))
+        self.entries("peek", |tasks| tasks.peek(most, TaskFilter::All))
     }
 
     /// As [`peek`](Queue::peek), but only tasks that are due.
@@ -47,7 +47,7 @@ impl Queue {
     /// ```
     pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
         let most = shown(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, Part::Due))
+        self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Due))
     }
 
     /// The first `most` dead tasks, at most 1000, the one that has been dead for longest first.
@@ -66,7 +66,7 @@ impl Queue {
     /// ```
     pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
         let most = shown(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, Part::Dead))
+        self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Dead))
     }
 
     /// Tasks in the queue: those that wait, and those that are claimed. Dead ones are not counted.

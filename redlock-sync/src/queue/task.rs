@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
-use crate::protocol::queue::{Due, Pushing, Seen, TaskState};
+use crate::protocol::queue::{Due, NewTask, SeenTask, TaskState};
 use crate::token::random_part;
 
 /// Longest id in bytes.
@@ -181,13 +181,13 @@ impl Task {
     }
 
     /// As it is sent, so many microseconds later than it says: tasks of one push are due in their order.
-    pub(super) fn pushing(&self, behind: u64) -> Result<Pushing<'_>, Error> {
+    pub(super) fn pushing(&self, behind: u64) -> Result<NewTask<'_>, Error> {
         let id = self.id.as_deref().map_err(Clone::clone)?;
         let due = match self.due {
             Due::In(pause) => Due::In(pause.saturating_add(Duration::from_micros(behind))),
             at @ Due::At(_) => at,
         };
-        Ok(Pushing { id, due, body: &self.body })
+        Ok(NewTask { id, due, body: &self.body })
     }
 }
 
@@ -271,13 +271,13 @@ impl From<Vec<u8>> for Task {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    seen: Seen,
+    seen: SeenTask,
     state: TaskState,
     now: u64,
 }
 
 impl Entry {
-    pub(super) fn new(seen: Seen, now: u64) -> Entry {
+    pub(super) fn new(seen: SeenTask, now: u64) -> Entry {
         Entry { state: TaskState::read(&seen.state), seen, now }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Queue;
 use super::job::{Job, kept};
 use super::task::sendable;
-use crate::acquire::Wait;
+use crate::acquire::MaxWait;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handler::caught;
@@ -210,7 +210,7 @@ impl Crew {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let claimed = self.queue.claim_until(Wait::Until(Tick::NEVER), Some(&self.stop));
+            let claimed = self.queue.claim_until(MaxWait::Until(Tick::NEVER), Some(&self.stop));
             drop(turn);
             match claimed {
                 // It came while the worker was stopped.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Fenced, Holders, Released, Vote};
+use crate::protocol::reply::{Acquired, Fenced, Holders, Vote};
 
 /// Counts votes. Pure; right for even numbers of nodes too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,13 +99,6 @@ impl Ballot<Acquired> {
     pub(crate) fn largest_fence(&self) -> Option<u64> {
         let fence = |vote: &Vote<Acquired>| if let Vote::Yes(acquired) = vote { acquired.fence } else { None };
         self.votes.iter().filter_map(fence).max()
-    }
-}
-
-impl Ballot<Released> {
-    /// A node freed the lock and told no wait: while a cluster moves the slot.
-    pub(crate) fn is_of_lock_alone(&self) -> bool {
-        self.votes.contains(&Vote::Yes(Released::OfLockAlone))
     }
 }
 

@@ -87,7 +87,7 @@ impl Quorum {
     /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest
     /// run id, so that all clients wait at the same one, in whatever order they name the nodes. Those that never told
     /// one come last, in their order.
-    pub(crate) fn wake_node(&self) -> Option<(usize, &Node)> {
+    pub(crate) fn notification_server(&self) -> Option<(usize, &Node)> {
         let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
         if self.len() == 1 {
             return { well }.next();

@@ -193,7 +193,7 @@ fn a_silent_node_costs_one_timeout_and_not_one_per_round() {
 #[test]
 fn waits_are_on_the_well_node_with_the_smallest_run_id() {
     let rig = Rig::start(3);
-    let at = || rig.quorum.wake_node().map(|(i, _)| i);
+    let at = || rig.quorum.notification_server().map(|(i, _)| i);
     assert_eq!(at(), Some(0), "no node has told its run id");
     eventually("all answer", SOON, || rig.ask() == [None, None, None]);
     let mut order = [0, 1, 2];

@@ -39,6 +39,7 @@ from_library! {
     clock "../../../redlock-sync/src/clock.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
+    handler "../../../redlock-sync/src/handler.rs"
     names "../../../redlock-sync/src/names.rs"
     observer "../../../redlock-sync/src/observer.rs"
     options "../../../redlock-sync/src/options.rs"

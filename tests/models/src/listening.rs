@@ -9,10 +9,10 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
-use crate::handover::listener::connection::{Pulse, Subscription};
-use crate::handover::listener::desk::{Arrived, Desk, Errand, Woken};
+use crate::handover::listener::push_connection::{Heartbeat, NewSubscription, Subscription};
 use crate::handover::listener::pushed::Pushed;
-use crate::handover::listener::turns::Turns;
+use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable, Woken};
+use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Push};
 use crate::sync::{self, Condvar, Mutex};
 use crate::world::{self, ModelClock};
@@ -71,12 +71,12 @@ impl fmt::Debug for FakePush {
 
 /// A client and its server.
 pub(crate) struct Rig {
-    pub(crate) turns: Turns,
+    pub(crate) waiters: Waiters,
     this: Weak<Rig>,
     /// The last connection that was made.
     pub(crate) socket: Mutex<Option<Arc<Socket>>>,
     channels: Mutex<u32>,
-    /// Errands for later.
+    /// Tasks for later.
     rests: Mutex<u32>,
 }
 
@@ -84,10 +84,10 @@ impl Rig {
     pub(crate) fn new() -> Arc<Rig> {
         Arc::new_cyclic(|this: &Weak<Rig>| {
             let rig = this.clone();
-            let errands = Box::new(move |errand| rig.upgrade().unwrap().run(errand));
+            let tasks = Box::new(move |task| rig.upgrade().unwrap().run(task));
             let (socket, channels, rests) = (Mutex::new(None), Mutex::new(0), Mutex::new(0));
             Rig {
-                turns: Turns::new(Arc::new(ModelClock), TIMEOUT, errands),
+                waiters: Waiters::new(Arc::new(ModelClock), TIMEOUT, tasks),
                 this: this.clone(),
                 socket,
                 channels,
@@ -97,14 +97,16 @@ impl Rig {
     }
 
     /// On a thread of its own, at any moment from now on.
-    fn run(&self, errand: Errand) {
+    fn run(&self, task: BackgroundTask) {
         let rig = self.this.upgrade().unwrap();
-        let job: Box<dyn FnOnce() + Send> = match errand {
-            Errand::Connect(_) => Box::new(move || rig.connect()),
-            Errand::Beat(subscription) | Errand::Wake(subscription) => Box::new(move || rig.beat(&subscription)),
+        let job: Box<dyn FnOnce() + Send> = match task {
+            BackgroundTask::Connect(_) => Box::new(move || rig.connect()),
+            BackgroundTask::Heartbeat(subscription) | BackgroundTask::WakeReader(subscription) => {
+                Box::new(move || rig.heartbeat(&subscription))
+            }
             // To the client.
-            Errand::GiveBack(_) => return,
-            Errand::Rest(_) => {
+            BackgroundTask::GiveBack(_) => return,
+            BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
                 return;
             }
@@ -113,25 +115,27 @@ impl Rig {
     }
 
     fn connect(&self) {
-        if !self.turns.with(|desk, _| desk.attempt()) {
+        if !self.waiters.with(|table, _| table.attempt()) {
             return;
         }
-        let channel = self.turns.with(|desk, _| desk.channel()).unwrap_or_else(|| {
+        let channel = self.waiters.with(|table, _| table.channel()).unwrap_or_else(|| {
             let mut channels = self.channels.lock();
             *channels += 1;
             let channel: Arc<str> = format!("channel{}", *channels).into();
-            self.turns.with(|desk, _| desk.name_channel(Arc::clone(&channel)));
+            self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
             channel
         });
         let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });
         *self.socket.lock() = Some(Arc::clone(&socket));
         let conn = Box::new(FakePush(socket));
-        self.turns.with(|desk, now| desk.install(Arrived { node: 0, channel, conn, first: b"0".to_vec() }, now));
+        self.waiters
+            .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
 
-    fn beat(&self, subscription: &Subscription) {
-        let pulse = if self.publish(&subscription.channel, "0") { Pulse::Sent(world::now()) } else { Pulse::Deaf };
-        self.turns.with(|desk, now| desk.beaten(subscription.generation, pulse, now));
+    fn heartbeat(&self, subscription: &Subscription) {
+        let heartbeat =
+            if self.publish(&subscription.channel, "0") { Heartbeat::Sent(world::now()) } else { Heartbeat::Failed };
+        self.waiters.with(|table, now| table.heartbeat_ended(subscription.generation, heartbeat, now));
     }
 
     /// True if a connection receives it.
@@ -162,7 +166,7 @@ impl Rig {
     }
 
     pub(crate) fn close(&self) {
-        if let Some(subscription) = self.turns.with(|desk, _| desk.close()) {
+        if let Some(subscription) = self.waiters.with(|table, _| table.close()) {
             self.publish(&subscription.channel, "closed");
         }
     }
@@ -175,7 +179,7 @@ impl Rig {
     /// The time of planned rests has come.
     pub(crate) fn rest(&self) {
         let rests = std::mem::take(&mut *self.rests.lock());
-        (0..rests).for_each(|_| self.turns.with(Desk::rest));
+        (0..rests).for_each(|_| self.waiters.with(WaiterTable::close_if_idle));
     }
 
     /// No thread hears anything any more.
@@ -193,19 +197,19 @@ pub(crate) struct Wait<'a> {
 
 impl Rig {
     pub(crate) fn begin(&self) -> Wait<'_> {
-        Wait { rig: self, number: self.turns.with(|desk, _| desk.begin()) }
+        Wait { rig: self, number: self.waiters.with(|table, _| table.begin()) }
     }
 }
 
 impl Wait<'_> {
     pub(crate) fn sleep(&self, until: Tick) -> Woken {
-        self.rig.turns.sleep(self.number, until)
+        self.rig.waiters.sleep(self.number, until)
     }
 
     /// Sleeps until it knows where it listens.
     pub(crate) fn subscription(&self) -> Subscription {
         loop {
-            if let Some(subscription) = self.rig.turns.with(|desk, _| desk.subscription(self.number)) {
+            if let Some(subscription) = self.rig.waiters.with(|table, _| table.subscription(self.number)) {
                 return subscription;
             }
             assert_eq!(self.sleep(Tick::NEVER), Woken::Connected);
@@ -227,7 +231,7 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.rig.turns.with(|desk, now| desk.end(self.number, now));
+        self.rig.waiters.with(|table, now| table.end(self.number, now));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle, ThreadId};
 
 use crate::clock::{Clock, Tick};
-use crate::handover::queue::{Entered, QueueHead, WaitQueues};
+use crate::handover::queue::{QueueHead, QueueOutcome, WaitQueues};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
@@ -38,12 +38,12 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
         Rig { queues: WaitQueues::new(clock), key: "key".into(), is_held: Arc::new(Mutex::new(false)) }
     }
 
-    pub(crate) fn enter(&self, until: Tick) -> Entered<T> {
+    pub(crate) fn enter(&self, until: Tick) -> QueueOutcome<T> {
         self.enter_as(until, EXCLUSIVE)
     }
 
-    pub(crate) fn enter_as(&self, until: Tick, kind: Kind) -> Entered<T> {
-        self.queues.enter(&self.key, until, kind, &LockOptions::default())
+    pub(crate) fn enter_as(&self, until: Tick, kind: Kind) -> QueueOutcome<T> {
+        self.queues.enqueue(&self.key, until, kind, &LockOptions::default())
     }
 
     fn head(&self) -> QueueHead<T> {
@@ -51,8 +51,8 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     fn try_head(&self) -> Option<QueueHead<T>> {
-        match self.queues.try_enter(&self.key, EXCLUSIVE, &LockOptions::default())? {
-            Entered::Head(head) => Some(head),
+        match self.queues.try_enqueue(&self.key, EXCLUSIVE, &LockOptions::default())? {
+            QueueOutcome::Head(head) => Some(head),
             other => unexpected(&other),
         }
     }
@@ -83,7 +83,7 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
 }
 
 /// Written out before the panic: no other thread may run within its hook, and to look into a mutex is to let one run.
-pub(crate) fn unexpected<T: std::fmt::Debug>(entered: &Entered<T>) -> ! {
+pub(crate) fn unexpected<T: std::fmt::Debug>(entered: &QueueOutcome<T>) -> ! {
     let entered = format!("{entered:?}");
     panic!("{entered}");
 }
@@ -130,7 +130,7 @@ pub fn first_come_first_served() {
     for i in 0..3 {
         let order = Arc::clone(&order);
         let thread = rig.spawn(move |rig| {
-            let Entered::Head(head) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
+            let QueueOutcome::Head(head) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
             order.lock().push(i);
             rig.hold_and_leave(head);
         });
@@ -149,7 +149,7 @@ pub fn a_crowd() {
     let threads = (0..3).map(|_| {
         rig.spawn(|rig| {
             for _ in 0..2 {
-                let Entered::Head(head) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
+                let QueueOutcome::Head(head) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
                 rig.hold_and_leave(head);
             }
         })
@@ -164,12 +164,12 @@ pub fn late_while_moving_up() {
     let until = world::now().after(Duration::from_secs(5));
     let head = rig.head();
     let hurried = rig.spawn(move |rig| match rig.enter(until) {
-        Entered::Head(head) => rig.hold_and_leave(head),
-        Entered::Late => assert!(world::now() >= until, "before its time"),
+        QueueOutcome::Head(head) => rig.hold_and_leave(head),
+        QueueOutcome::Late => assert!(world::now() >= until, "before its time"),
         other => unexpected(&other),
     });
     let patient = rig.spawn(|rig| match rig.enter(Tick::NEVER) {
-        Entered::Head(head) => rig.hold_and_leave(head),
+        QueueOutcome::Head(head) => rig.hold_and_leave(head),
         other => unexpected(&other),
     });
     let time = rig.spawn(move |_| world::pass_until(until));
@@ -186,16 +186,16 @@ pub fn late_or_closed_while_promised() {
     let until = world::now().after(Duration::from_millis(300));
     let head = rig.head();
     let waiter = rig.spawn(move |rig| match rig.enter(until) {
-        Entered::Handed(gift) => gift.take(),
-        Entered::Late => assert!(world::now() >= until, "before its time"),
-        Entered::Closed => assert!(rig.queues.is_closed(), "closed by no thread"),
-        Entered::Head(_) => panic!("the head stays until the end"),
+        QueueOutcome::Handed(gift) => gift.take(),
+        QueueOutcome::Late => assert!(world::now() >= until, "before its time"),
+        QueueOutcome::Closed => assert!(rig.queues.is_closed(), "closed by no thread"),
+        QueueOutcome::Head(_) => panic!("the head stays until the end"),
     });
     let time = rig.spawn(move |_| world::pass_until(until));
     let end = rig.spawn(|rig| rig.queues.close());
     if let Some(thread) = head.successor(EXCLUSIVE, &LockOptions::default()) {
         let gift = Gift::default();
-        thread.hand(gift.clone());
+        thread.hand_over(gift.clone());
         waiter.join().unwrap();
         assert_eq!(*gift.0.lock(), 1, "one takes it");
     } else {
@@ -232,10 +232,10 @@ struct Baton {
 impl Rig<Baton> {
     /// Gets the lock, however, and gives it to the next in the queue if there is one.
     fn take_part(&self, until: Tick, options: &LockOptions) -> bool {
-        let baton = match self.queues.enter(&self.key, until, EXCLUSIVE, options) {
-            Entered::Head(head) => Baton { head, options: options.clone() },
-            Entered::Handed(baton) => baton,
-            Entered::Late | Entered::Closed => return false,
+        let baton = match self.queues.enqueue(&self.key, until, EXCLUSIVE, options) {
+            QueueOutcome::Head(head) => Baton { head, options: options.clone() },
+            QueueOutcome::Handed(baton) => baton,
+            QueueOutcome::Late | QueueOutcome::Closed => return false,
         };
         assert_eq!(baton.options, *options, "handed to a thread that wants something else");
         self.hold();
@@ -243,7 +243,7 @@ impl Rig<Baton> {
         if baton.head.has_successor(EXCLUSIVE, options)
             && let Some(thread) = baton.head.successor(EXCLUSIVE, options)
         {
-            thread.hand(baton);
+            thread.hand_over(baton);
         }
         true
     }
@@ -276,7 +276,7 @@ pub fn hand_to_hand_to_the_end() {
     world::pass_until(until);
     rig.queues.close();
     all(threads.into());
-    assert!(matches!(rig.enter(Tick::NEVER), Entered::Closed));
+    assert!(matches!(rig.enter(Tick::NEVER), QueueOutcome::Closed));
     rig.assert_empty();
 }
 
@@ -284,7 +284,7 @@ pub fn hand_to_hand_to_the_end() {
 pub fn closed_while_entering() {
     let rig: Rig<()> = Rig::new();
     let head = rig.head();
-    let threads = (0..2).map(|_| rig.spawn(|rig| assert!(matches!(rig.enter(Tick::NEVER), Entered::Closed))));
+    let threads = (0..2).map(|_| rig.spawn(|rig| assert!(matches!(rig.enter(Tick::NEVER), QueueOutcome::Closed))));
     let threads = threads.collect();
     rig.queues.close();
     all(threads);
@@ -306,8 +306,8 @@ pub fn trying_while_others_wait() {
     let mut threads: Vec<_> = trying.collect();
     threads.extend([Tick::NEVER, until].map(|until| {
         rig.spawn(move |rig| match rig.enter(until) {
-            Entered::Head(head) => rig.hold_and_leave(head),
-            Entered::Late => assert!(world::now() >= until, "before its time"),
+            QueueOutcome::Head(head) => rig.hold_and_leave(head),
+            QueueOutcome::Late => assert!(world::now() >= until, "before its time"),
             other => unexpected(&other),
         })
     }));
@@ -328,8 +328,8 @@ pub fn sharing() {
         let readers = Arc::clone(&readers);
         rig.spawn(move |rig| {
             let _head = match rig.enter_as(until, kind) {
-                Entered::Head(head) => head,
-                Entered::Late => return assert!(world::now() >= until, "before its time"),
+                QueueOutcome::Head(head) => head,
+                QueueOutcome::Late => return assert!(world::now() >= until, "before its time"),
                 other => unexpected(&other),
             };
             if kind == SHARED {
@@ -347,25 +347,25 @@ pub fn sharing() {
     rig.assert_empty();
 }
 
-/// Orphans come and go on a key while threads stand in its queue: the queue stays as long as a thread is in it, and goes with the last of both.
-pub fn orphans_come_and_go() {
+/// Leftover tokens come and go on a key while threads stand in its queue: the queue stays as long as a thread is in it, and goes with the last of both.
+pub fn leftover_tokens_come_and_go() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..2).map(|_| {
         rig.spawn(|rig| match rig.enter(Tick::NEVER) {
-            Entered::Head(head) => rig.hold_and_leave(head),
+            QueueOutcome::Head(head) => rig.hold_and_leave(head),
             other => unexpected(&other),
         })
     });
     let mut threads: Vec<_> = threads.collect();
     threads.push(rig.spawn(|rig| {
-        rig.queues.add_orphan(&rig.key, LockId::from_server("ours"), Tick::NEVER);
-        rig.queues.drop_orphans(&rig.key);
+        rig.queues.add_leftover_token(&rig.key, LockId::from_server("ours"), Tick::NEVER);
+        rig.queues.forget_leftover_tokens(&rig.key);
     }));
     threads.push(rig.spawn(|rig| {
         // One that has run out already, so that it throws out idle queues.
-        rig.queues.add_orphan(&rig.key, LockId::from_server("old"), Tick::ZERO);
-        assert!(rig.queues.orphans(&rig.key).iter().all(|id| id.as_str() == "ours"));
-        rig.queues.drop_orphans(&rig.key);
+        rig.queues.add_leftover_token(&rig.key, LockId::from_server("old"), Tick::ZERO);
+        assert!(rig.queues.leftover_tokens(&rig.key).iter().all(|id| id.as_str() == "ours"));
+        rig.queues.forget_leftover_tokens(&rig.key);
     }));
     all(threads);
     rig.assert_empty();

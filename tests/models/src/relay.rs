@@ -8,7 +8,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::handover::queue::{Entered, QueueHead};
+use crate::handover::queue::{QueueHead, QueueOutcome};
 use crate::lease::core::Core;
 use crate::lease::renewal::{Renewer, Worker};
 use crate::options::{Kind, LockOptions, Mode};
@@ -45,18 +45,18 @@ impl Lease {
         };
         Renewer::transfer(&self.worker, Arc::clone(&core));
         self.core.retired();
-        thread.hand(Lease { core, ..self });
+        thread.hand_over(Lease { core, ..self });
     }
 }
 
 fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
     let lease = match rig.enter(Tick::NEVER) {
-        Entered::Head(head) => {
+        QueueOutcome::Head(head) => {
             let core = Core::every(Duration::from_millis(20));
             let worker = renewer.assign(Arc::clone(&core)).unwrap();
             Lease { head, core, worker, renewer: Arc::clone(renewer) }
         }
-        Entered::Handed(lease) => lease,
+        QueueOutcome::Handed(lease) => lease,
         other => unexpected(&other),
     };
     lease.hold(rig);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::handover::queue::Entered;
-use crate::handover::sharing::{Gate, Shared};
+use crate::handover::queue::QueueOutcome;
+use crate::handover::sharing::{Gate, SharedLease};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{EXCLUSIVE, Rig, all, unexpected};
 use crate::sync::{Condvar, Mutex};
@@ -99,16 +99,16 @@ fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, during: impl Fn(&P
         let part = match joined.filter(Part::is_good) {
             Some(part) => part,
             None => match rig.enter_as(until, READER) {
-                Entered::Head(head) => {
+                QueueOutcome::Head(head) => {
                     let part = take(rig, servers);
                     let (lease, of) = (Arc::clone(&part.held), rig.clone());
                     let another = Box::new(move |_| Part { held: Arc::clone(&lease), rig: of.clone() });
-                    head.share(Shared::new(READER, plain.clone().into(), Arc::clone(&part.held.gate), another));
+                    head.share(SharedLease::new(READER, plain.clone().into(), Arc::clone(&part.held.gate), another));
                     part
                 }
-                Entered::Handed(part) => part,
-                Entered::Late => return false,
-                other @ Entered::Closed => unexpected(&other),
+                QueueOutcome::Handed(part) => part,
+                QueueOutcome::Late => return false,
+                other @ QueueOutcome::Closed => unexpected(&other),
             },
         };
         if part.is_good() {
@@ -133,7 +133,7 @@ fn take(rig: &Rig<Part>, servers: &Arc<Servers>) -> Part {
 
 fn write(rig: &Rig<Part>, servers: &Servers) {
     match rig.enter_as(Tick::NEVER, EXCLUSIVE) {
-        Entered::Head(head) => {
+        QueueOutcome::Head(head) => {
             servers.acquire(true);
             rig.hold();
             servers.release();
@@ -169,7 +169,7 @@ pub fn a_close_meets_joins() {
     let (rig, servers) = (Rig::new(), Servers::new());
     let close = |part: &Part| {
         part.held.gate.close();
-        assert!(!part.held.gate.enter(), "it is closed");
+        assert!(!part.held.gate.try_join(), "it is closed");
         part.read();
     };
     let mut threads: Vec<_> = (0..3)

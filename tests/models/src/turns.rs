@@ -9,8 +9,8 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::handover::listener::desk::Woken;
 use crate::handover::listener::pushed::Pushed;
+use crate::handover::listener::waiter_table::Woken;
 use crate::listening::{Board, Rig, Time, all, end};
 use crate::sync::Mutex;
 use crate::world;
@@ -125,7 +125,7 @@ pub fn a_connection_that_breaks() {
     end(&rig);
 }
 
-/// Nothing arrives any more, and no error tells of it. After a beat the connection is made anew.
+/// Nothing arrives any more, and no error tells of it. After a heartbeat that is missing, the connection is made anew.
 pub fn a_connection_that_falls_silent() {
     let rig = Rig::new();
     let threads = [(); 2].map(|()| {
@@ -174,11 +174,11 @@ pub fn ended_waits() {
                 late.lock().push(number);
             });
             if thread_rng().r#gen() {
-                rig.turns.with(|desk, now| desk.watch_ended(number, ended, now));
+                rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
                 drop(wait);
             } else {
                 drop(wait);
-                rig.turns.with(|desk, now| desk.watch_ended(number, ended, now));
+                rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
             }
             // A release that comes too late.
             rig.push(number, &channel);
@@ -202,7 +202,7 @@ pub fn ended_waits() {
     world::until_all_threads_ended();
     if !expected.is_empty() {
         rig.assert_deaf();
-        assert!(rig.turns.with(|desk, _| desk.channel()).is_none(), "the next connection has a new channel");
+        assert!(rig.waiters.with(|table, _| table.channel()).is_none(), "the next connection has a new channel");
     }
 }
 
@@ -211,8 +211,8 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let rig = Rig::new();
     let over = rig.begin();
     thread::yield_now();
-    let before = rig.turns.with(|desk, _| desk.channel());
-    rig.turns.with(|desk, now| desk.watch_ended(over.number, Box::new(drop), now));
+    let before = rig.waiters.with(|table, _| table.channel());
+    rig.waiters.with(|table, now| table.watch_ended(over.number, Box::new(drop), now));
     drop(over);
     let alive = rig.begin();
     let subscription = alive.subscription();

@@ -10,7 +10,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use super::resp;
-use super::state::{Lane, Load, Shared, Sockets};
+use super::state::{Load, Priority, Shared, Sockets};
 
 /// How long a connection to the server may take; longer only if the server is stopped and its backlog is full.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
         value: |request| shared.lock().request(id, request),
         pass: || {
             // In this order: nothing passes before the connection to the server is there.
-            while let Some(bytes) = shared.passable(id, Lane::ToServer)
+            while let Some(bytes) = shared.passable(id, Priority::ToServer)
                 && let Some(server) = sockets.server.get()
             {
                 write_to_server(shared, id, server, &bytes);
@@ -48,7 +48,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
     };
     reader.read(&sockets.client);
     // Closed by a reset or not: what the client sent before still reaches the server.
-    shared.lock().end(id, Lane::ToServer, false);
+    shared.lock().end(id, Priority::ToServer, false);
     shared.changed();
 }
 
@@ -56,15 +56,15 @@ fn read_server(shared: &Shared, id: u64, sockets: &Sockets, server: &TcpStream) 
     let reader = Reader {
         value: |reply| shared.lock().reply(id, reply),
         pass: || {
-            while let Some(bytes) = shared.passable(id, Lane::ToClient) {
+            while let Some(bytes) = shared.passable(id, Priority::ToClient) {
                 send(shared, id, &sockets.client, &bytes);
-                shared.written(id, Lane::ToClient);
+                shared.written(id, Priority::ToClient);
             }
             shared.changed();
         },
     };
     let reset = reader.read(server);
-    shared.lock().end(id, Lane::ToClient, reset);
+    shared.lock().end(id, Priority::ToClient, reset);
     shared.changed();
 }
 
@@ -105,8 +105,8 @@ fn write_server<'scope, 'env>(
         return shared.changed();
     };
     scope.spawn(move || read_server(shared, id, sockets, server));
-    shared.written(id, Lane::ToServer);
-    while let Some(load) = shared.next(id, Lane::ToServer) {
+    shared.written(id, Priority::ToServer);
+    while let Some(load) = shared.next(id, Priority::ToServer) {
         if let Load::Bytes(bytes) = load {
             write_to_server(shared, id, server, &bytes);
         } else {
@@ -118,7 +118,7 @@ fn write_server<'scope, 'env>(
 
 fn write_to_server(shared: &Shared, id: u64, mut server: &TcpStream, bytes: &[u8]) {
     _ = server.write_all(bytes); // If it fails, the reader sees the end as well.
-    shared.written(id, Lane::ToServer);
+    shared.written(id, Priority::ToServer);
 }
 
 /// Connects to the server, unless the link is closed meanwhile.
@@ -131,11 +131,11 @@ fn connect<'a>(shared: &Shared, id: u64, sockets: &'a Sockets) -> Option<&'a Tcp
 }
 
 fn write_client(shared: &Shared, id: u64, sockets: &Sockets) {
-    while let Some(load) = shared.next(id, Lane::ToClient) {
+    while let Some(load) = shared.next(id, Priority::ToClient) {
         let reset = match load {
             Load::Bytes(bytes) => {
                 send(shared, id, &sockets.client, &bytes);
-                shared.written(id, Lane::ToClient);
+                shared.written(id, Priority::ToClient);
                 continue;
             }
             Load::Cut(bytes) => {

@@ -81,7 +81,7 @@ pub(super) struct Link {
 
 /// The direction of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Lane {
+pub(super) enum Priority {
     ToServer = 0,
     ToClient = 1,
 }
@@ -148,7 +148,7 @@ impl Shared {
     }
 
     /// Waits for the next parcel of a lane, for the thread at its end, which writes it and then says so by [`Shared::written`]; `None` once the link is closed.
-    pub(super) fn next(&self, id: u64, lane: Lane) -> Option<Load> {
+    pub(super) fn next(&self, id: u64, lane: Priority) -> Option<Load> {
         let mut state = self.lock();
         loop {
             let wait_until = match state.next(id, lane)? {
@@ -165,7 +165,7 @@ impl Shared {
 
     /// The bytes that may pass now, for a thread that has just put parcels into a lane: it writes them, says so by [`Shared::written`] and asks again. All else
     /// is left to the thread at the end of the lane.
-    pub(super) fn passable(&self, id: u64, lane: Lane) -> Option<Vec<u8>> {
+    pub(super) fn passable(&self, id: u64, lane: Priority) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let mut all = Vec::new();
         while let Some(bytes) = state.next_bytes(id, lane) {
@@ -181,7 +181,7 @@ impl Shared {
     }
 
     /// What left the lane has been written, or the connection to write to is there.
-    pub(super) fn written(&self, id: u64, lane: Lane) {
+    pub(super) fn written(&self, id: u64, lane: Priority) {
         if let Some(link) = self.lock().links.get_mut(&id) {
             link.busy[lane as usize] = false;
             link.wake(lane);
@@ -206,7 +206,7 @@ enum Next {
 
 impl State {
     /// The first parcel of a lane if it may pass now: no black hole, nothing that holds it, it is due, and what left before it is written.
-    fn next(&mut self, id: u64, lane: Lane) -> Option<Next> {
+    fn next(&mut self, id: u64, lane: Priority) -> Option<Next> {
         let link = self.links.get(&id)?;
         let Some(first) = link.lanes[lane as usize].front() else {
             return Some(Next::WaitUntil(None));
@@ -226,7 +226,7 @@ impl State {
     }
 
     /// As that, if the first parcel is bytes; the lane stays free.
-    fn next_bytes(&mut self, id: u64, lane: Lane) -> Option<Vec<u8>> {
+    fn next_bytes(&mut self, id: u64, lane: Priority) -> Option<Vec<u8>> {
         let first = self.links.get(&id)?.lanes[lane as usize].front()?;
         if !matches!(first.load, Load::Bytes(_)) {
             return None;
@@ -311,7 +311,7 @@ impl State {
 
 impl Link {
     /// Something is in the lane for the thread at its end.
-    pub(super) fn wake(&self, lane: Lane) {
+    pub(super) fn wake(&self, lane: Priority) {
         if !self.lanes[lane as usize].is_empty() {
             self.woken.notify_all();
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::resp;
 use super::rules::{Rule, strike};
-use super::state::{Lane, Link, Load, Parcel, State};
+use super::state::{Link, Load, Parcel, Priority, State};
 use super::{Act, Seen};
 
 /// A request whose reply is still to come.
@@ -23,7 +23,7 @@ impl State {
     pub(super) fn request(&mut self, id: u64, request: Vec<u8>) {
         let words = resp::words(&request);
         let Some(command) = words.first() else {
-            return self.post(id, Lane::ToServer, None, Load::Bytes(request));
+            return self.post(id, Priority::ToServer, None, Load::Bytes(request));
         };
         let name = self.name(command, words.get(1..).unwrap_or_default());
         let awaited = Awaited { replies: replies(command, &words), name: name.clone(), act: None, own: None };
@@ -74,12 +74,12 @@ impl State {
 
     fn forward(&mut self, id: u64, request: Vec<u8>, awaited: Awaited, held_by: Option<usize>) {
         self.link(id, |link| link.awaited.push_back(awaited));
-        self.post(id, Lane::ToServer, held_by, Load::Bytes(request));
+        self.post(id, Priority::ToServer, held_by, Load::Bytes(request));
     }
 
     fn delay_last(&mut self, id: u64, delay: Duration) {
         self.link(id, |link| {
-            if let Some(last) = link.lanes[Lane::ToServer as usize].back_mut() {
+            if let Some(last) = link.lanes[Priority::ToServer as usize].back_mut() {
                 last.due += delay;
             }
         });
@@ -95,7 +95,7 @@ impl State {
             Some((_, Act::ResetAfter)) => (None, Load::Cut(Vec::new())),
             _ => (None, Load::Bytes(reply)),
         };
-        self.post(id, Lane::ToClient, held_by, load);
+        self.post(id, Priority::ToClient, held_by, load);
         self.post_own(id);
     }
 
@@ -117,13 +117,13 @@ impl State {
     /// Sends the proxy's own replies whose turn has come.
     fn post_own(&mut self, id: u64) {
         while let Some(own) = self.links.get_mut(&id).and_then(Link::take_own) {
-            self.post(id, Lane::ToClient, None, Load::Bytes(own));
-            self.link(id, |link| link.wake(Lane::ToClient));
+            self.post(id, Priority::ToClient, None, Load::Bytes(own));
+            self.link(id, |link| link.wake(Priority::ToClient));
         }
     }
 
     /// Puts a parcel at the end of a lane. The caller writes it, or wakes the thread that does.
-    pub(super) fn post(&mut self, id: u64, lane: Lane, held_by: Option<usize>, load: Load) {
+    pub(super) fn post(&mut self, id: u64, lane: Priority, held_by: Option<usize>, load: Load) {
         let mut due = Instant::now() + self.latency;
         let (Some((size, pause)), Load::Bytes(bytes)) = (self.pace(id, lane), &load) else {
             return self.link(id, |link| link.lanes[lane as usize].push_back(Parcel { due, held_by, load }));
@@ -139,16 +139,16 @@ impl State {
     }
 
     /// The size of the pieces in which bytes pass, and the pause before each; nothing if they pass at once.
-    fn pace(&self, id: u64, lane: Lane) -> Option<(usize, Duration)> {
+    fn pace(&self, id: u64, lane: Priority) -> Option<(usize, Duration)> {
         let trickle = self.links.get(&id)?.trickle.filter(|(fault, _)| !self.faults[*fault].released);
         match (trickle, lane) {
-            (Some((_, pause)), Lane::ToClient) => Some((1, pause)),
+            (Some((_, pause)), Priority::ToClient) => Some((1, pause)),
             _ => self.bandwidth.map(|rate| ((rate / 100).max(1) as usize, Duration::from_millis(10))),
         }
     }
 
     /// No more comes into a lane.
-    pub(super) fn end(&mut self, id: u64, lane: Lane, reset: bool) {
+    pub(super) fn end(&mut self, id: u64, lane: Priority, reset: bool) {
         self.post(id, lane, None, Load::End { reset });
         self.link(id, |link| link.wake(lane));
     }

@@ -1,21 +1,23 @@
-//! What ends the sleep of a wait besides its timer and a push. How it is noticed: `watching.rs`.
+//! Events that end the sleep of a wait, besides its timer and a push. `watching.rs` detects them.
 
 use std::sync::Arc;
 
 use crate::clock::Tick;
 
-/// What else ends the sleep of a wait, with [`Woken::Timer`].
+/// What else ends the sleep of a wait. The sleep then returns [`Woken::Timer`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Awaits {
     #[default]
     Nothing,
-    /// That the lock with this key is free, or granted to the wait with this id. Looked at once a second, for all waits of the client together.
+    /// The lock with this key is free, or granted to the wait with this id. Checked once a second, for all waits of the
+    /// client together.
     Lock(Arc<str>, Arc<str>),
-    /// That this sorted set is gone, or that a member of it has come to its end, which none does before then. That it is there is looked at once a second,
-    /// for all waits together; what is in it at that moment only, unless there are few.
+    /// This sorted set is gone, or one of its members has ended, which cannot happen before the given moment. Once a
+    /// second the client checks that the sets of all its waits exist. It reads a set only at that moment, unless it
+    /// watches few sets.
     Set(Arc<str>, Tick),
-    /// That a server can be reached again.
+    /// A server can be reached again.
     Servers,
-    /// That a task is due. Its wait looks by itself every few seconds, so the push connection is tested less often.
+    /// A task is due. Such a wait makes a claim every few seconds, so heartbeats are sent less often.
     Task,
 }

@@ -1,29 +1,29 @@
-//! What is done for the push connection in the background: subscribing, beats, and closing it when it is not needed.
+//! Background work for the push connection: subscribing, sending heartbeats, and closing it when it is not needed.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Listener;
-use super::connection::{Pulse, Subscription};
-use super::desk::{Arrived, Desk, Errand};
-use super::watching::Watched;
-use crate::handover::rules::SET_LOOK;
+use super::push_connection::{Heartbeat, NewSubscription, Subscription};
+use super::waiter_table::{BackgroundTask, WaiterTable};
+use super::watching::WatchedLock;
+use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
 use crate::token;
 
-/// Published to see whether it arrives.
-const BEAT: &str = "0";
+/// The message of a heartbeat: published to see whether it arrives.
+const HEARTBEAT: &str = "0";
 /// Published to wake the thread that reads.
-pub(super) const LOOK: &str = "look";
-/// Only looks.
-const NOTHING: &str = "";
-/// Locks that are looked after in one call.
-const MOST_WATCHED: usize = 1000;
+pub(super) const WAKE_READER: &str = "look";
+/// Nothing is published; the call only checks locks.
+const NO_MESSAGE: &str = "";
+/// Locks that one call can check.
+const LOCKS_PER_CALL: usize = 1000;
 /// Calls in one packet.
-const MOST_LOOKS: usize = 64;
+const CALLS_PER_PACKET: usize = 64;
 
-/// Why no message arrives. Each is logged once.
+/// Why no message arrives. Each cause is logged once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     Subscribe,
@@ -33,9 +33,9 @@ pub(super) enum Cause {
     NoRandom,
 }
 
-/// How an attempt to listen ended without success.
-enum Deaf {
-    /// Until the set-up of the server is changed.
+/// How an attempt to listen failed.
+enum ListenError {
+    /// Subscribing fails until the server's configuration is changed.
     Refused(Cause, String),
     Failed {
         is_left_out: bool,
@@ -43,73 +43,85 @@ enum Deaf {
 }
 
 impl Listener {
-    /// Leaves an errand to the background threads.
-    pub(super) fn run(&self, errand: Errand) {
-        let pause = match &errand {
-            // Clients that lost the same server do not come back to it in step.
-            Errand::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
-            Errand::Rest(pause) => *pause,
-            Errand::Beat(_) | Errand::Wake(_) | Errand::GiveBack(_) => Duration::ZERO,
+    /// Hands a task to the background threads.
+    pub(super) fn run(&self, task: BackgroundTask) {
+        let pause = match &task {
+            // A random factor: clients that lost the same server do not reconnect at the same moment.
+            BackgroundTask::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
+            BackgroundTask::CloseIfIdle(pause) => *pause,
+            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::GiveBack(_) => {
+                Duration::ZERO
+            }
         };
-        let job = Job { listener: self.this.clone(), errand: Some(errand) };
-        self.quorum.nodes.background().after(pause, move || job.run());
+        let run = TaskRun { listener: self.this.clone(), task: Some(task) };
+        self.quorum.nodes.background().after(pause, move || run.run());
     }
 
     /// One attempt to listen.
     fn attempt(&self) {
-        if !self.turns.with(|desk, _| desk.attempt()) {
+        if !self.waiters.with(|table, _| table.attempt()) {
             return;
         }
         match self.listen() {
-            Ok(arrived) => self.turns.with(|desk, now| desk.install(arrived, now)),
-            Err(Deaf::Failed { is_left_out }) => self.turns.with(|desk, _| desk.failed(is_left_out)),
-            Err(Deaf::Refused(cause, why)) => {
+            Ok(new) => self.waiters.with(|table, now| table.install(new, now)),
+            Err(ListenError::Failed { is_left_out }) => self.waiters.with(|table, _| table.failed(is_left_out)),
+            Err(ListenError::Refused(cause, why)) => {
                 self.warn(cause, &why);
-                self.turns.with(|desk, _| desk.refused());
+                self.waiters.with(|table, _| table.refused());
             }
         }
     }
 
-    /// Subscribes, publishes on the channel, and waits for that message to arrive: only then are pushes known to arrive.
-    fn listen(&self) -> Result<Arrived, Deaf> {
-        let Some((node, member)) = self.quorum.wake_node() else { return Err(Deaf::Failed { is_left_out: true }) };
-        let channel = self.turns.with(|desk, _| desk.channel()).map_or_else(|| self.new_channel(), Ok)?;
+    /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that pushes
+    /// arrive.
+    fn listen(&self) -> Result<NewSubscription, ListenError> {
+        let Some((node, member)) = self.quorum.notification_server() else {
+            return Err(ListenError::Failed { is_left_out: true });
+        };
+        let channel = self.waiters.with(|table, _| table.channel()).map_or_else(|| self.new_channel(), Ok)?;
         let timeout = self.quorum.limits.node_timeout;
-        // To connect, and then to subscribe.
+        // One timeout to connect, and one to subscribe.
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;
         let subscription = Subscription { node, channel: Arc::clone(&channel), generation: 0 };
-        let receivers = self.publish(&subscription, BEAT, &[]).map_err(|failure| not_published(member, &failure))?;
+        let receivers =
+            self.publish(&subscription, HEARTBEAT, &[]).map_err(|failure| not_published(member, &failure))?;
         let wait = if receivers > 0 { timeout } else { Duration::ZERO };
         match conn.receive(wait) {
-            Heard::Message(first) if receivers > 0 => Ok(Arrived { node, channel, conn, first }),
-            // In a cluster another server than before may have been asked.
+            Heard::Message(first) if receivers > 0 => Ok(NewSubscription { node, channel, conn, first }),
+            // In a cluster, another server may have executed the publication.
             Heard::Message(_) | Heard::Nothing if receivers == 0 && !self.quorum.nodes.are_in_slots() => {
-                Err(Deaf::Refused(Cause::Lost, member.address().into_owned()))
+                Err(ListenError::Refused(Cause::Lost, member.address().into_owned()))
             }
-            // It broke, or the server has stopped in between.
-            _ => Err(Deaf::Failed { is_left_out: false }),
+            // The connection broke, or the server stopped in between.
+            _ => Err(ListenError::Failed { is_left_out: false }),
         }
     }
 
-    fn new_channel(&self) -> Result<Arc<str>, Deaf> {
+    fn new_channel(&self) -> Result<Arc<str>, ListenError> {
         let channel = token::channel().map_err(|error| {
             self.warn(Cause::NoRandom, &error.to_string());
-            Deaf::Failed { is_left_out: false }
+            ListenError::Failed { is_left_out: false }
         })?;
-        self.turns.with(|desk, _| desk.name_channel(Arc::clone(&channel)));
+        self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
         Ok(channel)
     }
 
-    /// The number of connections that receive it. On the way these locks are looked after.
-    pub(super) fn publish(&self, subscription: &Subscription, text: &str, watched: &[Watched]) -> Result<u64, Failure> {
+    /// Publishes a message, and checks these locks in the same call. Returns the number of connections that receive the
+    /// message.
+    pub(super) fn publish(
+        &self,
+        subscription: &Subscription,
+        text: &str,
+        watched: &[WatchedLock],
+    ) -> Result<u64, Failure> {
         let call = call(subscription, text, watched);
         let said = self.quorum.ask_one(subscription.node, &call, self.quorum.round_deadline())?;
         Ok(self.learn(subscription, said, watched))
     }
 
-    /// Takes over what a server says of these locks; how many connections received what was published.
-    fn learn(&self, subscription: &Subscription, said: Value, watched: &[Watched]) -> u64 {
+    /// Applies what a server says of these locks. Returns how many connections received the message.
+    fn learn(&self, subscription: &Subscription, said: Value, watched: &[WatchedLock]) -> u64 {
         let Value::List(said) = said else { return number(&said) };
         let (mut due, mut later) = (Vec::new(), Vec::new());
         let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| watched.get(i));
@@ -119,45 +131,49 @@ impl Listener {
                 place => due.extend(wait(place).map(|watched| watched.number)),
             }
         }
-        self.turns.with(|desk, now| desk.look_after(later, now));
-        if self.turns.with(|desk, _| desk.look(due)) {
-            drop(self.publish(subscription, LOOK, &[]));
+        self.waiters.with(|table, now| table.set_next_check(later, now));
+        if self.waiters.with(|table, _| table.wake_to_check(due)) {
+            drop(self.publish(subscription, WAKE_READER, &[]));
         }
         said.first().map_or(0, number)
     }
 
-    fn beat(&self, subscription: &Subscription) {
-        let pulse = if self.is_better_elsewhere(subscription) { Pulse::Deaf } else { self.pulse(subscription) };
-        self.turns.with(|desk, now| desk.beaten(subscription.generation, pulse, now));
+    fn heartbeat(&self, subscription: &Subscription) {
+        let heartbeat = if self.is_better_elsewhere(subscription) {
+            Heartbeat::Failed
+        } else {
+            self.publish_heartbeat(subscription)
+        };
+        self.waiters.with(|table, now| table.heartbeat_ended(subscription.generation, heartbeat, now));
     }
 
-    /// All clients shall listen at the same node.
+    /// All clients must listen on the same node.
     fn is_better_elsewhere(&self, subscription: &Subscription) -> bool {
-        self.quorum.len() > 1 && self.quorum.wake_node().is_some_and(|(node, _)| node != subscription.node)
+        self.quorum.len() > 1 && self.quorum.notification_server().is_some_and(|(node, _)| node != subscription.node)
     }
 
-    fn pulse(&self, subscription: &Subscription) -> Pulse {
+    fn publish_heartbeat(&self, subscription: &Subscription) -> Heartbeat {
         let watched = self.watched();
-        // A cluster is asked for its own beat: its reply shall not depend on a slot.
+        // In a cluster the heartbeat is a call of its own: its reply must not depend on a slot.
         let together = watched.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
-        let pulse = match self.publish(subscription, BEAT, together) {
-            Ok(0) => Pulse::Deaf,
-            Ok(_) => Pulse::Sent(self.quorum.now()),
-            // The attempt to subscribe anew will say what is missing.
-            Err(failure) if is_refusal(&failure) => Pulse::Deaf,
-            Err(_) => Pulse::Quiet,
+        let heartbeat = match self.publish(subscription, HEARTBEAT, together) {
+            Ok(0) => Heartbeat::Failed,
+            Ok(_) => Heartbeat::Sent(self.quorum.now()),
+            // The next attempt to subscribe will report what is missing.
+            Err(failure) if is_refusal(&failure) => Heartbeat::Failed,
+            Err(_) => Heartbeat::Idle,
         };
         let more = watched.get(usize::from(!together.is_empty())..).unwrap_or_default();
-        if matches!(pulse, Pulse::Sent(_)) {
+        if matches!(heartbeat, Heartbeat::Sent(_)) {
             self.look_after(subscription, more);
         }
-        pulse
+        heartbeat
     }
 
-    /// Looks after locks that cannot be named in one call.
-    fn look_after(&self, subscription: &Subscription, parts: &[Vec<Watched>]) {
-        for parts in parts.chunks(MOST_LOOKS) {
-            let calls: Vec<_> = parts.iter().map(|part| call(subscription, NOTHING, part)).collect();
+    /// Checks locks that do not fit into the call of the heartbeat.
+    fn look_after(&self, subscription: &Subscription, parts: &[Vec<WatchedLock>]) {
+        for parts in parts.chunks(CALLS_PER_PACKET) {
+            let calls: Vec<_> = parts.iter().map(|part| call(subscription, NO_MESSAGE, part)).collect();
             let said = self.quorum.ask_one_all(subscription.node, &calls);
             for (said, part) in said.into_iter().zip(parts) {
                 if let Ok(said) = said {
@@ -167,12 +183,12 @@ impl Listener {
         }
     }
 
-    /// The locks to look after, in parts of which each can be named in one call: in a cluster one by one, since also those of one slot can be at two
-    /// servers while that moves.
-    fn watched(&self) -> Vec<Vec<Watched>> {
-        let most = if self.quorum.nodes.are_in_slots() { 1 } else { MOST_WATCHED };
-        let mut parts: Vec<Vec<Watched>> = Vec::new();
-        for watched in self.turns.with(|desk, now| desk.watched(now)) {
+    /// The locks to check, in parts that fit into one call. In a cluster each part is one lock: while a slot moves, two
+    /// locks of that slot can be on two servers.
+    fn watched(&self) -> Vec<Vec<WatchedLock>> {
+        let most = if self.quorum.nodes.are_in_slots() { 1 } else { LOCKS_PER_CALL };
+        let mut parts: Vec<Vec<WatchedLock>> = Vec::new();
+        for watched in self.waiters.with(|table, now| table.watched(now)) {
             match parts.last_mut() {
                 Some(part) if part.len() < most => part.push(watched),
                 _ => parts.push(vec![watched]),
@@ -198,8 +214,8 @@ impl Listener {
     }
 }
 
-/// Publishes that, and looks after these locks.
-fn call(subscription: &Subscription, text: &str, watched: &[Watched]) -> Arc<Call> {
+/// A call that publishes a message and checks these locks.
+fn call(subscription: &Subscription, text: &str, watched: &[WatchedLock]) -> Arc<Call> {
     let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
     let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
     args.extend(watched.iter().map(|watched| Arg::Text(watched.of.text())));
@@ -210,62 +226,64 @@ fn number(value: &Value) -> u64 {
     if let Value::Int(n) = value { u64::try_from(*n).unwrap_or(0) } else { 0 }
 }
 
-/// When a set that was looked into is due again: a member lives through its last ms.
-fn end((watched, left): (&Watched, &Value)) -> (u64, Duration) {
-    (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_LOOK))
+/// When to read a set again whose first member ends after `left`. A member lives through its last millisecond.
+fn end((watched, left): (&WatchedLock, &Value)) -> (u64, Duration) {
+    (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_CHECK_INTERVAL))
 }
 
-fn not_subscribed(node: &Node, failure: &Failure) -> Deaf {
+fn not_subscribed(node: &Node, failure: &Failure) -> ListenError {
     match failure.kind {
         FailureKind::Refused => refused(Cause::Subscribe, "subscribe", node, failure),
-        kind => Deaf::Failed { is_left_out: kind == FailureKind::LeftOut },
+        kind => ListenError::Failed { is_left_out: kind == FailureKind::LeftOut },
     }
 }
 
-fn not_published(node: &Node, failure: &Failure) -> Deaf {
+fn not_published(node: &Node, failure: &Failure) -> ListenError {
     if is_refusal(failure) {
         return refused(Cause::Publish, "publish", node, failure);
     }
-    Deaf::Failed { is_left_out: false }
+    ListenError::Failed { is_left_out: false }
 }
 
-fn refused(cause: Cause, to: &str, node: &Node, failure: &Failure) -> Deaf {
-    Deaf::Refused(cause, format!("node {} refuses to {to}: {}", node.address(), failure.message))
+fn refused(cause: Cause, to: &str, node: &Node, failure: &Failure) -> ListenError {
+    ListenError::Refused(cause, format!("node {} refuses to {to}: {}", node.address(), failure.message))
 }
 
-/// The server answered, and will not answer otherwise soon.
+/// True if the server answered, and will not soon answer otherwise.
 fn is_refusal(failure: &Failure) -> bool {
     failure.is_answer() && failure.kind != FailureKind::Transient
 }
 
-/// An errand on its way. An attempt to connect that does not begin, since the system starts no thread, or that panics, is not repeated before the
-/// next wait begins: each repetition could end in the same way at once.
-struct Job {
+/// A background task that is planned or runs. If an attempt to connect panics, or the system starts no thread for it,
+/// it is not repeated before the next wait begins. Every repetition could fail at once in the same way.
+struct TaskRun {
     listener: Weak<Listener>,
-    errand: Option<Errand>,
+    task: Option<BackgroundTask>,
 }
 
-impl Job {
+impl TaskRun {
     fn run(mut self) {
         let Some(listener) = self.listener.upgrade() else { return };
-        match &self.errand {
-            Some(Errand::Connect(_)) => listener.attempt(),
-            Some(Errand::Beat(subscription)) => listener.beat(subscription),
-            Some(Errand::Wake(subscription)) => drop(listener.publish(subscription, LOOK, &[])),
-            Some(Errand::Rest(_)) => listener.turns.with(Desk::rest),
-            Some(Errand::GiveBack(stray)) => listener.strays.get().into_iter().for_each(|give_back| give_back(stray)),
+        match &self.task {
+            Some(BackgroundTask::Connect(_)) => listener.attempt(),
+            Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
+            Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
+            Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
+            Some(BackgroundTask::GiveBack(unclaimed)) => {
+                listener.on_unclaimed.get().into_iter().for_each(|give_back| give_back(unclaimed))
+            }
             None => {}
         }
-        self.errand = None;
+        self.task = None;
     }
 }
 
-impl Drop for Job {
+impl Drop for TaskRun {
     fn drop(&mut self) {
-        if let Some(Errand::Connect(_)) = self.errand
+        if let Some(BackgroundTask::Connect(_)) = self.task
             && let Some(listener) = self.listener.upgrade()
         {
-            listener.turns.with(|desk, _| desk.gave_up());
+            listener.waiters.with(|table, _| table.gave_up());
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Waits that are over, and may still have an entry in a queue.
+//! Waits that are over and may still have an entry in a server queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pushed::Pushed;
 
-/// There are few as a rule. Of those that are forgotten a lock is still given back by its key (`Stray`); a permit or a turn ends by itself.
+/// Usually there are few. If an entry was forgotten, a granted lock is still given back by its key (`UnclaimedGrant`);
+/// a permit or a reservation expires.
 const MOST: usize = 1024;
 
-/// What becomes of a push to a wait that is over.
+/// What to do with a push to a wait that is over.
 pub(crate) type OnLatePush = Box<dyn Fn(Pushed) + Send + Sync>;
 
-/// By the number of the wait: the first is the one that began first.
+/// By the number of the wait, so the first is the oldest.
 #[derive(Default)]
 pub(super) struct EndedWaits(BTreeMap<u64, Arc<OnLatePush>>);
 
 impl EndedWaits {
-    /// The one that has to go for it, if there are too many.
+    /// Adds one. Returns the oldest, which it removes if there are too many.
     pub(super) fn add(&mut self, number: u64, ended: OnLatePush) -> Option<Arc<OnLatePush>> {
         self.0.insert(number, Arc::new(ended));
         if self.0.len() > MOST { self.0.pop_first().map(|(_, ended)| ended) } else { None }

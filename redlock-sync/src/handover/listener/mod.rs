@@ -1,29 +1,30 @@
-//! How a client learns that a lock was granted to one of its waits: by one push connection, to its [wake node](Quorum::wake_node), which the waiting
-//! threads read in turn.
+//! How a client learns that a lock was granted to one of its waits: by one push connection to its [notification
+//! server](Quorum::notification_server). The waiting threads read that connection in turn.
 //!
-//! A lone waiting thread reads by itself, without a thread in between; with more of them the one that reads wakes those for which something came.
-//! However many wait, there is one connection, and none of them wakes without a reason.
+//! If only one thread waits, it reads by itself. If several wait, the thread that reads wakes those for which a push
+//! arrived. There is one connection, however many threads wait, and no thread wakes without a reason.
 //!
-//! 1. `pushed.rs`: what a push says.
-//! 2. `connection.rs`: how the connection is, and the beat that tells whether it is alive.
-//! 3. `ended.rs`: waits that are over, and may still have an entry in a queue.
-//! 4. `desk.rs`: which threads wait and which one reads: all that is under one lock, with what holds there.
-//! 5. `awaits.rs`: what else ends a sleep; `watching.rs`: how that is noticed.
-//! 6. `turns.rs`: that lock, and the loop of a thread that waits.
-//! 7. `connect.rs`: subscribing, in the background.
+//! 1. `pushed.rs`: parses a push.
+//! 2. `push_connection.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
+//! 3. `ended.rs`: waits that are over and may still have an entry in a server queue.
+//! 4. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
+//!    invariant.
+//! 5. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
+//! 6. `waiters.rs`: that lock, and the loop of a thread that waits.
+//! 7. `connect.rs`: work in the background, such as subscribing.
 //!
 //! `tests/models` runs the first six under a scheduler that tries many orders of threads.
 
 mod awaits;
 mod connect;
-mod connection;
-mod desk;
 mod ended;
+mod push_connection;
 mod pushed;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
-mod turns;
+mod waiter_table;
+mod waiters;
 mod watching;
 
 use std::collections::HashSet;
@@ -33,27 +34,27 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 
 pub(crate) use self::awaits::Awaits;
-use self::connect::{Cause, LOOK};
-pub(crate) use self::connection::Subscription;
-use self::desk::Errand;
-pub(crate) use self::desk::Woken;
+use self::connect::{Cause, WAKE_READER};
 pub(crate) use self::ended::OnLatePush;
-pub(crate) use self::pushed::{Pushed, Stray};
-use self::turns::Turns;
+pub(crate) use self::push_connection::Subscription;
+pub(crate) use self::pushed::{Pushed, UnclaimedGrant};
+use self::waiter_table::BackgroundTask;
+pub(crate) use self::waiter_table::Woken;
+use self::waiters::Waiters;
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::quorum::Quorum;
 
-/// What becomes of a grant to a wait that this client does not have any more. Called in the background.
-pub(crate) type OnStray = Box<dyn Fn(&Stray) + Send + Sync>;
+/// What to do with a grant to a wait that this client no longer has. Called in the background.
+pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&UnclaimedGrant) + Send + Sync>;
 
-/// The push connection of a client, and the waits for which it is there.
+/// The push connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
-    turns: Turns,
-    /// What was said once in the log.
+    waiters: Waiters,
+    /// The causes that were logged.
     warned: Mutex<HashSet<Cause>>,
-    strays: OnceLock<OnStray>,
+    on_unclaimed: OnceLock<OnUnclaimedGrant>,
     this: Weak<Listener>,
 }
 
@@ -61,103 +62,106 @@ impl Listener {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Arc<Listener> {
         let nodes = Arc::clone(&quorum);
         let listener = Arc::new_cyclic(|this: &Weak<Listener>| {
-            let errands = Box::new({
+            let tasks = Box::new({
                 let this = this.clone();
-                move |errand| {
+                move |task| {
                     if let Some(listener) = this.upgrade() {
-                        listener.run(errand);
+                        listener.run(task);
                     }
                 }
             });
-            let turns = Turns::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, errands);
-            Listener { quorum, turns, warned: Mutex::default(), strays: OnceLock::new(), this: this.clone() }
+            let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, tasks);
+            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed: OnceLock::new(), this: this.clone() }
         });
         let this = Arc::downgrade(&listener);
         nodes.nodes.on_return(Box::new(move || {
             if let Some(listener) = this.upgrade()
-                && let Some(subscription) = listener.turns.with(|desk, _| desk.servers_are_back())
+                && let Some(subscription) = listener.waiters.with(|table, _| table.servers_are_back())
             {
-                listener.run(Errand::Wake(subscription));
+                listener.run(BackgroundTask::WakeReader(subscription));
             }
         }));
         listener
     }
 
     /// Set once, by the client.
-    pub(crate) fn on_stray(&self, give_back: OnStray) {
-        _ = self.strays.set(give_back);
+    pub(crate) fn on_unclaimed_grant(&self, give_back: OnUnclaimedGrant) {
+        _ = self.on_unclaimed.set(give_back);
     }
 
-    /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.
-    pub(crate) fn begin(self: &Arc<Listener>) -> Wait {
-        Wait { number: self.turns.with(|desk, _| desk.begin()), listener: Arc::clone(self) }
+    /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
+    /// the background.
+    pub(crate) fn begin(self: &Arc<Listener>) -> ListenerWait {
+        ListenerWait { number: self.waiters.with(|table, _| table.begin()), listener: Arc::clone(self) }
     }
 
-    /// True while a subscription is confirmed: what this client marks can be pushed to it.
+    /// True while a subscription is confirmed: pushes to waits that enter a server queue now will arrive.
     pub(crate) fn listens(&self) -> bool {
-        self.turns.with(|desk, _| desk.connection.subscription().is_some())
+        self.waiters.with(|table, _| table.connection.subscription().is_some())
     }
 
-    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel, since the crate `redis` gives no access to the
-    /// socket; if the message does not get through, the thread wakes within a second.
+    /// Ends all waits, for good. A message on the client's own channel wakes the thread that reads, since the crate
+    /// `redis` gives no access to the socket. If the message does not arrive, the thread wakes within a second.
     pub(crate) fn close(&self) {
-        if let Some(subscription) = self.turns.with(|desk, _| desk.close()) {
-            drop(self.publish(&subscription, LOOK, &[]));
+        if let Some(subscription) = self.waiters.with(|table, _| table.close()) {
+            drop(self.publish(&subscription, WAKE_READER, &[]));
         }
     }
 
-    /// A wait that is over may still have an entry in a queue: what is pushed to it later goes to the ended wait, on the thread that reads. At most 1024
-    /// ended waits; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers
-    /// find that no connection receives what they publish on the old one, and skip the entries of the ended waits.
+    /// Keeps a wait that is over, since it may still have an entry in a server queue. A later push to it goes to
+    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
+    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
+    /// receives messages on the old channel, and skip the entries of the ended waits.
     pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLatePush) {
-        self.turns.with(|desk, now| desk.watch_ended(wait_number, ended, now));
+        self.waiters.with(|table, now| table.watch_ended(wait_number, ended, now));
     }
 }
 
-/// A wait that has been entered; over when it is dropped.
-pub(crate) struct Wait {
+/// A registered wait. It is over when it is dropped.
+pub(crate) struct ListenerWait {
     listener: Arc<Listener>,
     number: u64,
 }
 
-impl Wait {
+impl ListenerWait {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// Where this client listens now; `None` while no subscription is confirmed.
     pub(crate) fn subscription(&self) -> Option<Subscription> {
-        self.listener.turns.with(|desk, _| desk.subscription(self.number))
+        self.listener.waiters.with(|table, _| table.subscription(self.number))
     }
 
-    /// Waits until then, or for a push, or until a subscription is confirmed or refused of which this wait has not seen the
-    /// [`subscription`](Wait::subscription) yet. Pushes that came since the last sleep are returned first. The timer also ends when the wait is cancelled.
+    /// Sleeps until then, or until a push arrives, or until the client has subscribed again or was refused. That is
+    /// reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Pushes that arrived since the last
+    /// sleep are returned first. A cancelled wait ends like the timer.
     pub(crate) fn sleep(&self, until: Tick, cancel: &Cancelling) -> Woken {
         let clock = &self.listener.quorum.clock;
         loop {
             let slice = cancel.slice(clock.now(), until);
-            let woken = self.listener.turns.sleep(self.number, slice);
-            // Before the end of its slice something else has ended it.
+            let woken = self.listener.waiters.sleep(self.number, slice);
+            // If it woke before the end of its slice, something else has ended the sleep.
             if woken != Woken::Timer || slice == until || clock.now() < slice || cancel.is_cancelled() {
                 return woken;
             }
         }
     }
 
-    /// What else ends the sleeps of this wait from now on.
+    /// Sets what else ends the sleeps of this wait from now on.
     pub(crate) fn await_also(&self, awaits: Awaits) {
-        self.listener.turns.with(|desk, _| desk.await_also(self.number, awaits));
+        self.listener.waiters.with(|table, _| table.await_also(self.number, awaits));
     }
 
-    /// Subscribing was refused, or the publication that confirms it: this wait has to poll.
+    /// True if the server refuses to subscribe, or to publish the message that confirms it. Then this wait has to poll.
     pub(crate) fn polls(&self) -> bool {
-        self.listener.turns.with(|desk, _| desk.polls())
+        self.listener.waiters.with(|table, _| table.polls())
     }
 }
 
-impl Drop for Wait {
+impl Drop for ListenerWait {
     fn drop(&mut self) {
-        self.listener.turns.with(|desk, now| desk.end(self.number, now));
+        self.listener.waiters.with(|table, now| table.end(self.number, now));
     }
 }
 
@@ -167,8 +171,8 @@ impl fmt::Debug for Listener {
     }
 }
 
-impl fmt::Debug for Wait {
+impl fmt::Debug for ListenerWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wait({})", self.number)
+        write!(f, "ListenerWait({})", self.number)
     }
 }

@@ -1,18 +1,17 @@
-//! What a push says, and how to read it.
+//! The form of a push, and how to parse it.
 
 use crate::handover::rules::Pauses;
 use std::time::Duration;
 
-/// A push to a wait: `wait fence span age pauses random key`, where the wait is `channel/number`, times are in ms, and
-/// a hint has nothing behind the pauses but a space. A hint to several waits of a channel has commas between their
-/// numbers.
+/// A push to a wait: `wait fence span age pauses random key`. The wait is `channel/number`, and times are in ms. A hint
+/// ends with a space after the pauses. A hint to several waits of a channel has commas between their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
-    /// Of the granted lock; 0 where there is none.
+    /// The fence of the granted lock; 0 if there is none.
     pub(crate) fence: u64,
-    /// For how long the grant stands; of a hint, after what time to try.
+    /// How long the grant is valid; for a hint, when to try.
     pub(crate) span: Duration,
-    /// Of the chain in which the lock goes from hand to hand.
+    /// The age of the chain in which the lock goes from holder to holder.
     pub(crate) age: Duration,
     pub(crate) pauses: Pauses,
     /// The random part of the granted token; `None` for a hint.
@@ -23,26 +22,32 @@ pub(crate) struct Pushed {
 
 /// A grant to a wait that is over and not remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stray {
+pub(crate) struct UnclaimedGrant {
     pub(crate) key: String,
     pub(crate) random: String,
     pub(crate) wait: String,
     pub(crate) span: Duration,
-    /// It came with a fence.
+    /// True if the grant came with a fence.
     pub(crate) with_fence: bool,
 }
 
-impl Stray {
-    /// A hint is none: what it tells of is found without it.
-    pub(super) fn of(pushed: Pushed, channel: &str, number: u64) -> Option<Stray> {
+impl UnclaimedGrant {
+    /// The grant in a push. `None` for a hint: without it, the waits find the lock by their own attempts.
+    pub(super) fn of(pushed: Pushed, channel: &str, number: u64) -> Option<UnclaimedGrant> {
         let Pushed { fence, span, random, key, .. } = pushed;
-        Some(Stray { key: key?, random: random?, wait: format!("{channel}/{number}"), span, with_fence: fence > 0 })
+        Some(UnclaimedGrant {
+            key: key?,
+            random: random?,
+            wait: format!("{channel}/{number}"),
+            span,
+            with_fence: fence > 0,
+        })
     }
 }
 
 impl Pushed {
-    /// Reads a message that came on `channel`: for which waits it is, and what it says. `None` for anything else than a
-    /// push to waits there.
+    /// Parses a message that came on `channel`: the waits that it is for, and what it says. `None` for anything but a
+    /// push to waits of that channel.
     pub(crate) fn read(message: &[u8], channel: &str) -> Option<(Vec<u64>, Pushed)> {
         let mut words = std::str::from_utf8(message).ok()?.splitn(7, ' ');
         let numbers = words.next()?.strip_prefix(channel)?.strip_prefix('/')?.split(',');
@@ -51,7 +56,7 @@ impl Pushed {
         let (fence, span, age, pauses) = (next()?, next()?, next()?, next()?);
         let random = words.next().map(|random| (!random.is_empty()).then(|| random.to_owned()))?;
         let key = words.next().map(str::to_owned);
-        // A grant names its lock and is for one wait, and a hint names none.
+        // A grant names its lock and is for one wait; a hint names no lock.
         let is_whole = random.is_some() == key.is_some() && (random.is_none() || numbers.len() == 1);
         let pushed = Pushed {
             fence,
@@ -92,7 +97,7 @@ mod tests {
         assert_eq!(chains.len(), 1);
         let chain = chains[0].split('\'').next().unwrap();
         let (_, hint) = read(&format!("redlock-sync:1f/1 0 10 {chain} ")).unwrap();
-        assert_eq!((hint.pauses.count(), hint.pauses.has_strangers(), hint.age), (1, false, Duration::ZERO));
+        assert_eq!((hint.pauses.count(), hint.pauses.has_foreign_clients(), hint.age), (1, false, Duration::ZERO));
     }
 
     #[test]

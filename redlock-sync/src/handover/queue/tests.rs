@@ -1,9 +1,9 @@
-//! The queue without servers.
+//! The thread queue, without servers.
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::handover::remembered::MAX_ORPHANS;
-use crate::handover::sharing::{Gate, JOINS_PER_LOOK};
+use crate::handover::remembered::MAX_LEFTOVER_TOKENS;
+use crate::handover::sharing::{Gate, JOINS_PER_CHECK};
 use std::sync::mpsc;
 use std::thread;
 
@@ -15,15 +15,15 @@ fn queues() -> Arc<WaitQueues<u32>> {
 }
 
 fn at_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, until: Tick) -> Option<QueueHead<u32>> {
-    match queues.enter(key, until, KIND, &LockOptions::default()) {
-        Entered::Head(head) => Some(head),
+    match queues.enqueue(key, until, KIND, &LockOptions::default()) {
+        QueueOutcome::Head(head) => Some(head),
         _ => None,
     }
 }
 
 fn try_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind) -> Option<QueueHead<u32>> {
-    match queues.try_enter(key, kind, &LockOptions::default())? {
-        Entered::Head(head) => Some(head),
+    match queues.try_enqueue(key, kind, &LockOptions::default())? {
+        QueueOutcome::Head(head) => Some(head),
         _ => None,
     }
 }
@@ -95,18 +95,18 @@ fn giving_up_while_moving_up_passes_the_turn_on() {
 }
 
 #[test]
-fn orphans_are_bounded_and_end() {
+fn leftover_tokens_are_bounded_and_end() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     for i in 0..20 {
-        queues.add_orphan(&key, LockId::from_server(&format!("t{i}")), Tick::NEVER);
+        queues.add_leftover_token(&key, LockId::from_server(&format!("t{i}")), Tick::NEVER);
     }
-    let ids = queues.orphans(&key);
-    assert_eq!(ids.len(), MAX_ORPHANS);
+    let ids = queues.leftover_tokens(&key);
+    assert_eq!(ids.len(), MAX_LEFTOVER_TOKENS);
     assert_eq!(ids.last().map(LockId::as_str), Some("t19"));
-    queues.drop_orphans(&key);
-    queues.add_orphan(&key, LockId::from_server("old"), Tick::ZERO);
-    assert!(queues.orphans(&key).is_empty());
-    queues.add_orphan(&"other".into(), LockId::from_server("new"), Tick::NEVER);
+    queues.forget_leftover_tokens(&key);
+    queues.add_leftover_token(&key, LockId::from_server("old"), Tick::ZERO);
+    assert!(queues.leftover_tokens(&key).is_empty());
+    queues.add_leftover_token(&"other".into(), LockId::from_server("new"), Tick::NEVER);
     assert!(!queues.by_key.lock().contains_key(&key));
 }
 
@@ -117,13 +117,13 @@ fn a_gift_goes_to_the_first_thread_that_wants_it_with_the_same_settings() {
     assert!(head.successor(KIND, &LockOptions::default()).is_none());
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
-        thread::spawn(move || queues.enter(&key, Tick::NEVER, KIND, &LockOptions::default()))
+        thread::spawn(move || queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()))
     };
     until_waiting(&queues, &key, 1);
     let other = LockOptions { renew: false, ..LockOptions::default() };
     assert!(!head.has_successor(KIND, &other) && head.successor(KIND, &other).is_none());
-    head.successor(KIND, &LockOptions::default()).unwrap().hand(7);
-    assert!(matches!(waiter.join().unwrap(), Entered::Handed(7)));
+    head.successor(KIND, &LockOptions::default()).unwrap().hand_over(7);
+    assert!(matches!(waiter.join().unwrap(), QueueOutcome::Handed(7)));
 }
 
 #[test]
@@ -134,16 +134,16 @@ fn a_thread_whose_time_runs_out_while_promised_takes_the_gift() {
         let waiter = {
             let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
             let until = SystemClock.now().after(Duration::from_micros(fastrand::u64(100..600)));
-            thread::spawn(move || queues.enter(&key, until, KIND, &LockOptions::default()))
+            thread::spawn(move || queues.enqueue(&key, until, KIND, &LockOptions::default()))
         };
         SystemClock.sleep(Duration::from_micros(fastrand::u64(50..600)));
         let thread = head.successor(KIND, &LockOptions::default());
         let promised = thread.is_some();
         if let Some(thread) = thread {
             SystemClock.sleep(Duration::from_micros(fastrand::u64(0..300)));
-            thread.hand(1);
+            thread.hand_over(1);
         }
-        let got = matches!(waiter.join().unwrap(), Entered::Handed(1));
+        let got = matches!(waiter.join().unwrap(), QueueOutcome::Handed(1));
         assert_eq!(got, promised, "what is handed over arrives");
     }
 }
@@ -154,26 +154,27 @@ fn closing_sends_everybody_away() {
     let _turn = at_head(&queues, &key, Tick::NEVER).unwrap();
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
-        thread::spawn(move || queues.enter(&key, Tick::NEVER, KIND, &LockOptions::default()))
+        thread::spawn(move || queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()))
     };
     until_waiting(&queues, &key, 1);
     queues.close();
-    assert!(matches!(waiter.join().unwrap(), Entered::Closed));
-    assert!(matches!(queues.enter(&key, Tick::NEVER, KIND, &LockOptions::default()), Entered::Closed));
+    assert!(matches!(waiter.join().unwrap(), QueueOutcome::Closed));
+    assert!(matches!(queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()), QueueOutcome::Closed));
 }
 
-/// What a thread is told when it gets to the head, and how it leaves.
+/// What a test thread reports when it becomes a queue head, and how it is told to leave.
 struct Entrant {
     thread: thread::JoinHandle<()>,
     leave: mpsc::Sender<()>,
 }
 
-/// Enters a thread of this kind, which tells its number once it is a head and then stays one until it is told to leave.
+/// Starts a thread that wants this kind. It reports its number when it is a queue head, and stays one until it is told
+/// to leave.
 fn enter(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind, number: u32, tell: &mpsc::Sender<u32>) -> Entrant {
     let (queues, key, tell) = (Arc::clone(queues), Arc::clone(key), tell.clone());
     let (leave, left) = mpsc::channel();
     let thread = thread::spawn(move || {
-        if let Entered::Head(_head) = queues.enter(&key, Tick::NEVER, kind, &LockOptions::default()) {
+        if let QueueOutcome::Head(_head) = queues.enqueue(&key, Tick::NEVER, kind, &LockOptions::default()) {
             tell.send(number).unwrap();
             left.recv().unwrap();
         }
@@ -223,12 +224,12 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
         let until = SystemClock.now().after(Duration::from_millis(50));
-        thread::spawn(move || queues.enter(&key, until, KIND, &LockOptions::default()))
+        thread::spawn(move || queues.enqueue(&key, until, KIND, &LockOptions::default()))
     };
     until_waiting(&queues, &key, 1);
     let (tell, told) = mpsc::channel();
     let behind = enter(&queues, &key, SHARED, 7, &tell);
-    assert!(matches!(waiter.join().unwrap(), Entered::Late));
+    assert!(matches!(waiter.join().unwrap(), QueueOutcome::Late));
     assert_eq!(told.recv().unwrap(), 7);
     behind.leave.send(()).unwrap();
     behind.thread.join().unwrap();
@@ -236,8 +237,8 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
 
 const JOINT: Kind = Kind { name: "reader", mode: Mode::Joint };
 
-fn shared(gate: &Arc<Gate>, part: u32) -> Shared<u32> {
-    Shared::new(JOINT, Arc::default(), Arc::clone(gate), Box::new(move |_| part))
+fn shared(gate: &Arc<Gate>, part: u32) -> SharedLease<u32> {
+    SharedLease::new(JOINT, Arc::default(), Arc::clone(gate), Box::new(move |_| part))
 }
 
 #[test]
@@ -252,14 +253,14 @@ fn what_is_shared_is_joined_until_it_is_closed_or_another_thread_waits_for_it_al
     assert_eq!(queues.join(&key, JOINT, &plain), Some((7, false)));
     let other = LockOptions { fenced: true, ..LockOptions::default() };
     assert!(queues.join(&key, JOINT, &other).is_none() && queues.join(&key, SHARED, &plain).is_none());
-    assert!(matches!(queues.enter(&key, Tick::NEVER, JOINT, &plain), Entered::Handed(7)));
+    assert!(matches!(queues.enqueue(&key, Tick::NEVER, JOINT, &plain), QueueOutcome::Handed(7)));
     let writer = at_head(&queues, &key, Tick::NEVER).unwrap();
     assert!(queues.join(&key, JOINT, &plain).is_none(), "one waits that wants it alone");
     drop(writer);
-    assert!(matches!(queues.try_enter(&key, JOINT, &plain), Some(Entered::Handed(7))));
+    assert!(matches!(queues.try_enqueue(&key, JOINT, &plain), Some(QueueOutcome::Handed(7))));
     assert!(!gate.leave() && !gate.leave() && !gate.leave(), "four hold it");
     queues.unshare(&key);
-    assert!(gate.is_open() && gate.leave() && !gate.enter());
+    assert!(gate.is_open() && gate.leave() && !gate.try_join());
     queues.unshare(&key);
     assert!(queues.by_key.lock().is_empty());
 }
@@ -269,9 +270,9 @@ fn a_look_is_due_after_some_joins_or_some_time() {
     let mut shared = shared(&Arc::new(Gate::new()), 7).open(Tick::ZERO);
     let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
     let plain = LockOptions::default();
-    for _ in 0..JOINS_PER_LOOK {
+    for _ in 0..JOINS_PER_CHECK {
         assert_eq!(shared.join(JOINT, &plain, at(0)), Some(7));
     }
-    assert!(shared.is_look_due(at(1)) && !shared.is_look_due(at(20)));
-    assert!(shared.is_look_due(at(21)) && !shared.is_look_due(at(22)));
+    assert!(shared.is_check_due(at(1)) && !shared.is_check_due(at(20)));
+    assert!(shared.is_check_due(at(21)) && !shared.is_check_due(at(22)));
 }

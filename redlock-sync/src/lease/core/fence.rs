@@ -1,14 +1,14 @@
 //! Fencing tokens.
 
-use super::{Core, Io};
+use super::{Core, RoundState};
 use crate::error::Error;
 use crate::node::Priority;
 
 impl Core {
-    /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that
-    /// still holds our token has stored it. The largest alone would not rise from one majority to the next. With
-    /// `fenced(true)` the acquire itself has raised the counter; otherwise, and for a lock that was passed on inside
-    /// the process, it takes a round here.
+    /// The fencing token. With one node, it is the value of the counter. With several, it is the largest among our
+    /// votes, once a majority that still has our token has stored it. Without that, it would not rise from one majority
+    /// to the next. With `fenced(true)` the acquire has raised the counter. Otherwise, and for a lock that was passed
+    /// on in this process, a round is made here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
         self.and_tell_loss(self.settled_fence())
     }
@@ -29,16 +29,16 @@ impl Core {
         Ok(fence)
     }
 
-    /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
-    fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
+    /// Raises the counters to `fence`, or to their next values. Returns the largest value that a majority has now.
+    fn fence_round(&self, io: &mut RoundState, fence: Option<u64>) -> Result<u64, Error> {
         let Some(call) = self.protocol().fence(&self.id, fence) else {
             let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
         };
         let mut ballot = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &|_| true);
-        // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
+        // A node that just restarted may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
-        self.note_losses(io, &ballot);
+        self.record_losses(io, &ballot);
         self.verdict("fence", &ballot)?;
         Ok(ballot.largest_fence().unwrap_or_default())
     }

@@ -1,8 +1,8 @@
-//! How a loss is noticed, and what follows from it: the log, and the handlers of its user.
+//! How a loss is noticed, and what follows from it: the log, and the user's handlers.
 
 use std::panic::RefUnwindSafe;
 
-use super::{Core, Io, OnLost, Part};
+use super::{Core, HolderId, OnLost, RoundState};
 use crate::clock::Tick;
 use crate::error::LostReason;
 use crate::handler::caught;
@@ -16,26 +16,26 @@ use crate::quorum::Ballot;
 impl RefUnwindSafe for Core {}
 
 impl Core {
-    /// Has `f` called once when the lease is lost; at once when it is already.
-    pub(crate) fn on_lost(&self, part: Part, f: OnLost) {
-        // Registered before the state is looked at: a loss in between finds it.
-        self.on_lost.lock().push((part, f));
+    /// Calls `f` once when the lease is lost; at once if it is lost already.
+    pub(crate) fn on_lost(&self, holder: HolderId, f: OnLost) {
+        // Registered before the state is read: a loss in between finds the handler.
+        self.on_lost.lock().push((holder, f));
         self.state();
     }
 
-    /// It is over, and not by its guard.
+    /// True if the lease is over, and its guard did not end it.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.settle(), LeaseState::Lost(_))
     }
 
-    /// The handlers of a thread that does not hold it any more are not called.
-    pub(crate) fn forget_handlers(&self, part: Part) {
-        let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == part).collect();
-        // Not with the lock: what it has captured may use this lease.
+    /// Removes the handlers of a thread that does not hold the lease any more.
+    pub(crate) fn forget_handlers(&self, holder: HolderId) {
+        let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect();
+        // Dropped without the lock: what a handler has captured may use this lease.
         drop(forgotten);
     }
 
-    /// Its guard is gone.
+    /// Removes all handlers: the guard is gone.
     pub(in crate::lease) fn forget_all_handlers(&self) {
         let forgotten = std::mem::take(&mut *self.on_lost.lock());
         drop(forgotten);
@@ -46,12 +46,12 @@ impl Core {
         let made_lost = self.state.lock().end(LeaseState::Lost(reason));
         if made_lost {
             self.log_loss(reason);
-            self.leave_queue();
+            self.release_queue_head();
         }
         made_lost
     }
 
-    /// A loss that the user asked for is no warning.
+    /// A loss that the user asked for is not a warning.
     pub(in crate::lease) fn log_loss(&self, reason: LostReason) {
         let level = if reason == LostReason::Revoked { log::Level::Debug } else { log::Level::Warn };
         log::log!(level, "{}", self.lost(reason));
@@ -61,7 +61,7 @@ impl Core {
         told(self.key.as_str(), "lock ", "a claim in queue ")
     }
 
-    /// Once for each time that renewals begin to fail, or succeed again.
+    /// Logs when renewals begin to fail, and when they succeed again.
     pub(super) fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
         let left = || until.since(self.quorum.now()).as_millis();
         match (before, after) {
@@ -73,26 +73,26 @@ impl Core {
         }
     }
 
-    /// Notices whether the lock was taken away. The renewal thread then calls the handlers: a handler that wants the lock,
-    /// or takes long, must not run in a thread that waits for it.
-    pub(crate) fn look_after(&self) {
-        // A round that is under way notices it, too.
+    /// Notices whether the lock was taken away. The renewal thread then calls the handlers. They must not run in a
+    /// thread that waits for the lock: a handler may want the lock too, or take long.
+    pub(crate) fn check_on_servers(&self) {
+        // A round under way notices it as well.
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
-            // The shortest lease lengthens nothing: a server never shortens one.
+            // The shortest lease lengthens nothing, since a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
             let ballot = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &|_| true);
-            self.note_losses(&mut io, &ballot);
+            self.record_losses(&mut io, &ballot);
         }
     }
 
-    /// It is lost, and its handlers have not been called. What revokes it calls them itself.
-    pub(crate) fn has_untold_loss(&self) -> bool {
+    /// True if it is lost and its handlers were not called. A revocation calls them itself.
+    pub(crate) fn has_unreported_loss(&self) -> bool {
         let state = self.state.lock().now;
         matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !self.on_lost.lock().is_empty()
     }
 
-    /// Takes from a round that lengthens nothing which nodes do not have the lock any more.
-    pub(super) fn note_losses<R: PartialEq>(&self, io: &mut Io, ballot: &Ballot<R>) {
+    /// Records which nodes no longer have the lock, from a round that lengthens nothing.
+    pub(super) fn record_losses<R: PartialEq>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
         let until = io.expiry.deadline().min(self.hold_end);
         self.state.lock().end_earlier(until);
@@ -101,9 +101,9 @@ impl Core {
         }
     }
 
-    /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes. In a
-    /// forked child nothing is locked: another thread of the parent may have held the lock at the fork, and has no copy
-    /// there that could give it up.
+    /// Calls the handlers, once, if the lease is lost. Never with `io` held, since a handler may take any time. In a
+    /// forked child nothing is locked: another thread of the parent may have held the lock at the fork, and is missing
+    /// in the child.
     pub(crate) fn tell_loss(&self) {
         if self.is_forked_copy() {
             return;
@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// What came of a call that may have noticed a loss.
+    /// Reports a loss that a call may have noticed, and returns the outcome of that call.
     pub(super) fn and_tell_loss<R>(&self, outcome: R) -> R {
         self.tell_loss();
         outcome

@@ -1,22 +1,24 @@
-//! What a guard and its renewal thread share: the lease itself, and every round it makes.
+//! What a guard and its renewal thread share: the lease itself, and every round that it makes.
 //!
-//! Two locks, always taken in this order: `io` is held through a round, so that the rounds of one lease never overlap (a refill
-//! never races a release, and nothing is sent after the release); `state` is held for a few instructions, never across I/O.
-//! The user's handlers of a loss are called with neither: one that blocks must not keep `unlock` waiting.
+//! There are two locks, always taken in this order. `io` is held through a round, so the rounds of one lease never
+//! overlap: a refill never races a release, and nothing is sent after the release. `state` is held for a few
+//! instructions, and never across I/O. The user's loss handlers are called with neither, since a handler that blocks
+//! must not delay `unlock`.
 //!
-//! 1. Here: the state of a lease, `check`, and the rounds that lengthen it.
+//! 1. This file: the state of a lease, `check`, and the rounds that lengthen it.
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`passing`]: the hand-over to the next thread of this process.
-//! 6. [`sharing`]: what is asked before more threads join, and the step from a lock that is held alone to one that is shared.
-//! 7. [`watched`]: what observers are told.
+//! 6. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 7. [`events`]: the events that observers get.
 
+mod events;
 mod fence;
+mod joint;
 mod loss;
 mod passing;
 mod release;
-mod sharing;
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
@@ -26,9 +28,8 @@ mod sharing;
     reason = "a test fails by a panic"
 )]
 mod tests;
-mod watched;
 
-pub(super) use self::release::{Ready, Terms};
+pub(super) use self::release::{PreparedRelease, ReleaseTerms};
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -37,7 +38,7 @@ use std::time::Duration;
 use super::Lease;
 use super::backlog::Backlog;
 use super::expiry::VoteExpiry;
-use super::state::{LeaseState, State};
+use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
@@ -55,45 +56,45 @@ use crate::token::{LockId, RandomPart};
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
-/// Tells the threads apart that hold one lease.
-pub(crate) type Part = u64;
+/// Identifies one of the threads that hold a lease.
+pub(crate) type HolderId = u64;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
     protocol: Arc<Protocol>,
-    /// That of the shared lock, once one that was held alone is.
+    /// The protocol of the shared lock, once an exclusive lock was downgraded.
     downgraded: OnceLock<Arc<Protocol>>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
-    /// The threads that hold it.
+    /// Counts the threads that hold the lease.
     pub(crate) gate: Arc<Gate>,
-    /// The process that acquired it; a forked child's copy is inert.
+    /// The process that acquired it. A forked child's copy does nothing.
     pub(crate) home: ForkGuard,
     born: Tick,
-    /// Observers have been told that it was acquired.
+    /// Observers were told that it was acquired.
     is_observed: AtomicBool,
-    /// From `max_hold`: nothing lengthens the lease beyond this.
+    /// The end of `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
     local: LocalHandover,
     renewals: AtomicU32,
-    /// Its user has given up on the holder: the lease runs out.
+    /// The user stopped renewal: the lease runs out.
     is_left: AtomicBool,
-    /// Its guard was dropped, and nothing is to keep the key: only the release is on its way.
+    /// The guard was dropped, and no minimum hold keeps the key. Only the release is under way.
     is_dropped: AtomicBool,
-    /// After that this client took the lock from its token.
+    /// After the drop, an attempt of this client may have taken the lock from this token.
     is_superseded: AtomicBool,
     backlog: Arc<Backlog>,
-    state: Mutex<State>,
-    io: Mutex<Io>,
-    on_lost: Mutex<Vec<(Part, OnLost)>>,
-    /// The head of this process's queue for the key; given up when the lease ends, however it ends.
+    state: Mutex<LeaseStatus>,
+    io: Mutex<RoundState>,
+    on_lost: Mutex<Vec<(HolderId, OnLost)>>,
+    /// The place of the queue head for this key. Released when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }
 
-/// What a lease is made from.
-pub(crate) struct Start {
+/// The values from which a lease is made.
+pub(crate) struct LeaseStart {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) protocol: Arc<Protocol>,
@@ -104,73 +105,78 @@ pub(crate) struct Start {
     pub(crate) origin: Origin,
 }
 
-/// How the lock was got, as far as its release needs to know.
+/// How the lock was acquired, as far as its release needs to know.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origin {
-    /// The wait of its holder, if it may still be in a queue.
+    /// The holder's own wait, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
     pub(crate) chain: Chain,
-    /// The random part of the token that the release may grant; of its own kind, since drawing one takes a system call.
+    /// The random part of the token that the release may grant. It is drawn with the first token, since each draw is a
+    /// system call.
     pub(crate) next: Option<RandomPart>,
 }
 
 /// A run of hand-overs between threads of this process.
 #[derive(Debug, Clone, Copy)]
 struct LocalHandover {
-    /// Since when, and how often, the lock has been passed on without asking whether other processes wait.
+    /// Since when, and how many times, the lock has been passed on without asking whether other processes wait.
     since: Tick,
     count: u32,
 }
 
-/// What the rounds of a lease carry from one to the next.
-struct Io {
+/// What one round of a lease leaves to the next.
+struct RoundState {
     expiry: VoteExpiry,
-    /// The largest fence that a node gave out with its vote.
+    /// The largest fence that a node gave with its vote.
     offered_fence: Option<u64>,
-    /// The fencing token, once it is settled.
+    /// The fencing token, once it is final.
     fence: Option<u64>,
-    /// A copy of our acquire may still be executed somewhere.
+    /// A copy of our acquire may still be executed on a node.
     may_linger: bool,
-    /// On which nodes our token may stand.
+    /// The nodes that may have our token.
     at: Vec<bool>,
 }
 
-/// How a release went.
+/// The outcome of a release.
 #[derive(Debug)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseOutcome {
     pub(crate) result: Result<(), Error>,
-    /// The token may still stand on some node, although the lease is over.
+    /// A node may still have the token, although the lease is over.
     pub(crate) may_linger: bool,
-    /// A majority said that the token is not there, and so did each node that may have had it.
+    /// A majority said that the token is gone, and so did each node that may have had it.
     pub(crate) is_done: bool,
-    /// No wait was told, since the call named the lock alone.
-    pub(crate) is_untold: bool,
 }
 
 impl Core {
     /// A lease from an acquire round that was won.
-    pub(crate) fn won(start: Start, ballot: &Ballot<Acquired>) -> Core {
+    pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> Core {
         let lease = Core::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
         let at = ballot.votes.iter().map(Vote::may_be_set).collect();
-        let io = Io { expiry, offered_fence: ballot.largest_fence(), fence: None, may_linger: ballot.may_linger(), at };
+        let io = RoundState {
+            expiry,
+            offered_fence: ballot.largest_fence(),
+            fence: None,
+            may_linger: ballot.may_linger(),
+            at,
+        };
         Core::new(start, io, ballot.started)
     }
 
-    /// A lease on one node, which the last holder granted some time after `since`. For options of which nothing is counted from the
+    /// A lease on one node, which the last holder granted some time after `since`. Not for options that count from the
     /// acquisition.
-    pub(crate) fn granted(start: Start, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
+    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io = Io { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
+        let io = RoundState { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
         let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
 
-    fn new(start: Start, io: Io, born: Tick) -> Core {
-        let Start { quorum, backlog, protocol, key, id, options, home, origin } = start;
+    fn new(start: LeaseStart, io: RoundState, born: Tick) -> Core {
+        let LeaseStart { quorum, backlog, protocol, key, id, options, home, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
-        // One node has no other to be ahead of: its fence is final.
+        // With one node, its fence is final.
         let fence = io.offered_fence.filter(|_| quorum.len() == 1);
         Core {
             is_observed: AtomicBool::new(false),
@@ -191,24 +197,24 @@ impl Core {
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
             backlog,
-            state: Mutex::new(State::held(until)),
-            io: Mutex::new(Io { fence, ..io }),
+            state: Mutex::new(LeaseStatus::held(until)),
+            io: Mutex::new(RoundState { fence, ..io }),
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(None),
         }
     }
 
-    /// What the lock says to a node at present.
+    /// The calls of the lock at present.
     pub(crate) fn protocol(&self) -> &Arc<Protocol> {
         self.downgraded.get().unwrap_or(&self.protocol)
     }
 
-    /// Keeps the head of the queue until the lease ends.
+    /// Keeps the place of the queue head until the lease ends.
     pub(crate) fn keep_head(&self, head: QueueHead<Lease>) {
         *self.head.lock() = Some(head);
-        // It may have been lost already.
+        // The lease may be lost already.
         if !self.state.lock().is_live() {
-            self.leave_queue();
+            self.release_queue_head();
         }
     }
 
@@ -216,29 +222,29 @@ impl Core {
         self.head.lock().take()
     }
 
-    pub(in crate::lease) fn leave_queue(&self) {
+    pub(in crate::lease) fn release_queue_head(&self) {
         drop(self.take_head());
     }
 
-    /// A copy of its acquire may still be executed somewhere.
+    /// True if a copy of its acquire may still be executed on a node.
     pub(crate) fn may_linger(&self) -> bool {
         self.io.lock().may_linger
     }
 
-    /// The lease that an acquire asks for: never beyond the maximum hold.
+    /// The lease that an acquire asks for: never longer than the maximum hold.
     pub(crate) fn first_lease(options: &LockOptions) -> Duration {
         options.max_hold.map_or(options.lease, |max| options.lease.min(max))
     }
 
-    /// When the renewal thread has to look for the first time.
+    /// When the renewal thread has to act for the first time.
     pub(crate) fn first_due(&self) -> Tick {
         let until = self.state.lock().until;
         if !self.may_renew() {
             return until;
         }
         let lease = self.options.lease;
-        // A node that missed the acquire gets the key soon, since the lock survives the loss of a node by its spare votes; but not so soon that a
-        // short hold would pay for it.
+        // A node that missed the acquire gets the key soon: spare votes let the lock survive the loss of a node. It is
+        // not done at once, so that a short hold does not pay for it.
         let is_short = self.io.lock().expiry.is_incomplete();
         let wait = if is_short { retry_pause(lease) } else { lease / RENEW_DIVISOR };
         self.born.after(wait).min(until)
@@ -270,8 +276,8 @@ impl Core {
         state
     }
 
-    /// Declares the lease lost if its time has passed; the thread that notices first does. The handlers are called later, without locks. Returns its state
-    /// then.
+    /// Declares the lease lost if its time has passed, and returns its state. The first thread that notices does so.
+    /// The handlers are called later, without locks.
     fn settle(&self) -> LeaseState {
         let now = self.quorum.now();
         let state = *self.state.lock();
@@ -285,7 +291,7 @@ impl Core {
     /// Why a lease whose time has passed was not renewed.
     fn reason_of_expiry(&self) -> LostReason {
         let state = *self.state.lock();
-        // The last lease before the maximum hold ends earlier than that by the drift, or by a rest too short to ask for.
+        // The last lease ends before the maximum hold: by the drift, or by a rest that is too short to ask for.
         let at_max_hold = self.hold_end.since(state.until) <= drift(self.options.lease) + MIN_LEASE;
         match state.now {
             _ if self.options.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,
@@ -294,7 +300,8 @@ impl Core {
         }
     }
 
-    /// Ok while the lease is surely held. No I/O. Looks at the clock itself, and not at a flag that a starved thread would have had to set.
+    /// `Ok` while the lease is surely held. No I/O. It reads the clock itself, and not a flag that a starved thread
+    /// would have had to set.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let ours = self.still_ours();
         if ours.is_err() {
@@ -303,7 +310,7 @@ impl Core {
         ours
     }
 
-    /// As `check`, for callers that hold `io`.
+    /// Like `check`, for callers that hold `io`.
     #[inline]
     fn still_ours(&self) -> Result<(), Error> {
         if self.is_forked_copy() {
@@ -328,7 +335,8 @@ impl Core {
         if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
     }
 
-    /// By when this hold has ended whatever its guard does, and others can have the lock; none if it is renewed without limit.
+    /// By when this hold has ended whatever its guard does, so that others can have the lock. `None` if it is renewed
+    /// without limit.
     pub(crate) fn surely_ends(&self) -> Option<Tick> {
         let lease = self.options.lease;
         let renewed_to = |times: u32| self.state.lock().until.after(lease.saturating_mul(times));
@@ -338,26 +346,24 @@ impl Core {
             None => None,
         };
         let end = renewals.unwrap_or(Tick::NEVER).min(self.hold_end);
-        // The servers keep the key for longer than this process counts on it.
+        // The servers keep the key for longer than this process relies on it.
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    // --- rounds -------------------------------------------------------------------------------------------------------
-
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
-    fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot<Extended> {
+    fn extend_round(&self, io: &mut RoundState, lease: Duration) -> Ballot<Extended> {
         let call = self.protocol().extend(&self.id, lease);
         self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
     }
 
     fn lengthening_round(
         &self,
-        io: &mut Io,
+        io: &mut RoundState,
         call: &TypedCall<Extended>,
         lease: Duration,
         by: Tick,
     ) -> Ballot<Extended> {
-        // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
+        // A reply after the end of the lease cannot save it, and waiting for it would delay the report of the loss.
         let by = {
             let mut state = self.state.lock();
             let by = by.min(state.until);
@@ -386,7 +392,7 @@ impl Core {
         if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
     }
 
-    /// Called by the renewal thread when it is due. When it is due again: never, if the lease has ended.
+    /// Called by the renewal thread when it is due. Returns when it is due again: never, if the lease has ended.
     pub(crate) fn tick(&self) -> Tick {
         let (next, outcome) = self.renew();
         if let Some(outcome) = outcome {
@@ -396,7 +402,7 @@ impl Core {
         next
     }
 
-    /// What comes next, and what became of the renewal, if there was one.
+    /// Returns when the next renewal is due, and the outcome of this one, if there was one.
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
         self.settle();
         let mut io = self.io.lock();
@@ -433,15 +439,16 @@ impl Core {
         self.options.lease.min(self.hold_end.since(now))
     }
 
-    /// Sets our token again on nodes that answered "no such key" in a round in which a majority confirmed it. Their votes count from the
-    /// next round on. One of unknown outcome is an acquire of unknown outcome.
-    fn refill(&self, io: &mut Io, ballot: &Ballot<Extended>, lease: Duration) {
+    /// Sets our token again on nodes that answered "no such key", after a round in which a majority confirmed it. Their
+    /// votes count from the next round on. If its outcome is unknown, it is like an acquire of unknown outcome.
+    fn refill(&self, io: &mut RoundState, ballot: &Ballot<Extended>, lease: Duration) {
         let is_empty = |i: usize| ballot.votes.get(i) == Some(&Vote::Absent);
         if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.expiry.deadline() {
             return;
         }
         let fence = io.fence.or(io.offered_fence);
-        let attempt = AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, orphans: &[] };
+        let attempt =
+            AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
         io.may_linger |= filled.duplicate;
@@ -466,7 +473,7 @@ impl Core {
         self.verdict("extend", &ballot)
     }
 
-    /// What a round means for the call that asked for it.
+    /// The result of a round for the call that asked for it.
     fn verdict<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
         let (won, ours) = (ballot.tally().won(), self.still_ours());
         if ours.is_err()
@@ -480,7 +487,7 @@ impl Core {
     }
 }
 
-/// Time until a renewal that brought no majority is tried again, and until missing votes are filled.
+/// The pause before a renewal without a majority is tried again, and before missing votes are filled.
 fn retry_pause(lease: Duration) -> Duration {
     (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500))
 }

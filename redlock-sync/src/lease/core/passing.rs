@@ -1,39 +1,40 @@
-//! Handing a lock that is held to the next thread of this process.
+//! Hands a held lock to the next thread of this process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, Io, LocalHandover, Origin, Start};
+use super::{Core, LeaseStart, LocalHandover, Origin, RoundState};
 use crate::handover::queue::{QueueHead, QueuedThread};
 use crate::handover::rules::{Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
 use crate::lease::Lease;
-use crate::lease::state::{LeaseState, State};
+use crate::lease::state::{LeaseState, LeaseStatus};
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 use crate::sync::Mutex;
 
 impl Core {
-    /// The lease for the next thread in the queue, if that wants the lock with the same settings: same token, same deadline, no round trip. Its fence is new, since a
-    /// holder's fence must exceed those of earlier holders. None from time to time while other processes wait.
+    /// The lease for the next thread in the queue, if that thread wants the lock with the same settings. It has the
+    /// same token and deadline, and needs no round trip. Its fence is new, since a holder's fence must exceed those of
+    /// earlier holders. `None` from time to time while other processes wait.
     pub(crate) fn pass_on(&self) -> Option<(Core, Arc<QueuedThread<Lease>>)> {
         if !self.options.can_change_hands() || !self.has_successor() || self.pause().is_some() {
             return None;
         }
-        // A round under way would report to the wrong lease. Most are over in a moment, such as the look of a thread that waits; a release would wait for
-        // its end, too. A longer one is a reason to release the lock for real.
+        // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a thread that
+        // waits, and a release would wait for it too. If a round takes longer, the lock is released instead.
         let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout / 8)?;
         let local = self.next_local_handover(&mut io)?;
         let chain = self.passed_chain();
         let mut state = self.state.lock();
         let (lease, left) = (self.options.lease, state.until.since(self.quorum.now()));
-        // One that was extended is longer than the next thread has asked for.
+        // A lease that was extended is longer than the next thread has asked for.
         if state.now != LeaseState::Held || left < lease / RENEW_DIVISOR || left > lease {
             return None;
         }
         let mut head = self.head.lock();
         let thread = head.as_ref()?.successor(self.protocol().kind(), &self.options)?;
         state.end(LeaseState::Released);
-        let start = Start {
+        let start = LeaseStart {
             quorum: Arc::clone(&self.quorum),
             backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(self.protocol()),
@@ -43,7 +44,7 @@ impl Core {
             home: self.home.clone(),
             origin: Origin { chain, ..self.origin.clone() },
         };
-        let io = Io {
+        let io = RoundState {
             expiry: io.expiry.clone(),
             offered_fence: None,
             fence: None,
@@ -52,7 +53,7 @@ impl Core {
         };
         let successor = Core {
             local,
-            state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
+            state: Mutex::new(LeaseStatus { latest: state.latest, ..LeaseStatus::held(state.until) }),
             head: Mutex::new(head.take()),
             ..Core::new(start, io, self.quorum.now())
         };
@@ -63,36 +64,38 @@ impl Core {
         self.head.lock().as_ref().is_some_and(|head| head.has_successor(self.protocol().kind(), &self.options))
     }
 
-    /// The chain with one holder more.
+    /// The chain with one more holder.
     pub(super) fn passed_chain(&self) -> Chain {
         let chain = self.origin.chain;
-        let pauses = chain.pauses.and_strangers(self.has_strangers());
+        let pauses = chain.pauses.with_foreign_clients(self.has_foreign_clients());
         Chain { began: chain.began.or_else(|| Some(self.quorum.now())), pauses }
     }
 
-    /// The pause for which the lock is to be left to programs that poll, if the chain is long enough.
+    /// The pause for which the lock is left to programs that poll, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
-        // Only a mutex has the layout of other libraries.
+        // Foreign clients use only the layout of a mutex.
         self.protocol().mutex()?;
         let chain = self.origin.chain;
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| pause_after_chain(self.quorum.len() > 1, chain.pauses.and_strangers(self.has_strangers())))
+        is_long.then(|| {
+            pause_after_chain(self.quorum.len() > 1, chain.pauses.with_foreign_clients(self.has_foreign_clients()))
+        })
     }
 
-    /// This process has seen lately that a program of another library had the lock.
-    fn has_strangers(&self) -> bool {
-        self.head.lock().as_ref().is_some_and(QueueHead::has_strangers)
+    /// True if this process has lately seen that a foreign client had the lock.
+    fn has_foreign_clients(&self) -> bool {
+        self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients)
     }
 
-    /// Has the next of this process leave the key alone for a moment.
+    /// Makes the next thread of this process leave the key alone for a moment.
     pub(super) fn rest(&self, pause: Duration) {
         if let Some(head) = &*self.head.lock() {
             head.rests_for(pause, self.origin.chain.pauses.and_one());
         }
     }
 
-    /// The run of hand-overs with one more; none if it is long enough and other processes wait.
-    pub(super) fn next_local_handover(&self, io: &mut Io) -> Option<LocalHandover> {
+    /// The run of hand-overs with one more. `None` if it is long enough and other processes wait.
+    pub(super) fn next_local_handover(&self, io: &mut RoundState) -> Option<LocalHandover> {
         let LocalHandover { since, count } = self.local;
         let now = self.quorum.now();
         if now.since(since) < LONGEST_LOCAL_HANDOVER && count < MOST_LOCAL_HANDOVERS {
@@ -100,11 +103,11 @@ impl Core {
         }
         let lease = self.next_lease(now);
         let call = self.protocol().extend_and_count(&self.id, lease)?;
-        // Where that is not known in a moment the lock is given up: a drop has no more than one node timeout in all.
+        // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
         let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         // While a cluster moves the slot there is no number, and no other process can take the lock.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        let is_alone = ballot.tally().won() && !ballot.votes.iter().any(has_waits);
-        is_alone.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
+        let is_uncontended = ballot.tally().won() && !ballot.votes.iter().any(has_waits);
+        is_uncontended.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
     }
 }

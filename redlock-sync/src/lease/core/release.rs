@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::{Core, Io, Release};
+use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::{Ended, Leftover, Remnant};
-use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
+use crate::lease::backlog::{EndedLease, PendingRelease, ReleaseTarget};
+use crate::lease::release_votes::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
@@ -20,32 +20,32 @@ use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::{RandomPart, random_part};
 
-/// A release that is about to be sent. While it lives no other round of the lease begins.
-pub(in crate::lease) struct Ready<'a> {
+/// A release that is about to be sent. While this lives, no other round of the lease begins.
+pub(in crate::lease) struct PreparedRelease<'a> {
     core: &'a Core,
-    io: MutexGuard<'a, Io>,
+    io: MutexGuard<'a, RoundState>,
     pub(in crate::lease) call: TypedCall<Released>,
-    terms: Terms,
+    terms: ReleaseTerms,
 }
 
-/// On which terms the lock is given up.
-pub(in crate::lease) struct Terms {
+/// How the lock is released.
+pub(in crate::lease) struct ReleaseTerms {
     pub(in crate::lease) is_orderly: bool,
     /// The rest of the minimum hold.
     keep: Duration,
-    /// Of the grant, if the lock is granted.
+    /// The random part of the granted token, if the lock is granted.
     random: Option<String>,
-    /// A copy of our acquire may still be executed somewhere.
+    /// A copy of our acquire may still be executed on a node.
     may_linger: bool,
 }
 
-impl Terms {
-    /// The token may still stand on some node, although the lease is over.
+impl ReleaseTerms {
+    /// True if a node may still have the token, although the lease is over.
     pub(in crate::lease) fn may_linger(&self, ballot: &Ballot<Released>) -> bool {
         self.keep.is_zero() && (self.may_linger || ballot.duplicate || !is_everywhere(ballot))
     }
 
-    /// Nothing follows from what the nodes said: all have freed or granted the lock.
+    /// True if nothing is left to do: all nodes have freed or granted the lock.
     pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
@@ -54,50 +54,56 @@ impl Terms {
 }
 
 impl Core {
-    /// Its guard is dropped, on these terms.
-    pub(in crate::lease) fn note_dropped(&self, terms: &Terms) {
+    /// Records that the guard is dropped, and released in this way.
+    pub(in crate::lease) fn record_drop(&self, terms: &ReleaseTerms) {
         self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
     }
 
-    /// An attempt of this client may take the lock from its token. False if that may have a lease, or stays for a minimum hold.
+    /// Lets an attempt of this client take the lock from this token. False if the token may have a lease, or stays for
+    /// a minimum hold.
     pub(crate) fn supersede(&self) -> bool {
         let is_dropped = self.is_dropped.load(Ordering::SeqCst);
         self.is_superseded.fetch_or(is_dropped, Ordering::SeqCst);
         is_dropped
     }
 
-    /// What the servers said tells whether others wait for the lock.
-    pub(in crate::lease) fn note_waits(&self, terms: &Terms, ballot: &Ballot<Released>) {
+    /// Records whether other processes wait for the lock, as the reply shows.
+    pub(in crate::lease) fn record_waits(&self, terms: &ReleaseTerms, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
-            // Nothing took what was offered.
+            // A grant was offered, and no wait took it.
             let is_quiet = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
             self.quorum.quiet.note(self.key.as_str(), is_quiet, self.quorum.now());
         }
     }
 }
 
-impl<'a> Ready<'a> {
+impl<'a> PreparedRelease<'a> {
     pub(in crate::lease) fn is_orderly(&self) -> bool {
         self.terms.is_orderly
     }
 
     /// No round of the lease is under way any more, and none begins.
-    pub(in crate::lease) fn into_terms(self) -> Terms {
+    pub(in crate::lease) fn into_terms(self) -> ReleaseTerms {
         self.terms
     }
 
-    /// To conclude a release that was sent before.
-    pub(in crate::lease) fn again(core: &'a Core, call: TypedCall<Released>, terms: Terms) -> Ready<'a> {
-        Ready { core, io: core.io.lock(), call, terms }
+    /// For the conclusion of a release that was sent before.
+    pub(in crate::lease) fn again(
+        core: &'a Core,
+        call: TypedCall<Released>,
+        terms: ReleaseTerms,
+    ) -> PreparedRelease<'a> {
+        PreparedRelease { core, io: core.io.lock(), call, terms }
     }
 
-    /// What its round came to. Repeated in the time there is while connection errors leave it unconfirmed; a repetition grants nothing.
-    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> Release {
-        let Ready { core, io, terms, .. } = self;
-        core.note_waits(&terms, &ballot);
-        // Then another token is that of the next lease of this client.
+    /// Concludes the release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
+    /// A repetition grants nothing.
+    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> ReleaseOutcome {
+        let PreparedRelease { core, io, terms, .. } = self;
+        core.record_waits(&terms, &ballot);
+        // The next lease of this client then has another token.
         ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
-        let Terms { keep, random, .. } = &terms;
+        let ReleaseTerms { keep, random, .. } = &terms;
         let keep = *keep;
         let quorum = &core.quorum;
         if let Some(random) = random {
@@ -113,16 +119,17 @@ impl<'a> Ready<'a> {
             merge(&mut ballot, again);
         }
         let may_linger = terms.may_linger(&ballot);
-        // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
+        // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
+        // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        let is_untold = ballot.is_of_lock_alone();
-        Release { result: core.judge_release(&ballot, is_inferred), may_linger, is_done, is_untold }
+        ReleaseOutcome { result: core.judge_release(&ballot, is_inferred), may_linger, is_done }
     }
 }
 
 impl Core {
-    /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers.
-    pub(crate) fn release(&self, grace: Duration) -> Release {
+    /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
+    /// answers.
+    pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
         let ready = match self.begin_release(grace) {
             Ok(ready) => ready,
             Err(release) => return release,
@@ -133,30 +140,29 @@ impl Core {
         self.end_release(ready.conclude(ballot, by, true), is_orderly)
     }
 
-    /// All that comes before the call. What became of the release, if there is none to send.
-    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<Ready<'_>, Release> {
+    /// Everything before the call. `Err` is the outcome if there is nothing to send.
+    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
         if self.settle() == LeaseState::Lost(LostReason::Revoked) {
-            // Released together with all others, and repeated if that was not confirmed.
-            return Err(Release {
+            // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
+            return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
                 may_linger: false,
                 is_done: true,
-                is_untold: false,
             });
         }
         let is_orderly = self.state.lock().end(LeaseState::Released);
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = Terms { is_orderly, keep, random, may_linger: io.may_linger };
-        Ok(Ready { core: self, io, call, terms })
+        let terms = ReleaseTerms { is_orderly, keep, random, may_linger: io.may_linger };
+        Ok(PreparedRelease { core: self, io, call, terms })
     }
 
-    /// All that comes after it. Never with `io` held: handlers are called.
-    pub(in crate::lease) fn end_release(&self, release: Release, is_orderly: bool) -> Release {
-        self.leave_queue();
+    /// Everything after the call. Never with `io` held, since handlers are called.
+    pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, is_orderly: bool) -> ReleaseOutcome {
+        self.release_queue_head();
         self.tell_loss();
-        // Lost before, and found only now.
+        // The lock was lost before, and that is noticed only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
             if is_orderly {
                 self.log_loss(reason);
@@ -166,7 +172,7 @@ impl Core {
         release
     }
 
-    /// What is left of the minimum hold.
+    /// The rest of the minimum hold.
     fn keep(&self) -> Duration {
         if self.options.min_hold.is_zero() {
             return Duration::ZERO;
@@ -174,18 +180,19 @@ impl Core {
         self.born.after(self.options.min_hold).since(self.quorum.now())
     }
 
-    /// The round under way did not end in time.
-    fn unreleased(&self) -> Release {
+    /// The outcome if the round under way did not end in time.
+    fn unreleased(&self) -> ReleaseOutcome {
         let state = self.state.lock().now;
         let error = match state {
             LeaseState::Lost(reason) if !self.may_still_end(reason) => self.lost(reason),
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        Release { result: Err(error), may_linger: self.keep().is_zero(), is_done: false, is_untold: false }
+        ReleaseOutcome { result: Err(error), may_linger: self.keep().is_zero(), is_done: false }
     }
 
-    /// The call that gives it up: compare and delete everywhere, or grant to the next wait if this is an orderly release; with the random part of the grant.
+    /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
+    /// orderly release may grant the lock to the next wait.
     fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<String>) {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
@@ -193,7 +200,7 @@ impl Core {
             self.rest(keep + pause);
             return (self.release_call(keep, Next::Others { pause, pauses: chain.pauses.and_one().0, several }), None);
         }
-        // Without random numbers there is no grant: the lock is freed for real.
+        // Without random numbers there is no grant: the lock is freed.
         let random = if is_orderly { self.next_random() } else { None };
         let next = random.as_ref().map_or(Next::Anybody, |random| {
             let span = grant::span(&self.quorum, self.options.lease);
@@ -211,8 +218,9 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// `is_inferred` if a "not held" came after a transmission of unknown outcome. Within the lease that means that the first one had done it; behind its end
-    /// it can also mean that there was another holder, which matters to what may end late.
+    /// The result of a release. `is_inferred` says that a "not held" followed a transmission of unknown outcome. Within
+    /// the lease, that means that the first transmission was executed. After the lease, there may also have been
+    /// another holder, which matters for a claim of a task.
     fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
@@ -229,7 +237,7 @@ impl Core {
             return Err(self.lost(reason));
         }
         let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
-        // After a transmission that broke off, "not held" means that the first one had done it.
+        // After a transmission that broke off, "not held" means that it was executed.
         let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.duplicate;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
@@ -241,7 +249,7 @@ impl Core {
         Err(self.unconfirmed(Some(ballot)))
     }
 
-    /// A release that was sent, or is repeated, after such a loss may yet be accepted: the loss does not tell how the lease ends.
+    /// True if a release after such a loss may still be accepted. Then the loss does not decide how the lease ends.
     fn may_still_end(&self, reason: LostReason) -> bool {
         match reason {
             LostReason::Revoked => true,
@@ -250,32 +258,32 @@ impl Core {
         }
     }
 
-    /// Ends the lease here and leaves the lock held: until it ends by itself, or is adopted by its token. False if a round that is under way did not end
-    /// in time: then the lease goes on.
+    /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. False if a round
+    /// under way did not end in time; then the lease goes on.
     pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<bool, Error> {
-        // So that no renewal of ours comes after it: on a node that lost the key, one could set the token again.
+        // No renewal may follow: it could set the token again on a node that lost the key.
         let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
         if !self.state.lock().end(LeaseState::Released) {
             return Err(self.lost(LostReason::Revoked));
         }
-        self.leave_queue();
-        // A release would take it along.
+        self.release_queue_head();
+        // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
-            self.backlog.add(Leftover::of_wait(&self.protocol, self.key.name(), wait, &self.quorum));
+            self.backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
         }
         Ok(true)
     }
 
-    /// Declares the lock given up although its guard lives; the guard reports it lost from now on. False if it was not held any more. The
-    /// caller has to release it, and to call [`tell_loss`](Core::tell_loss).
+    /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
+    /// more. The caller has to release it, and to call [`tell_loss`](Core::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
         if self.is_forked_copy() {
             return false;
         }
         self.settle();
-        // Its guard may have ended, or handed the lock over, since it was looked for: then the token is not ours to release.
+        // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
         self.lose(LostReason::Revoked)
     }
 
@@ -289,45 +297,34 @@ impl Core {
         }
     }
 
-    /// Has done in the background what is left of a release.
-    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &Release) {
+    /// Leaves to the background what a release has not finished.
+    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
         if !release.is_done {
             self.keep_releasing(release.result.is_ok());
         }
-        if release.is_untold {
-            self.tell_waits_later();
-        }
     }
 
-    /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself. If a majority has
-    /// confirmed it, the end of the client does not wait for the others.
+    /// Repeats the release in the background until it is confirmed everywhere, or the token has expired. If a majority
+    /// has confirmed it, the end of the client does not wait for the other nodes.
     pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
-        let mut leftover = self.leftover();
-        leftover.lease.take_if(|_| is_confirmed);
-        if leftover.ends > self.quorum.now() {
-            self.backlog.add(leftover);
+        let mut release = self.pending_release();
+        release.lease.take_if(|_| is_confirmed);
+        if release.ends > self.quorum.now() {
+            self.backlog.add(release);
         }
     }
 
-    /// No node keeps the token for longer. A lost lease can have been extended by calls whose replies never came.
+    /// No node keeps the token for longer. A lost lease may have been extended by calls whose replies never came.
     fn token_ends(&self) -> Tick {
         let state = *self.state.lock();
         let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
         if is_over { state.latest } else { self.latest_end() }
     }
-
-    /// Has the waits told once all keys of the lock can be named in one call again.
-    fn tell_waits_later(&self) {
-        let keep_until = self.born.after(self.options.min_hold);
-        self.backlog.add(Leftover::of_waits(self.protocol(), self.key.name(), keep_until, &self.quorum));
-    }
-
-    /// What is to be released once more, for a lease whose release was not confirmed.
-    pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
-        Leftover {
+    /// The release to repeat, for a lease whose release was not confirmed.
+    pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
+        PendingRelease {
             protocol: Arc::clone(self.protocol()),
-            key: Arc::clone(self.key.name()),
-            what: Remnant::Token(self.id.clone()),
+            what: ReleaseTarget::Token(self.id.clone()),
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
@@ -336,13 +333,13 @@ impl Core {
         }
     }
 
-    /// Until when some node may have our token after a release that did not reach it.
+    /// Until when a node may have our token after a release that did not reach it.
     pub(crate) fn latest_end(&self) -> Tick {
         self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
     }
 }
 
-impl Ended for Core {
+impl EndedLease for Core {
     fn is_idle(&self) -> bool {
         self.io.try_lock().is_some()
     }

@@ -1,4 +1,4 @@
-//! One lease without its renewal thread: each round is asked for by the test, on a clock that it can move, against real servers.
+//! One lease without its renewal thread, against real servers. The test asks for each round, and sets the clock.
 
 mod backlog;
 
@@ -8,7 +8,7 @@ use redlock_tests::{Act, Proxy, Server, servers};
 
 use super::*;
 use crate::clock::Clock;
-use crate::handover::queue::{Entered, WaitQueues};
+use crate::handover::queue::{QueueOutcome, WaitQueues};
 use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
 use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
@@ -19,7 +19,7 @@ const KEY: &str = "k";
 const LEASE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// What a test may take of the real time that goes on.
+/// How much real time a test may take.
 const SLACK: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -34,7 +34,7 @@ struct Rig {
 impl Rig {
     fn start(n: usize) -> Rig {
         let servers = servers(n);
-        // So that each call is one request.
+        // So each call is one request.
         for server in &servers {
             for script in crate::protocol::script::all() {
                 server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(script.source));
@@ -47,18 +47,18 @@ impl Rig {
         Rig { servers, proxies, clock, quorum: Arc::new(quorum), tokens: TokenSource::new() }
     }
 
-    fn start_of(&self, id: LockId, options: LockOptions) -> Start {
+    fn start_of(&self, id: LockId, options: LockOptions) -> LeaseStart {
         let key = Key::new("", KEY, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         let (quorum, home) = (Arc::clone(&self.quorum), self.tokens.home().clone());
         let backlog = Backlog::new(&self.quorum);
-        Start { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
+        LeaseStart { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
     }
 
-    fn start_for(&self, name: &str, options: LockOptions) -> Start {
+    fn start_for(&self, name: &str, options: LockOptions) -> LeaseStart {
         let key = Key::new("", name, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
-        Start { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
+        LeaseStart { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
     }
 
     /// Acquires the lock.
@@ -66,10 +66,10 @@ impl Rig {
         self.acquire(self.start_for(KEY, options))
     }
 
-    fn acquire(&self, start: Start) -> Core {
+    fn acquire(&self, start: LeaseStart) -> Core {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
-        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, orphans: &[] };
+        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
@@ -84,7 +84,7 @@ impl Rig {
         Duration::from_millis(self.servers[node].ask(redis::cmd("PTTL").arg(KEY)))
     }
 
-    /// How long from now.
+    /// A duration from now.
     fn wait(&self, due: Tick) -> Duration {
         assert_ne!(due, Tick::NEVER, "it is over");
         due.since(self.quorum.now())
@@ -405,9 +405,9 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
 }
 
-// --- passing it on inside the process -----------------------------------------------------------------------------------
+// --- passing it on inside the process -----------------------------------------------------------------------------
 
-/// How many holders a local has after one more; `None` if it ends.
+/// How many holders the run has after one more; `None` if it ends.
 fn local(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
     let before = rig.extensions();
     let mut io = core.io.lock();
@@ -451,9 +451,9 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let mut core = rig.lease(options());
     let kind = core.protocol().kind();
     std::thread::scope(|scope| {
-        let Some(Entered::Head(head)) = queues.try_enter(&name, kind, &LockOptions::default()) else { panic!() };
+        let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &LockOptions::default()) else { panic!() };
         core.keep_head(head);
-        scope.spawn(|| assert!(matches!(queues.enter(&name, Tick::NEVER, kind, &options()), Entered::Closed)));
+        scope.spawn(|| assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options()), QueueOutcome::Closed)));
         redlock_tests::eventually("a thread waits", SOON, || {
             core.head.lock().as_ref().unwrap().has_successor(kind, &options())
         });
@@ -467,7 +467,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
-        // Else it would ask how many wait, and lengthen the lease by that.
+        // Otherwise it would ask how many wait, and lengthen the lease.
         core.local.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
         queues.close();

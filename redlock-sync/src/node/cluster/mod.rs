@@ -128,8 +128,8 @@ impl Cluster {
     ) -> Option<(Arc<Server>, Route)> {
         let on = |asks| Route { asks, redirects: route.redirects + 1, ..route };
         match Redirect::read(reply)? {
-            // A call that only takes a waiter out of the queue needs the key of the queue.
-            Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !route.is_alone => {
+            // What only takes a wait out of the queue needs the queue.
+            Redirect::TryAgain if call.script.min_keys > 0 && call.token.is_some() && !route.is_alone => {
                 Some((Arc::clone(from), Route { is_alone: true, ..route }))
             }
             Redirect::TryAgain => None,

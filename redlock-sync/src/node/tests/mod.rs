@@ -82,7 +82,14 @@ fn exclusive(key: &str) -> Exclusive {
 fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
     exclusive(key)
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence: Some(0), wait: None, order: Order::None, orphans: &[] })
+        .acquire(&AcquireArgs {
+            id: &id,
+            lease: LEASE,
+            fence: Some(0),
+            wait: None,
+            order: Order::None,
+            leftover_tokens: &[],
+        })
         .call
 }
 

@@ -1,9 +1,12 @@
--- Passes a lock from the token of a holder that has ended to another token, strictly compared: the lock is never free in between, and it lasts for the
--- lease of the new holder. The first write is one that a full server (maxmemory) does not refuse. Safe to execute twice. give_back.lua undoes it.
+-- Passes a lock from the token of a former holder to another token, strictly compared. The lock is never free in
+-- between, and lasts for the lease of the new holder. The first write is one that a full server (maxmemory) does not
+-- refuse. Safe to execute twice. give_back.lua undoes it.
 -- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if a fence is wanted, ARGV[4] ms for which the fence counter outlasts the clock's reaching it,
--- ARGV[5..] token of the former holder, and those of earlier adoptions that may still have to be given back; the last one may be that of permissions.lua
--- replies 1 or {1, fence} when the token holds the lock now, {0, ms, token, 0} another one holds it for so long, -1 there is no key
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if a fence is wanted, ARGV[4] ms for which the fence counter is kept
+-- after the clock has reached it, ARGV[5..] token of the former holder, and those of earlier adoptions that may still
+-- have to be given back; the last argument may be that of permissions.lua
+-- replies 1 or {1, fence} when the token holds the lock now, {0, ms, token, 0} another token holds it for that long, -1
+--         there is no key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
@@ -11,11 +14,11 @@ local is_passed_on = held == ARGV[1]
 for i = 5, #ARGV do is_passed_on = is_passed_on or held == ARGV[i] end
 if not is_passed_on then return {0, redis.call('PTTL', KEYS[1]), held, 0} end
 local stored = ARGV[3] == '1' and tonumber(redis.call('GET', KEYS[3]) or 0) or 0
--- 2^53 - 1: from there on numbers are not exact, and the counter could rise no more.
+-- 2^53 - 1: larger numbers are not exact, and the counter could rise no more.
 if stored >= 9007199254740991 then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
 end
--- Executed again it never shortens.
+-- A second execution never shortens the lease.
 local life = tonumber(ARGV[2])
 if held == ARGV[1] then life = math.max(redis.call('PTTL', KEYS[1]), life) end
 redis.call('PEXPIRE', KEYS[1], life)

@@ -1,7 +1,9 @@
--- Lengthens the lease of a token that still holds the lock; never shortens it, never creates or deletes the key. Tells how many wait.
--- KEYS[1] lock, KEYS[2] queue, only if the number is wanted
+-- Lengthens the lease of a token that still holds the lock. Never shortens it, never creates or deletes the key. Also
+-- counts the waits.
+-- KEYS[1] lock, KEYS[2] queue, only if the number of waits is wanted
 -- ARGV[1] token, ARGV[2] lease in ms
--- replies 1, or {1, number of waits}: held for at least that long now; 0 another token holds the lock, -1 there is no key
+-- replies 1, or {1, number of waits}: held for at least that long now; 0 another token holds the lock, -1 there is no
+--         key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end

@@ -1,13 +1,15 @@
--- Raises the fence counter as long as the token holds the lock: to the next value, or at least to a given one, which is the write-back
--- that makes a quorum's fence monotonic. The first write is one that a full server (maxmemory) does not refuse.
+-- Raises the fence counter as long as the token holds the lock: to the next value, or at least to a given one. The
+-- second is the write-back that makes a quorum's fence monotonic. The first write is one that a full server (maxmemory)
+-- does not refuse.
 -- KEYS[1] lock, KEYS[2] fence counter
--- ARGV[1] token, ARGV[2] fence to reach (0: the next), ARGV[3] ms for which the fence counter outlasts the clock's reaching it
--- replies {1, fence} with what the counter is now, 0 another token holds the lock, -1 there is no key
+-- ARGV[1] token, ARGV[2] fence to reach (0: the next), ARGV[3] ms for which the fence counter is kept after the clock
+-- has reached it
+-- replies {1, fence} with the value of the counter now, 0 another token holds the lock, -1 there is no key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
--- 2^53 - 1: from there on numbers are not exact, and the counter could rise no more.
+-- 2^53 - 1: larger numbers are not exact, and the counter could rise no more.
 if (tonumber(redis.call('GET', KEYS[2]) or 0) or 0) >= 9007199254740991 then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
 end

@@ -1,8 +1,8 @@
--- What the server says of itself; needs no key.
+-- Facts about the server; needs no key.
 -- ARGV[1] a channel
--- replies {1, text}: lines `name:value` in the form of INFO. Before those of INFO: `now_ms`; `may_listen:0` if the user may not use such channels; `may_wait:0` if it may not
--- wait for replicas; and
--- `refused`, with the server's words, in the place of INFO
+-- replies {1, text}: lines `name:value` in the form of INFO. Before the lines of INFO: `now_ms`; `may_listen:0` if the
+--         user may not use such channels; `may_wait:0` if it may not wait for replicas. If the user may not run INFO,
+--         `refused` with the server's words stands in its place.
 local time = redis.call('TIME')
 local facts = 'now_ms:' .. time[1] .. string.format('%03d', math.floor(time[2] / 1000)) .. '\n'
 if redis.acl_check_cmd then

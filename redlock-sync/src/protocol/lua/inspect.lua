@@ -1,4 +1,4 @@
--- Tells the holder of the lock.
+-- Names the holder of the lock.
 -- KEYS[1] lock
 -- replies {1, token, remaining ms (-1 without end)} or {0}
 local held = redis.pcall('GET', KEYS[1])

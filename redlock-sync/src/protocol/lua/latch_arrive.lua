@@ -1,8 +1,11 @@
--- Stores arrivals at a latch, and tells the waits once it is open. Safe to execute twice: an arrival that is stored counts once. The first write is one
--- that a full server (maxmemory) refuses, but for a mark that it is open, without which the waits could not go on.
--- The latch is a sorted set. Its scores are later than any time, so that other kinds of lock take its members for holders without an end.
+-- Stores arrivals at a latch, and notifies the waits once it is open. Safe to execute twice: a stored arrival counts
+-- once. The first write is one that a full server (maxmemory) refuses. The mark that the latch is open is an exception:
+-- without it the waits could not go on.
+-- The latch is a sorted set. Its scores are later than any time, so other kinds of lock take its members for holders
+-- without an end.
 -- KEYS[1] latch, KEYS[2] its waits
--- ARGV[1] number of arrivals that open it, ARGV[2] ms for which it is kept at least, ARGV[3..] arrivals; `!` is the mark that it is open
+-- ARGV[1] number of arrivals that open it, ARGV[2] ms for which it is kept at least, ARGV[3..] arrivals; `!` is the
+-- mark that it is open
 -- replies 1
 local key, waits = KEYS[1], KEYS[2]
 local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
@@ -26,8 +29,9 @@ for i = 3, #ARGV do
 end
 keep()
 if is_marked or count >= tonumber(ARGV[1]) then
-  -- One push for each channel, to the waits that have not ended: they stand last. A push to many is `channel/number,number`. A client that cannot read that
-  -- looks within a second, as the set of its waits is gone then.
+  -- One push for each channel, to the waits that have not ended; they are the last members. A push to several waits is
+  -- `channel/number,number`. A client that cannot parse that makes its own check within a second, since the set of its
+  -- waits is gone then.
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local channels, waits_of, from = {}, {}, 0

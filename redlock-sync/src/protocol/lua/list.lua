@@ -1,22 +1,28 @@
--- Tells which keys are locks that are held, and their holders: of keys that are named, or of a page of all keys. Latches and queues of tasks are told with
--- their numbers. Sets nothing. Meant not to hold the server up, whatever its keys hold: it copies little of each, and stops after 2 ms; what is left is
--- asked for by its name. A token of another library looks like any other string, so it counts as a lock only where its key was named by a user.
--- KEYS[1] and further ones: keys; without any a page of all keys is looked at
--- ARGV[1] cursor of the page, ARGV[2..] patterns as of SCAN; or, with keys: ARGV[1] 1 if a user named them or 0, ARGV[2] members of each that were told before
--- replies {1, next cursor, and for each holder its key, kind, token, remaining ms (-1 without end)}; kinds are `mutex`, `rw`, `semaphore`, for a
--- key that a user named and that holds something else `other`, and for one of which not all was told `more`, with the number of members that were.
--- In the place of the token `waits` has how many waits stand in the queue of a lock; `latch` its arrivals, with `!` behind them if it is marked as open;
--- `queue` the numbers of its tasks, of those that are due, of claims, and of dead tasks, and for how many us the first has been due, or an error; and
--- `took`, which is of no key, the us for which the script ran
+-- Lists keys that are held locks, and their holders: of named keys, or of a page of all keys. Latches and queues of
+-- tasks are listed with their numbers. Sets nothing. It must not hold the server up, whatever the keys hold: it copies
+-- little of each, and stops after 2 ms. The client then names the keys that are left. A token of another library looks
+-- like any other string, so it counts as a lock only if a user named its key.
+-- KEYS[1] and more: the keys to list; without any, a page of all keys
+-- ARGV[1] cursor of the page, ARGV[2..] patterns as of SCAN; or, with keys: ARGV[1] 1 if a user named them or 0,
+-- ARGV[2] members of each that were listed before
+-- replies {1, next cursor, and for each holder its key, kind, token, remaining ms (-1 without end)}
+-- Kinds are `mutex`, `rw` and `semaphore`; `other` for a key that a user named and that holds something else; and
+-- `more` for a key that was not listed completely, with the number of members that were. Other kinds have these texts
+-- in the place of the token:
+-- `waits`: the number of waits in the queue of a lock; `latch`: the number of arrivals, and `!` if it is marked as
+-- open;
+-- `queue`: the numbers of all tasks, of tasks that are due, of claims and of dead tasks, and for how many us the first
+-- task has been due; or an error;
+-- `took`, which belongs to no key: the us for which the script ran
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local OURS = string.rep('%x', 32) .. ':'
 local TOKEN, HOLDER, PERMIT = '^' .. OURS, '^[rw]' .. OURS, '^%d+ ' .. OURS
--- Members of one set, and keys, that one call looks at. No token of this library is longer than that.
+-- Members of one set, and keys, that one call reads. No token of this library is longer than LONGEST.
 local MEMBERS, KEYS_OF_PAGE, LONGEST = 100, 100, 255
 local reply = {1, '0'}
 
--- For how many us it has run. Many servers stop TIME while a script runs, but not the clock of their processor.
+-- For how many us the script has run. Many servers stop TIME while a script runs, but not the clock of their processor.
 -- Redis 6 has no such clock, and raises an error for a name that it does not know.
 local has_clock, clock = pcall(function() return os.clock end)
 local began = has_clock and clock() or 0
@@ -30,23 +36,25 @@ local function tell(key, kind, token, ms)
   reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = key, kind, token, ms
 end
 
--- The string there, or as much of it as tells whether it is a token; an error for another type, or for a key that this user may not read.
+-- The string of a key, or as much of it as shows whether it is a token. An error for another type, or for a key that
+-- this user may not read.
 local function value(key, is_named)
   if is_named then return redis.pcall('GET', key) end
   local text = redis.pcall('GETRANGE', key, 0, LONGEST)
-  -- Without the right to that command the whole is read.
+  -- Without the right to that command, the whole string is read.
   if type(text) == 'table' and not string.find(text.err, '^WRONGTYPE') then return redis.pcall('GET', key) end
   return text
 end
 
--- What stands before `due` or `dead` in the name of a key with tasks of a queue; no lock has such a name (names.rs).
+-- The part before `due` or `dead` in the name of a key of a task queue. No lock has such a name (names.rs).
 local function queue_of(key)
   local base = string.match(key, '^(.*:q:)due$') or string.match(key, '^(.*:q:)dead$')
   local owner = base and string.sub(base, 1, -4)
   return owner and (string.find(owner, '^{[^}]+}$') or string.find(owner, '^[^{]*{[^}]+}.*:$')) and base
 end
 
--- A claim that is over is found when the task is claimed again: until then the task is due, and no more claims than these run.
+-- A claim that is over is found when its task is claimed again. Until then the task is due, so at most this many claims
+-- run.
 local function tasks_of(base)
   local micros = time[1] * 1000000 + time[2]
   local all, due = redis.pcall('ZCARD', base .. 'due'), redis.pcall('ZCOUNT', base .. 'due', '-inf', string.format('%.0f', micros))
@@ -60,7 +68,7 @@ local function tasks_of(base)
 end
 
 local MUTEX, LATCH, SET = {'queue'}, {'latch_waits'}, {'permit_queue', 'readers', 'writers'}
--- How many waits stand in these queues beside a lock (names.rs). A member that begins with `*` is none.
+-- How many waits are in these queues beside a lock (names.rs). A member that begins with `*` is no wait.
 local function tell_waits(key, names)
   local has_tag = string.find(key, '{', 1, true) and string.find(key, '^[^{]*{[^}]+}')
   local beside, all = has_tag and key .. '::' or '{' .. key .. '}:', 0
@@ -74,16 +82,17 @@ local function tell_waits(key, names)
   if all > 0 then tell(key, 'waits', string.format('%d', all), 0) end
 end
 
--- The kind of a sorted set by the member with the highest score: a latch has scores that no time has (latch_arrive.lua).
+-- The kind of a sorted set, by the member with the highest score. A latch has scores that no time has
+-- (latch_arrive.lua).
 local function kind_of(member, score)
   if string.find(member, HOLDER) then return 'rw' end
   if string.find(member, PERMIT) then return 'semaphore' end
   return (score == 1e16 or score == 2e16) and 'latch'
 end
 
-local function look(key, is_named, from)
+local function list_key(key, is_named, from)
   local token = from == 0 and value(key, is_named)
-  -- Such a key is shown with the queue that it is in the way of, whatever it holds.
+  -- Such a key is listed as a task queue, whatever it holds, since it is in the way of that queue.
   local base = not is_named and token ~= '' and queue_of(key)
   if type(token) == 'string' and not base then
     if is_named or #token <= LONGEST and string.find(token, TOKEN) then
@@ -94,7 +103,7 @@ local function look(key, is_named, from)
   end
   if from == 0 and not token then return end
   if base then return tell(key, 'queue', tasks_of(base), 0) end
-  -- The first member tells whether the set is one of ours.
+  -- The first member shows whether the set is one of ours.
   local first = redis.pcall('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   local kind = not first.err and first[1] and kind_of(first[1], tonumber(first[2]))
   if kind == 'latch' then
@@ -108,7 +117,7 @@ local function look(key, is_named, from)
   local left = 0
   for i = 1, #some, 2 do
     left = tonumber(some[i + 1]) - now
-    -- Those behind it have ended, too.
+    -- The members behind it have ended too.
     if left < 0 then break end
     tell(key, kind, some[i], left)
   end
@@ -120,7 +129,7 @@ local keys, is_named, from = KEYS, ARGV[1] == '1', tonumber(ARGV[2]) or 0
 if not KEYS[1] then
   local is_there = {}
   keys, is_named, from = {}, false, 0
-  -- In one call, so that each pattern goes through the same part of the keys, and ends at the same cursor.
+  -- In one call, so that each pattern covers the same part of the keys and ends at the same cursor.
   for i = 2, #ARGV do
     local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[i], 'COUNT', KEYS_OF_PAGE)
     reply[2] = page[1]
@@ -135,7 +144,7 @@ for i, key in ipairs(keys) do
   if is_late then
     tell(key, 'more', string.format('%d', from), 0)
   else
-    look(key, is_named, from)
+    list_key(key, is_named, from)
     is_late = i % 4 == 0 and took() > 2000
   end
 end

@@ -1,7 +1,8 @@
--- Runs before scripts that set something. If it is asked to, it checks that this user may run the commands of all scripts of one kind, before anything is
--- set: otherwise a lock could be taken that cannot be released. A kind that is not used needs nothing.
+-- Runs before scripts that set something. On request, it checks before any write that this user may run the commands of
+-- all scripts of one kind. Otherwise a lock could be taken that cannot be released. A kind that is not used needs no
+-- permission.
 -- KEYS[1], KEYS[2], KEYS[3] keys of the script behind this
--- ARGV: the last one is `check` with the name of a kind if it is asked to, and is removed
+-- ARGV: the last one may be `check` and the name of a kind. It is then removed.
 -- replies an error with the commands that the user may not run; if there are none, the script behind this continues
 local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
 if kind then
@@ -11,8 +12,8 @@ if kind then
     rw = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYRANK EVALSHA',
     queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZPOPMIN ZREMRANGEBYSCORE HGET HSET HDEL EVALSHA',
   }
-  -- What makes a call of each complete, since the server reads the keys in it. None of these changes anything if it is run: it only reads, or its
-  -- arguments are refused after the permissions have been checked.
+  -- The arguments that make a call of each command complete, since the server reads the keys in it. No such call
+  -- changes anything: it only reads, or its arguments are refused after the check of permissions.
   local rest = {
     SET = {'', 'NX', 'XX'}, PEXPIRE = {'never'}, ZADD = {'never', ''}, ZREM = {''}, ZSCORE = {''}, ZPOPMIN = {'never'},
     ZRANGE = {'never', 'never'}, ZRANGEBYSCORE = {'never', 'never'}, ZREVRANGE = {'never', 'never'},
@@ -26,7 +27,7 @@ if kind then
       local is_known, answer = pcall(redis.acl_check_cmd, command, ...)
       is_allowed = is_known and answer
     else
-      -- Redis 6 only tells when the command is run.
+      -- Redis 6 reports a missing permission only when the command runs.
       local reply = redis.pcall(command, ...)
       local said = type(reply) == 'table' and reply.err or ''
       is_allowed = not string.find(said, "can't run this command", 1, true)
@@ -44,8 +45,8 @@ if kind then
     else
       need(command, KEYS[1], unpack(rest[command] or {}))
     end
-    -- A full server (maxmemory) has refused SET, the first of each kind. Behind a write that it takes, even one that changes nothing, it would refuse
-    -- nothing more, and the script behind this could set the lock.
+    -- A full server (maxmemory) refuses SET, the first command of each kind. After a write that it accepts, even one
+    -- that changes nothing, it would refuse nothing more. Then the script behind this could set the lock.
     if is_full then break end
   end
   ARGV[#ARGV] = nil

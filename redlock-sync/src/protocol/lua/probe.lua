@@ -1,4 +1,5 @@
--- Behind permissions.lua: whether the server takes writes, and whether this user may do what locks need. Changes nothing: there is no such key.
+-- Runs behind permissions.lua: checks that the server accepts writes, and that this user may do what locks need.
+-- Changes nothing, since the key does not exist.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- replies 1
 redis.call('PEXPIRE', KEYS[1], '1')

@@ -1,10 +1,11 @@
--- Publishes on a channel: to see that a subscription is there, or to wake the thread that listens. On the way it looks after locks for which
--- threads of this client wait.
--- KEYS[1] and more: such locks, if any
--- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more: for each of these locks the wait, if it is a string; empty for a sorted set that must be there, `*` for
--- one whose first end in ms may have passed
--- replies the number of connections that receive the text; with locks, a list of that number, of the places of the locks that are free, were
---         granted to that very wait, or are sets with a member that has ended, and for each other `*` of {place, ms until its first end}
+-- Publishes on a channel, to see that a subscription is there or to wake the thread that listens. The same call checks
+-- locks for which threads of this client wait.
+-- KEYS[1] and more: the locks to check, if any
+-- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more, one for each lock: the wait, if the key is a string;
+-- empty for a sorted set that must exist; `*` for a sorted set whose first member may have ended
+-- replies the number of connections that receive the text. With locks, a list: that number; then the place of each lock
+--         that is free, was granted to that wait, or is a set with a member that has ended; and {place, ms until its
+--         first member ends} for each other `*`
 local receivers = ARGV[2] == '' and 0 or redis.call('PUBLISH', ARGV[1], ARGV[2])
 if #KEYS == 0 then return receivers end
 local reply, strings, sets, present = {receivers}, {}, {}, {}
@@ -27,7 +28,7 @@ if strings[1] then
     if not held or string.sub(held, 33) == ':granted:' .. ARGV[i + 2] then due(i) end
   end
 end
--- All are there as a rule.
+-- Usually all of them exist.
 if present[1] and redis.call('EXISTS', unpack(keys_of(present))) < #present then
   for _, i in ipairs(present) do
     if redis.call('EXISTS', KEYS[i]) == 0 then due(i) end

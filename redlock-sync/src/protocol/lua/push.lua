@@ -1,26 +1,30 @@
--- Stands before the scripts that give a lock up or may grant it: how they tell the waits. Uses no key and no argument by itself.
--- The queue is a sorted set of waits, each `channel/number`, in order of arrival. A member `*ms` is a pause until that time of the server, in
--- which programs that poll the key find it free.
--- A wait of a client that cannot be told anything is `-ms:random`: it polls. Each of its attempts sets a mark beside the queue that lasts for so many ms,
--- longer than its pauses. Without the mark its process is gone, and others go first; one that only slept enters anew, at the end. The wait of an older
--- client is `-random`, and counts as alive; its scripts take both for alive.
--- A push is `wait fence span age pauses random key`, times in ms; a hint to try after the span ends behind the space in front of the random part.
--- The key is for a client that has no such wait any more: so it can give the lock back.
--- `pauses` is twice their number, and 1 more if a holder since the last one knows of a program of another library (`Pauses` in handover/rules.rs).
+-- Comes before the scripts that release or may grant a lock: how they notify waits. It uses no key and no argument by
+-- itself.
+-- The queue is a sorted set of waits, each `channel/number`, in order of arrival. A member `*ms` is a pause until that
+-- time of the server: programs that poll the key find it free.
+-- A wait whose client cannot be notified is `-ms:random`: it polls. Each of its attempts sets a mark beside the queue
+-- that lasts for that many ms, longer than its pauses. Without the mark its process is gone, and others go first. A
+-- wait that only slept enters the queue again, at the end. Waits of older clients are `-random`, and always count as
+-- alive. Scripts of older clients take both forms for alive.
+-- A push is `wait fence span age pauses random key`, with times in ms. A hint means: try after the span. It ends with
+-- the space before the random part. A client that no longer has the wait needs the key, to give the lock back.
+-- `pauses` is twice their number, plus 1 if a holder since the last one knows of a foreign client (`Pauses` in
+-- handover/rules.rs).
 
--- Behind a space a wait can say what it wants; its client is not told that.
--- How many connections received it: 0 if the client of the wait is gone, -1 if this user may not publish. One that polls is told nothing, and is 1 if it
--- is there. A cluster that moves the slot can refuse to look, which says nothing.
+-- Notifies a wait. Words of the member after a space say what the wait wants, and are not sent.
+-- Returns how many connections received the push: 0 if the client of the wait is gone, -1 if this user may not publish.
+-- A wait that polls is not notified: 1 if it is alive, 0 if it is gone. A cluster that moves the slot can refuse to
+-- read the mark; then the wait counts as alive.
 local function push(wait, rest, queue)
   if string.sub(wait, 1, 1) == '-' then
     local is_marked = queue and string.find(wait, '^%-%d+:')
     return is_marked and redis.pcall('GET', queue .. ':' .. wait) == false and 0 or 1
   end
-  local heard = redis.pcall('PUBLISH', string.match(wait, '^[^/]*'), string.match(wait, '^[^ ]*') .. ' ' .. rest)
-  return type(heard) == 'table' and -1 or heard
+  local receivers = redis.pcall('PUBLISH', string.match(wait, '^[^/]*'), string.match(wait, '^[^ ]*') .. ' ' .. rest)
+  return type(receivers) == 'table' and -1 or receivers
 end
 
--- The ms within which a wait that polls is known to be gone if it is; nothing for one that listens.
+-- The ms after which a wait that polls counts as gone without another attempt; nil for a wait that listens.
 local function counts_for(wait)
   return tonumber(string.match(wait, '^%-(%d+):'))
 end
@@ -32,22 +36,24 @@ local function mark(queue, wait, is_over)
   if ms and is_over then redis.pcall('PEXPIRE', key, 0) elseif ms then redis.pcall('SET', key, '1', 'PX', ms) end
 end
 
--- Tells the first wait in the queue whose client listens when to try; all keep their places. `chain` is the age and the pauses.
+-- Tells the first wait in the queue whose client listens when to try. All waits keep their places. `chain` is the age
+-- and the pauses.
 local function hint(queue, span, chain)
   for _, wait in ipairs(redis.pcall('ZRANGE', queue, 0, 7)) do
     if string.sub(wait, 1, 1) ~= '*' and push(wait, '0 ' .. span .. ' ' .. chain .. ' ', queue) ~= 0 then return end
   end
 end
 
--- Grants the lock to a wait. The key is set first, so that what is told is true. `life` is for how long the fence counter outlasts the clock's
--- reaching it ('0': no fence is wanted). Returns what `push` does; one that polls has to come within 300 ms.
-local function give(key, queue, counter, wait, random, span, chain, life)
+-- Grants the lock to a wait. The key is set before the push is published, so the push is true when it arrives. `life`
+-- is for how many ms the fence counter is kept after the clock has reached it ('0': no fence is wanted). Returns what
+-- `push` does. A wait that polls has to make its attempt within 300 ms.
+local function grant(key, queue, counter, wait, random, span, chain, life)
   local polls = string.sub(wait, 1, 1) == '-'
   if polls and push(wait, '', queue) == 0 then return 0 end
   redis.call('SET', key, random .. ':granted:' .. wait, 'PX', polls and 300 or span)
   if polls then return 1 end
   local fence, stored = '0', life ~= '0' and redis.pcall('GET', counter)
-  -- At its end (acquire.lua) the next holder is told when it asks.
+  -- If the counter is at its end (acquire.lua), the next holder gets the error when it asks for a fence.
   if life ~= '0' and type(stored) ~= 'table' and (tonumber(stored or 0) or 0) < 9007199254740991 then
     local now = redis.call('TIME')
     local clock = now[1] * 1000000 + now[2]

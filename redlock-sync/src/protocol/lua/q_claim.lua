@@ -1,11 +1,13 @@
--- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if nothing more is heard. Executed twice
--- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task), KEYS[6] waits, KEYS[7] the last fence
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] if no task is due: ms for
--- which a wait lives that does not look again (0: the own one leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may
--- be that of permissions.lua
--- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
--- {0, ms until the next task is due (-1: there is none), number of tasks that died}
+-- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if
+-- nothing more is heard. Executed twice for one token, it names the same task. The first write is one that a full
+-- server (maxmemory) accepts, so a queue can be drained there.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (the task of each token), KEYS[6] waits,
+-- KEYS[7] last fence
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty),
+-- ARGV[6] if no task is due: ms for which a wait stays without another claim (0: the own wait leaves), ARGV[7] ms for
+-- which the last fence is kept after the clock has reached it; the last argument may be that of permissions.lua
+-- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed
+--         before)}, {0, ms until the next task is due (-1: there is none), number of tasks that died}
 if claimed then
   wake(KEYS[6])
   return claimed
@@ -19,7 +21,7 @@ if mine then
   local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
   if holder == token then
     local text = redis.call('HGET', body, mine)
-    -- It dies when this claim is over.
+    -- The task dies when this claim is over.
     if not text then return {0, 0, 0} end
     redis.call('PERSIST', due)
     redis.call('HSET', claims, token, mine)
@@ -32,11 +34,12 @@ for _ = 1, 10 do
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
   local id, at, next = first[1], tonumber(first[2] or ''), tonumber(first[4] or '')
   if not id or at > now then
-    -- A key of another type is found here, where there is nothing else to do: a claim of a task that is due needs no look at it.
+    -- A key of another type is found here, where nothing else has to be done. A claim of a due task need not check
+    -- that.
     redis.call('ZCARD', dead)
     if wait ~= '' and ARGV[6] == '0' then
       redis.call('ZREM', waits, wait)
-      -- The next task may have been announced to this wait alone.
+      -- The next task may have been announced to this wait only.
       if id then wake(waits) end
     elseif wait ~= '' then
       redis.call('ZREMRANGEBYSCORE', waits, '-inf', '(' .. n(now - ARGV[6] * 1000))
@@ -53,7 +56,7 @@ for _ = 1, 10 do
   local dies = not text or is_used_up and again == 0
   -- A key of another type is found before anything is moved.
   if dies then redis.call('ZCARD', dead) end
-  -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
+  -- Each wake-up causes the next. A wait that is over passes on what it knew of the next task.
   local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
   if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
   forget(claims, holder)

@@ -1,8 +1,10 @@
--- Stands before all else of q_claim.lua: what most claims need, which find a task that is due and that no claim has. In every other case it does nothing,
--- and the script behind it decides. If it has claimed and a wait may have to be woken, that is left to the script behind it.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits, KEYS[7] the last fence
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] not used, ARGV[5] own wait (may be empty), ARGV[6] not used, ARGV[7] ms for which the
--- last fence outlasts the clock's reaching it; it does nothing if there are more
+-- Runs before all else of q_claim.lua, as the fast path: a claim that finds a due task that no claim has. In every
+-- other case it does nothing, and the script behind it decides. If it has claimed and a wait may have to be woken, the
+-- script behind it does that. Its twin is q_claim.lua.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits, KEYS[7] last fence
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] not used, ARGV[5] own wait (may be empty), ARGV[6]
+-- not used, ARGV[7] ms for which the last fence is kept after the clock has reached it; if there are more arguments, it
+-- does nothing
 -- replies {1, fence, id, attempt, body, us for which it had been due}
 local claimed
 if #ARGV == 7 then
@@ -18,7 +20,8 @@ if #ARGV == 7 then
   local text = is_free and redis.call('HGET', KEYS[2], id)
   if text then
     local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
-    -- Before anything else is written: these fail if the key is of another type. The first write is one that a full server (maxmemory) accepts.
+    -- Before any other write: these calls fail if the key is of another type. The first write is one that a full server
+    -- (maxmemory) accepts.
     local number = math.max(now, (tonumber(redis.call('GET', KEYS[7]) or '') or 0) + 1)
     local fence = string.format('%.0f', number)
     if wait ~= '' then redis.call('ZREM', KEYS[6], wait) end

@@ -1,4 +1,5 @@
--- Lengthens a claim; never shortens it, and never makes one. The first write is one that a full server (maxmemory) accepts.
+-- Lengthens a claim. Never shortens it, and never makes one. The first write is one that a full server (maxmemory)
+-- accepts.
 -- KEYS[1] due, KEYS[2] meta
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] id of the task
 -- replies 1, 0 another claim has the task or none has it, -1 there is no such task

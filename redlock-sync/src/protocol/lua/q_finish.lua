@@ -1,9 +1,11 @@
--- Ends a claim, if the token still has it: also after its time, as long as no other claim has taken the task. The first write is one that a full server
--- (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the end says; a push that replaces it decides alone.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or those alone that are there while a task is claimed, the first four,
--- while a cluster moves their slot: then no wait is told, and no task dies
--- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is due, ARGV[4] why, ARGV[5] most dead
--- tasks, ARGV[6] not used: the task is looked up by the token, which a claim of unknown outcome has too
+-- Ends a claim if the token still has it, also after its time, as long as no other claim has taken the task. The first
+-- write is one that a full server (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the
+-- end is. A push that replaces it decides alone.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or only the first four, which
+-- exist while a task is claimed, while a cluster moves their slot: then no wait is notified, and no task dies
+-- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is
+-- due, ARGV[4] why, ARGV[5] most dead tasks, ARGV[6] not used: the token finds the task, also for a claim of unknown
+-- outcome
 -- replies 1, 0 another claim has the task, -1 the token has none
 local due, body, meta, claims, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local how, why = ARGV[2], ''

@@ -1,13 +1,13 @@
--- Stands before all else of q_finish.lua: what most ends of a claim need, the ack of a task that was not pushed again. In every other case it does nothing,
--- and the script behind it decides.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or the first four alone
+-- Runs before all else of q_finish.lua, as the fast path: the end `done` of a task that was not pushed again. In every
+-- other case it does nothing, and the script behind it decides. Its twin is q_finish.lua.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or only the first four
 -- ARGV[1] token, ARGV[2] the end, ARGV[3], ARGV[4], ARGV[5] not used, ARGV[6] id of the task
 -- replies 1
 if ARGV[2] == 'done' then
   local token, id = ARGV[1], ARGV[6]
   local again, holder = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+) %d+ (%S+) ')
   if again == '0' and holder == token then
-    -- A key of another type is found before a task is touched.
+    -- A key of another type is found before a task is changed.
     redis.call('HGET', KEYS[2], '')
     redis.call('HDEL', KEYS[4], token)
     local removed = redis.pcall('ZREM', KEYS[1], id)

@@ -1,4 +1,5 @@
--- Takes a wait out of the queue of waits. Another one is told to look, since a task may have been announced to this one alone.
+-- Removes a wait from the waits of a queue. Another wait is told to claim, since a task may have been announced to this
+-- one only.
 -- KEYS[1] waits
 -- ARGV[1] the wait
 -- replies 1

@@ -1,4 +1,4 @@
--- Shows tasks, the first of them first, and changes nothing.
+-- Shows tasks, in the order in which they are due, and changes nothing.
 -- KEYS[1] due or dead, KEYS[2] body, KEYS[3] meta
 -- ARGV[1] how many at most, ARGV[2] `due` for those that are due now, or `all`
 -- replies a list with the server's time in us since 1970, and {id, us since 1970, state, body} for each

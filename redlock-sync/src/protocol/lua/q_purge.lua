@@ -1,6 +1,6 @@
--- Removes the dead tasks that have been dead for longest.
+-- Removes the tasks that have been dead for longest.
 -- KEYS[1] dead, KEYS[2] body, KEYS[3] meta
--- ARGV[1] how many at most; the last one may be that of permissions.lua
+-- ARGV[1] how many at most; the last argument may be that of permissions.lua
 -- replies the number of tasks that were removed
 local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1)
 -- A key of another type is found before anything is written.

@@ -1,17 +1,18 @@
--- Puts tasks into a queue. Executed twice it changes nothing more, unless a task was finished in between: that one is queued again. The first write is
--- one that a full server (maxmemory) refuses.
+-- Adds tasks to a queue. Executed twice it changes nothing more, unless a task was finished in between: that task is
+-- queued again. The first write is one that a full server (maxmemory) refuses.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
--- ARGV[1] what becomes of a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue (empty: no limit); then for each task:
--- its id, its body, when it is due (`+us` from now, or us since 1970); the last one may be that of permissions.lua
--- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the claim under way, as it is pushed here, 4 runs once more with the body that
--- it has}, {0, number of tasks} if it is full
+-- ARGV[1] what to do with a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue
+-- (empty: no limit); then for each task: its id, its body, when it is due (`+us` from now, or us since 1970); the last
+-- argument may be that of permissions.lua
+-- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the current claim, as it is pushed here,
+--         4 runs once more with the body that it has}, {0, number of tasks} if the queue is full
 if is_pushed then
   wake(KEYS[5])
   return {1, 1}
 end
 local due, body, meta, dead, waits, claims, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], ARGV[1]
--- A key of another type is found before anything is written. Those of the dead tasks and the claims are used for a task that is not queued,
--- or claimed, and of one alone looked at then.
+-- A key of another type is found before anything is written. The keys of dead tasks and of claims are used only for a
+-- task that is not queued, or claimed. For a single task, they are checked then.
 redis.call('HGET', body, '')
 if #ARGV > 5 then
   redis.call('ZCARD', dead)
@@ -41,13 +42,13 @@ for i = 3, #ARGV, 3 do
     -- A dead task has a state.
     local was_dead = state and redis.call('ZSCORE', dead, id)
     redis.call('HSET', body, id, text)
-    -- Its version is one that no earlier task of this id had.
+    -- No earlier task of this id had this version.
     write(meta, id, 0, now, 0, '0', '-', '')
     redis.call('ZADD', due, n(at), id)
     if was_dead then redis.call('ZREM', dead, id) end
     outcome = 1
   elseif token ~= '-' then
-    -- Claimed, or its claim is over: a late end of that claim must not take this push with it.
+    -- The task is claimed, or its claim is over. A late end of that claim must not remove this push.
     outcome = policy == 'replace' and 3 or 4
     if outcome == 3 then redis.call('HSET', claims, token .. ' next', text) end
     if again == 0 or outcome == 3 or policy == 'earlier' and at < again then again = math.max(at, 1) end

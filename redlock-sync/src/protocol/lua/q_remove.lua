@@ -1,6 +1,7 @@
 -- Removes a task, claimed or not, dead or not; or only if it is still as it was seen.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
--- ARGV[1] id, ARGV[2] us since 1970 as they were seen (empty: whatever they are now), ARGV[3] version as it was seen; the last one may be that of permissions.lua
+-- ARGV[1] id, ARGV[2] us since 1970 as it was seen (empty: whatever it is now), ARGV[3] version as it was seen; the
+-- last argument may be that of permissions.lua
 -- replies 1 removed, 0 it has changed, -1 there is no such task
 local id = ARGV[1]
 local at, died = redis.call('ZSCORE', KEYS[1], id), redis.call('ZSCORE', KEYS[4], id)

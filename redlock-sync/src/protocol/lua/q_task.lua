@@ -1,7 +1,8 @@
--- Stands before the scripts of a queue: how the state of a task is read and written. Uses no key and no argument by itself.
--- The state is `attempts version again fence token why`: times are in us, `again` is when the task shall run once more after the claim under way (0:
--- not), the token is that of its claim (`-`: none), `why` is the last error. A task that was never claimed needs none, and what
--- cannot be read counts as such a one, so that it is run all the same. A task without a body dies.
+-- Comes before the scripts of a queue: reads and writes the state of a task. Uses no key and no argument by itself.
+-- The state is `attempts version again fence token why`. Times are in us. `again` is when the task must run once more
+-- after the current claim (0: not). The token is that of its claim (`-`: none). `why` is the last error. A task that
+-- was never claimed needs no state. A state that cannot be parsed counts as none, so that the task is run all the same.
+-- A task without a body dies.
 
 local NO_BODY = 'its body is missing'
 
@@ -18,24 +19,26 @@ local function write(meta, id, attempts, version, again, fence, token, why)
   redis.call('HSET', meta, id, numbers .. ' ' .. token .. ' ' .. why)
 end
 
--- The body of a push that replaces a claimed task waits among the claims, behind the token and ` next`, for the end of the claim.
+-- A push that replaces a claimed task stores its body among the claims, under the token and ` next`, until the end of
+-- the claim.
 local function body_behind(claims, token, again)
   return again > 0 and token ~= '-' and redis.call('HGET', claims, token .. ' next')
 end
 
--- The claim of this token is over.
+-- Removes the claim of this token.
 local function forget(claims, token)
   if token ~= '-' then redis.call('HDEL', claims, token, token .. ' next') end
 end
 
--- Queues a task that was pushed while it was claimed, as a new one; with the body of that push if it has replaced the task.
+-- Queues a task that was pushed while it was claimed, as a new one; with the body of that push if it has replaced the
+-- task.
 local function begin_anew(due, body, meta, id, version, at, text)
   if text then redis.call('HSET', body, id, text) end
   write(meta, id, 0, version, 0, '0', '-', '')
   redis.call('ZADD', due, n(at), id)
 end
 
--- Moves a task to the dead ones. The oldest of these go when there are more than `most`.
+-- Moves a task to the dead ones. If there are more than `most`, the oldest are removed.
 local function bury(due, body, meta, dead, id, now, most)
   redis.call('ZREM', due, id)
   redis.call('ZADD', dead, n(now), id)

@@ -1,15 +1,19 @@
--- Gives the lock up if the token still holds it: grants it to the first wait in the queue whose client listens, or frees it. Also takes a wait out of
--- the queue, with an empty token: what was granted to that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or the lock alone, while a cluster moves its slot: then no wait is told
--- ARGV[1] token (may be empty), ARGV[2] what is granted, `age pauses several span life random`: age of the chain of grants in ms, its pauses so
--- far, 1 if there are several nodes, span of the grant in ms, ms for which the fence counter outlasts the clock's reaching it (0: no fence is
--- wanted), random part of the next token (empty: nothing is granted)
--- Then, if one of them differs from what stands in the brackets: ARGV[3] own wait (empty), ARGV[4] ms to keep the key (0 gives it up now),
--- ARGV[5] where nothing is granted: ms for which the lock is left to programs that poll (0)
--- replies 1 given up, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this user may not publish,
---         5 given up where only the lock was named, 6 given up in a pause that goes on, 0 another token holds the lock, -1 there is no key
+-- Releases the lock if the token still holds it: grants it to the first wait in the queue whose client listens, or
+-- frees it. With an empty token it removes a wait from the queue, and what was granted to that wait goes to the next.
+-- The first write is one that a full server (maxmemory) does not refuse.
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or KEYS[1] only, while a cluster moves its slot: then no wait is
+-- notified
+-- ARGV[1] token (may be empty), ARGV[2] the grant, `age pauses several span life random`: age of the chain of grants in
+-- ms; its pauses so far; 1 with several nodes; span of the grant in ms; ms for which the fence counter is kept after
+-- the clock has reached it (0: no fence is wanted); random part of the next token (empty: nothing is granted).
+-- The following are present only if one of them differs from its default in brackets: ARGV[3] own wait (empty), ARGV[4]
+-- ms to keep the key (0: released now), ARGV[5] if nothing is granted, ms for which the lock is left to programs that
+-- poll (0)
+-- replies 1 released, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this
+--         user may not publish, 5 released where only the lock's key was named, 6 released in a pause that goes on, 0
+--         another token holds the lock, -1 there is no key
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
--- Not even an empty value is that of no token.
+-- No token: not even an empty value equals it.
 if token == '' then token = nil end
 local held = redis.pcall('GET', key)
 if #ARGV == 2 and held == token and (not queue or redis.call('EXISTS', queue) == 0) then
@@ -25,7 +29,7 @@ if wait ~= '' and queue then
 end
 if type(held) == 'table' then return held end
 if held == false then
-  -- The wait that leaves may be the one that was told to try, and the holder may have named the lock alone.
+  -- The wait that leaves may be the one that was told to try, and the holder may have named only the lock's key.
   if queue then hint(queue, '0', '0 0') end
   return -1
 end
@@ -47,11 +51,11 @@ if several then
   local first = redis.pcall('ZRANGE', queue, 0, 7)
   redis.call('PEXPIRE', key, span)
   for i, next in ipairs(first) do
-    local heard = give(key, queue, KEYS[3], next, random, span, chain, life)
-    if heard > 0 then
+    local receivers = grant(key, queue, KEYS[3], next, random, span, chain, life)
+    if receivers > 0 then
       redis.call('ZREMRANGEBYRANK', queue, 0, i - 1)
       return 2
-    elseif heard < 0 then
+    elseif receivers < 0 then
       redis.call('DEL', key)
       return 4
     end
@@ -61,12 +65,13 @@ if several then
     return 3
   end
 else
-  -- An attempt that knows of no queue can take the lock in a pause. That goes on: programs that poll find the lock free as long as before.
+  -- An attempt that reads no queue can take the lock in a pause. The pause then goes on, so programs that poll find the
+  -- lock free as long as before.
   local pause = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
   if pause then
     local now = redis.call('TIME')
     local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
-    -- None is longer than a second, but where the clock was set back.
+    -- A pause lasts a second at most, unless the clock was set back.
     if left > 0 and left <= 1000 then
       redis.call('DEL', key)
       hint(queue, string.format('%.0f', left), '0 2')
@@ -76,9 +81,9 @@ else
   for _ = 1, 64 do
     local next = redis.pcall('ZPOPMIN', queue)[1]
     if not next then break end
-    local heard = string.sub(next, 1, 1) == '*' and 0 or give(key, queue, KEYS[3], next, random, span, chain, life)
-    if heard > 0 then return 2 end
-    if heard < 0 then
+    local receivers = string.sub(next, 1, 1) == '*' and 0 or grant(key, queue, KEYS[3], next, random, span, chain, life)
+    if receivers > 0 then return 2 end
+    if receivers < 0 then
       redis.call('DEL', key)
       return 4
     end

@@ -1,19 +1,23 @@
--- Stands behind push.lua and before the scripts of a read-write lock: which holders are in, which waits there are, and whose turn it is.
+-- Comes behind push.lua and before the scripts of a read-write lock: which holders it has, which waits there are, and
+-- whose turn it is.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
--- The lock is a sorted set of holders: `r` or `w` and the token, by the ms of this server's time through which each of them holds. A holder whose
--- time has passed does not exist. There is one writer or any number of readers, so the one that ends last tells which. A seat is a holder whose
--- token is that of a wait: it keeps the lock for that wait, which was told to try, and whose next attempt takes the seat's place.
--- A queue is a sorted set of waits, `channel/number`, or that of one that polls. On one node by order of arrival: a wait is alive
--- while its client listens, or as push.lua says of one that polls. On several nodes by the end of its mark, which each of its attempts renews. A member `*` of the readers' queue says
--- that a writer has held the lock while they waited: they are next.
+-- The lock is a sorted set of holders: `r` or `w` and the token. The score is the ms of this server's time through
+-- which the holder has the lock. A holder whose time has passed counts as absent. There is one writer or any number of
+-- readers, so the holder that ends last tells which.
+-- A reservation is a holder whose token is that of a wait. It keeps the lock for that wait, which was told to try. The
+-- wait's next attempt replaces the reservation.
+-- A queue is a sorted set of waits: `channel/number`, or the form of a wait that polls. With one node, it is in order
+-- of arrival. A wait is alive while its client listens, or as push.lua says of a wait that polls. With several nodes,
+-- the score is the end of the wait's mark, which each of its attempts renews.
+-- A member `*` of the readers' queue says that a writer has held the lock while they waited: the readers are next.
 local key, readers, writers = KEYS[1], KEYS[2], KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- How long a seat and a mark last, in ms.
-local SEAT, MARK = 2000, 5000
+-- How long a reservation and a mark last, in ms.
+local RESERVATION, MARK = 2000, 5000
 
--- An error for a key that is no read-write lock. Of a sorted set any member tells: those of a semaphore begin with a digit, those of a latch with neither
--- letter. Asked before anything else is read or written under the key.
+-- An error for a key that is no read-write lock. Any member of a sorted set tells: those of a semaphore begin with a
+-- digit, and those of a latch with neither letter. Called before anything else is read or written under the key.
 local function failure_of_key()
   local found = redis.pcall('ZREVRANGE', key, 0, 0)
   if found.err then return found end
@@ -22,11 +26,11 @@ local function failure_of_key()
   end
 end
 
-local function seat_of(letter, wait)
+local function reservation_of(letter, wait)
   return letter .. '00000000000000000000000000000000:granted:' .. wait
 end
 
--- The end of a holder; 0 for one that does not exist.
+-- The end of a holder; 0 if it is absent.
 local function live(member)
   local ends = tonumber(redis.call('ZSCORE', key, member) or 0)
   return ends >= now and ends or 0
@@ -42,7 +46,7 @@ local function is_writer(member)
   return member and string.sub(member, 1, 1) == 'w'
 end
 
--- Lets the key end with the last of its holders, and forgets some that have ended.
+-- Lets the key expire with the last of its holders, and removes some that have ended.
 local function tidy()
   for _ = 1, 64 do
     local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
@@ -57,45 +61,47 @@ local function has_mark(ends)
   return ends >= now and ends - now <= MARK
 end
 
--- A writer in the queue that is alive; what is ahead of it can be dropped. A push without words is heard and means nothing.
-local deaf = 0
+-- The first writer in the queue that is alive; `gone` counts those before it, which can be removed. An empty push is
+-- received and has no effect.
+local gone = 0
 local function first_writer(several)
   if several then
     local marks = redis.pcall('ZREVRANGE', writers, 0, 63, 'WITHSCORES')
     for i = 1, #marks, 2 do
       if not has_mark(tonumber(marks[i + 1])) then return end
-      -- Others may listen at another node.
+      -- Other waits may listen on another node.
       if string.sub(marks[i], 1, 1) ~= '-' or push(marks[i], '', writers) ~= 0 then return marks[i] end
     end
     return
   end
-  deaf = 0
+  gone = 0
   for _, wait in ipairs(redis.pcall('ZRANGE', writers, 0, 63)) do
     if push(wait, '', writers) ~= 0 then return wait end
-    deaf = deaf + 1
+    gone = gone + 1
   end
 end
 
-local function drop_deaf()
-  if deaf > 0 then redis.pcall('ZREMRANGEBYRANK', writers, 0, deaf - 1) end
-  deaf = 0
+local function drop_gone()
+  if gone > 0 then redis.pcall('ZREMRANGEBYRANK', writers, 0, gone - 1) end
+  gone = 0
 end
 
--- Keeps the lock for a wait and tells it; false if its client is gone. On several nodes it may listen at another one.
-local function seat(letter, wait, several)
-  local member, polls = seat_of(letter, wait), string.sub(wait, 1, 1) == '-'
-  redis.call('ZADD', key, now + SEAT, member)
+-- Reserves the lock for a wait and notifies it; false if its client is gone. With several nodes its client may listen
+-- on another one.
+local function reserve(letter, wait, several)
+  local member, polls = reservation_of(letter, wait), string.sub(wait, 1, 1) == '-'
+  redis.call('ZADD', key, now + RESERVATION, member)
   if push(wait, '0 0 0 0 ', letter == 'r' and readers or writers) ~= 0 or several and not polls then return true end
   redis.call('ZREM', key, member)
   return false
 end
 
--- Lets all readers in that wait. Returns whether there are any.
-local function seat_readers(several)
+-- Reserves the lock for all waiting readers. Returns whether there are any.
+local function reserve_for_readers(several)
   local any, waits = false, redis.pcall('ZRANGE', readers, 0, -1, 'WITHSCORES')
   for i = 1, #waits, 2 do
     local is_wait = waits[i] ~= '*' and (not several or has_mark(tonumber(waits[i + 1])))
-    if is_wait and seat('r', waits[i], several) then any = true end
+    if is_wait and reserve('r', waits[i], several) then any = true end
   end
   if waits[1] then redis.call('DEL', readers) end
   if any then tidy() end
@@ -106,29 +112,30 @@ local function are_readers_next()
   return type(redis.pcall('ZSCORE', readers, '*')) == 'string'
 end
 
--- Gives the free lock to the waits whose turn it is: after a writer to the readers, else to the first writer. On several nodes any writer may take
--- it: the first is told to try. Returns `own` if it is the turn of that one, something else if another wait has it, or nothing if none wants it.
+-- Gives the free lock to the waits whose turn it is: after a writer to the readers, else to the first writer. With
+-- several nodes any writer may take it, and the first is told to try. Returns `own` if it is the turn of that wait,
+-- another value if it is the turn of another wait, or nil if none wants it.
 local function pass_on(is_after_writer, own, several)
-  drop_deaf()
+  drop_gone()
   if redis.call('EXISTS', readers) == 0 and redis.call('EXISTS', writers) == 0 then return end
-  if (is_after_writer or are_readers_next()) and seat_readers(several) then return '*' end
+  if (is_after_writer or are_readers_next()) and reserve_for_readers(several) then return '*' end
   if several then
-    if not first_writer(several) then return seat_readers(several) and '*' or nil end
+    if not first_writer(several) then return reserve_for_readers(several) and '*' or nil end
     hint(writers, '0', '0 0')
     return '*'
   end
   for _ = 1, 64 do
     local first = redis.pcall('ZRANGE', writers, 0, 0)[1]
-    if not first or first == own then return first or seat_readers(several) and '*' or nil end
+    if not first or first == own then return first or reserve_for_readers(several) and '*' or nil end
     redis.call('ZREM', writers, first)
-    if seat('w', first, several) then
+    if reserve('w', first, several) then
       tidy()
       return first
     end
   end
 end
 
--- The next fence, at least `least`; the counter outlasts the clock's reaching it by `life` ms.
+-- The next fence, at least `least`. The counter is kept for `life` ms after the clock has reached it.
 local function raise(least, life)
   local clock = time[1] * 1000000 + time[2]
   local stored = tonumber(redis.call('GET', KEYS[3]) or 0) or 0
@@ -138,7 +145,7 @@ local function raise(least, life)
   return text
 end
 
--- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
+-- 2^53 - 1: larger numbers are not exact, and the counter could rise no more. No caller gets there by counting.
 local function is_fence_at_end()
   return (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) >= 9007199254740991
 end

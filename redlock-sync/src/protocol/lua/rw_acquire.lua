@@ -1,16 +1,18 @@
--- Takes a read-write lock for a reader or a writer, if it may enter; else enters the wait in its queue. Safe to execute twice: finding its own token it
--- says yes and never shortens the lease. A reader enters if no writer is in and none waits, a writer if nothing is in and it is its turn; a wait
--- that has a seat enters in any case. On one node a lock that is free goes to the waits whose turn it is.
+-- Takes a read-write lock for a reader or a writer, if it may enter. Otherwise enters the wait into its queue. Safe to
+-- execute twice: if the token holds the lock already, the reply is yes, and the lease is never shortened.
+-- A reader enters if no writer holds the lock and none waits. A writer enters if nothing holds the lock and it is its
+-- turn. A wait with a reservation enters in any case. With one node, a free lock goes to the waits whose turn it is.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes (may be absent); a call that asks for nothing but the
--- lock has no more
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes (may be absent). A fast-path
+-- call ends here.
 -- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
--- ARGV[7] least fence (-1: none is wanted), ARGV[8] ms for which the fence counter outlasts the clock's reaching it,
--- ARGV[9] 1 if it goes before all waits: its lease holds the lock on other nodes, ARGV[10..] orphans: tokens that no lease has;
--- the last one may be that of permissions.lua
+-- ARGV[7] least fence (-1: none is wanted), ARGV[8] ms for which the fence counter is kept after the clock has reached
+-- it,
+-- ARGV[9] 1 if it goes before all waits, since its lease holds the lock on other nodes, ARGV[10..] leftover tokens,
+-- which have no lease; the last argument may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
---         {0, ms until all that hold it should have ended, a token of them, place of the wait (0 none, 1 it came, 2 it was there)}; without
---         a token the lock is free, but for others
+-- replies {0, ms until all holders should have ended, the token of one of them, place of the wait (0 none, 1 it is new,
+--         2 it was there)}. Without a token the lock is free, but for others.
 local letter, own, lease, several = ARGV[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local wait, least = ARGV[5] or '', tonumber(ARGV[7] or -1)
 local queue = letter == 'r' and readers or writers
@@ -27,34 +29,35 @@ local held = live(own)
 local opens = false
 
 local function may_enter()
-  if held > 0 or wait ~= '' and live(seat_of(letter, wait)) > 0 then return true end
+  if held > 0 or wait ~= '' and live(reservation_of(letter, wait)) > 0 then return true end
   local by = last()
   if is_writer(by) or by and letter == 'w' then return false end
   if ARGV[9] == '1' then return true end
   if letter == 'r' then
-    -- No writer waits, or the readers are next: then all of them are let in.
+    -- No writer waits, or the readers are next: then all of them enter.
     opens = true
     if not by and are_readers_next() or not first_writer(several) then return true end
     if not by then pass_on(false, '', several) end
     return false
   end
-  if several then return not (are_readers_next() and seat_readers(several)) end
+  if several then return not (are_readers_next() and reserve_for_readers(several)) end
   local next = pass_on(false, wait, several)
   return not next or next == wait
 end
 
 if may_enter() then
-  -- The first write of a new holder is one that a full server (maxmemory) refuses; one that is in gets through.
+  -- The first write of a new holder is one that a full server (maxmemory) refuses. The first write of a present holder
+  -- is not refused.
   if held > 0 then redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease)) end
   redis.call('ZADD', key, math.max(held, now + lease), own)
   if wait ~= '' then
-    redis.call('ZREM', key, seat_of(letter, wait))
+    redis.call('ZREM', key, reservation_of(letter, wait))
     redis.pcall('ZREM', queue, wait)
     mark(queue, wait, true)
   end
-  drop_deaf()
+  drop_gone()
   if opens then
-    seat_readers(several)
+    reserve_for_readers(several)
   elseif letter == 'w' and not several and redis.call('EXISTS', readers) == 1 then
     redis.pcall('ZADD', readers, 0, '*')
   end
@@ -63,15 +66,15 @@ if may_enter() then
   return {1, raise(least, tonumber(ARGV[8]))}
 end
 
-drop_deaf()
+drop_gone()
 local by, ends = last()
 local place = 0
 if wait ~= '' and ARGV[6] == '0' then
   redis.pcall('ZREM', queue, wait)
   mark(queue, wait, true)
-  -- It may have been the one that kept readers out.
-  if letter == 'w' and by and not is_writer(by) and not first_writer(several) then seat_readers(several) end
-  drop_deaf()
+  -- The wait that leaves may be the one that kept readers out.
+  if letter == 'w' and by and not is_writer(by) and not first_writer(several) then reserve_for_readers(several) end
+  drop_gone()
 elseif wait ~= '' then
   if letter == 'r' and is_writer(by) then redis.call('ZADD', readers, 0, '*') end
   if several then
@@ -83,7 +86,8 @@ elseif wait ~= '' then
   redis.call('PEXPIRE', queue, several and MARK or ARGV[6])
   mark(queue, wait)
 end
--- A free lock is for a writer that will come soon; if it does not, its mark ends. One that polls and keeps a reader out may be gone.
+-- A free lock is for a writer that will come soon; if it does not, its mark expires. A writer that polls and keeps a
+-- reader out may be gone.
 local first = letter == 'r' and by and not is_writer(by) and redis.pcall(several and 'ZREVRANGE' or 'ZRANGE', writers, 0, 0)[1]
 local ms = math.min(by and ends - now or MARK, first and counts_for(first) or math.huge)
 return {0, ms, by and string.sub(by, 2, 81) or '', place}

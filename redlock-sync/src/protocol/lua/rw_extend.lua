@@ -1,11 +1,13 @@
--- Lengthens the lease of a token that still holds a read-write lock; never shortens it, never makes a holder. A reader that is a writer here is one no
--- longer: its holder has become a reader, and keeps the later of the two ends. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or the lock alone, while a cluster moves
--- its slot: then no number is told
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes,
--- ARGV[5] `count`: the number of waits is wanted; `look`: 1 if a writer waits, else 0; `seat`: readers that wait are let in if a writer became a reader
--- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and others that exclude it do, -1 it does not
---         hold it
+-- Lengthens the lease of a token that still holds a read-write lock. Never shortens it, and never makes a holder. A
+-- reader that is still a writer on this node becomes a reader, and keeps the later of the two ends. The first write is
+-- one that a full server (maxmemory) does not refuse.
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
+-- while a cluster moves its slot: then no number is returned
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes,
+-- ARGV[5] `count`: return the number of waits; `look`: return 1 if a writer waits, else 0; `seat`: if a writer became a
+-- reader, reserve the lock for waiting readers
+-- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and a holder that
+--         excludes it does, -1 the token does not hold it
 local own, former, lease, several, what = ARGV[1] .. ARGV[2], 'w' .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
 local failure = failure_of_key()
 if failure then return failure end
@@ -20,12 +22,12 @@ redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease))
 redis.call('ZADD', key, math.max(ends, now + lease), own)
 if was_writer then
   redis.call('ZREM', key, former)
-  if what == 'seat' and writers then seat_readers(several) end
+  if what == 'seat' and writers then reserve_for_readers(several) end
 end
 if not writers then return 1 end
 if what == 'look' then
   local writer = first_writer(several)
-  drop_deaf()
+  drop_gone()
   return {1, writer and '1' or '0'}
 end
 if what ~= 'count' then return 1 end

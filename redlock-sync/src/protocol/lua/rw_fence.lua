@@ -1,8 +1,11 @@
--- Raises the fence counter as long as the token holds a read-write lock: to the next value, or at least to a given one, which is the write-back that
--- makes a quorum's fence monotonic. A reader may still be a writer here. The first write is one that a full server (maxmemory) does not refuse.
+-- Raises the fence counter as long as the token holds a read-write lock: to the next value, or at least to a given one.
+-- The second is the write-back that makes a quorum's fence monotonic. A reader may still be a writer on this node. The
+-- first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
--- replies {1, fence} with what the counter is now, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter is
+-- kept after the clock has reached it
+-- replies {1, fence} with the value of the counter now, 0 the token does not hold it and a holder that excludes it
+--         does, -1 the token does not hold it
 local own, fence, life = ARGV[1] .. ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local failure = failure_of_key()
 if failure then return failure end

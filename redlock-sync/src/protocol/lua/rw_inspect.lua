@@ -1,4 +1,5 @@
--- Tells the holders of a read-write lock: one writer, or readers, a thousand at most. A seat that is kept for a wait is one.
+-- Names the holders of a read-write lock: one writer, or readers, a thousand at most. A reservation for a wait is named
+-- too.
 -- KEYS[1] lock
 -- replies {1, `r` or `w` and token, remaining ms, ...} with these two for each holder, or {0}
 local time = redis.call('TIME')

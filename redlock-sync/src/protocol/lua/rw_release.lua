@@ -1,12 +1,15 @@
--- Gives a read-write lock up for a token, if that holds it; if it was the last, the waits whose turn it is get the lock (rw.lua). Also takes a wait out of
--- its queue, with an empty token, and gives its seat up. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or the lock alone, while a cluster moves
--- its slot: then no wait is told
--- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 if there are several nodes (may be absent)
--- Then, if one of them differs from what stands in the brackets: ARGV[4] own wait (empty),
--- ARGV[5] ms for which the token still holds the lock (0 gives it up now), ARGV[6] (1) 1 for a hold or a wait that ends in order, 0 for an attempt that is
--- taken back: a writer that was in for a moment on one of several nodes has not had its turn. A reader that is a writer here is given up as that.
--- replies 1 given up, 5 the same where only the lock was named, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
+-- Releases a read-write lock if the token holds it. If it was the last holder, the waits whose turn it is get the lock
+-- (rw.lua). With an empty token it removes a wait from its queue, and its reservation. The first write is one that a
+-- full server (maxmemory) does not refuse.
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
+-- while a cluster moves its slot: then no wait is notified
+-- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 with several nodes (may be absent)
+-- The following are present only if one of them differs from its default in brackets: ARGV[4] own wait (empty), ARGV[5]
+-- ms for which the token still holds the lock (0: released now), ARGV[6] (1) 1 for a hold or a wait that ends in order,
+-- 0 for an attempt that is taken back: a writer that was in for a moment on one of several nodes has not had its turn.
+-- A reader that is still a writer on this node is released as a writer.
+-- replies 1 released, 5 the same where only the lock's key was named, 0 the token does not hold it and a holder that
+--         excludes it does, -1 the token does not hold it
 local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
 local failure = failure_of_key()
 if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
@@ -27,19 +30,19 @@ if was_in and keep > 0 then
   hint(readers, ARGV[5], '0 0')
   return 1
 end
-local had_seat = wait ~= '' and live(seat_of(letter, wait)) > 0
+local had_reservation = wait ~= '' and live(reservation_of(letter, wait)) > 0
 redis.call('ZREM', key, own)
-if wait ~= '' then redis.call('ZREM', key, seat_of(letter, wait)) end
+if wait ~= '' then redis.call('ZREM', key, reservation_of(letter, wait)) end
 tidy()
 local by = last()
 if not writers then
   return was_in and 5 or (is_writer(by) or by and letter == 'w') and 0 or -1
 elseif not by then
-  pass_on((ARGV[6] or '1') == '1' and letter == 'w' and (was_in or had_seat), '', several)
+  pass_on((ARGV[6] or '1') == '1' and letter == 'w' and (was_in or had_reservation), '', several)
 elseif wait ~= '' and letter == 'w' and not is_writer(by) and not first_writer(several) then
-  -- It may have been the one that kept readers out.
-  drop_deaf()
-  seat_readers(several)
+  -- The wait that leaves may be the one that kept readers out.
+  drop_gone()
+  reserve_for_readers(several)
 end
 if was_in then return 1 end
 return (is_writer(by) or by and letter == 'w') and 0 or -1

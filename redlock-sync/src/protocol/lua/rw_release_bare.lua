@@ -1,7 +1,9 @@
--- Stands before all else of rw_release.lua: what most releases need, while no wait is there. If it finds anything else, the script behind it decides.
+-- Runs before all else of rw_release.lua, as the fast path: a release while no wait is there. In every other case the
+-- script behind it decides. Its twin is rw_release.lua.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] not used, ARGV[4] own wait, ARGV[5] ms to keep it: it does nothing if either is given
--- replies 1 given up, 5 the same where only the lock was named
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] not used, ARGV[4] own wait, ARGV[5] ms to keep it; if either of the last
+-- two is given, it does nothing
+-- replies 1 released, 5 the same where only the lock's key was named
 if (ARGV[4] or '') == '' and (ARGV[5] or '0') == '0' and (not KEYS[2] or redis.call('EXISTS', KEYS[2], KEYS[4]) == 0) then
   local left = redis.pcall('ZREM', KEYS[1], ARGV[1] .. ARGV[2])
   if left == 1 and not KEYS[2] then return 5 end

@@ -1,15 +1,21 @@
--- Lends free slots to a token, all that it wants or none, if it is this attempt's turn, or those that are reserved for its wait; else enters the
--- wait in the queue, where it keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
--- On one node the free slots are first for the waits before this one. On several any attempt may take them (slots.lua), unless one that has waited
--- longer wants more than one: that would never find them free at a time.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] several nodes: waits for more than one permit
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots of the token's lease, ARGV[5] ms for
--- which a slot is reserved, or on several nodes keeps others off; a call that asks for nothing but one slot has no more
--- ARGV[6] 1 for the slots of a lease, and no others will do, ARGV[7] wait (empty: none), ARGV[8] ms for which the queue lives after a no (0: the wait leaves
--- it), ARGV[9] fence to reach (0: the next, -1: none is wanted), ARGV[10] ms for which the fence counter outlasts the clock's reaching it, ARGV[11] how
--- many slots, ARGV[12] ms that the wait has waited, ARGV[13..] orphans: beginnings of tokens that no lease has; the last one may be that of permissions.lua
--- replies {1, fence (0: none), slots} when they are lent to the token now; else {0, remaining ms of the permit or reservation that ends first, or after which a wait
---         that keeps the rest may be known to be gone, first 80 bytes of its token, place of the wait (0 none, 1 it came, 2 it was there)}
+-- Lends free slots to a token, as many as it wants or none, if it is this attempt's turn; or the slots that are
+-- reserved for its wait. Otherwise enters the wait into the queue, where it keeps its place. Safe to execute twice: if
+-- the token has its slots already, the reply is yes, and the lease is never shortened.
+-- With one node, free slots first go to the waits before this one. With several, any attempt may take them (slots.lua),
+-- unless a wait that has waited longer wants more than one slot: it would never find them free together.
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots
+-- of the token's lease, ARGV[5] ms for which a slot is reserved, or with several nodes keeps other attempts away. A
+-- fast-path call for one slot ends here.
+-- ARGV[6] 1 if only the slots of the lease will do, ARGV[7] wait (empty: none), ARGV[8] ms for which the queue lives
+-- after a no (0: the wait leaves it), ARGV[9] fence to reach (0: the next, -1: none is wanted), ARGV[10] ms for which
+-- the fence counter is kept after the clock has reached it, ARGV[11] how many slots, ARGV[12] ms that the wait has
+-- waited, ARGV[13..] leftover tokens: prefixes of tokens without a lease; the last argument may be that of
+-- permissions.lua
+-- replies {1, fence (0: none), slots} when they are lent to the token now; else
+-- replies {0, ms, first 80 bytes of its token, place of the wait (0 none, 1 it is new, 2 it was there)}. The ms are
+--         those until the first permit or reservation ends, or after which a wait that keeps the other slots counts as
+--         gone.
 local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[7] or '', KEYS[4]
 local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
 local is_lease, several = ARGV[6] == '1', marks ~= nil
@@ -19,30 +25,31 @@ if failure then return failure end
 local time = redis.call('TIME')
 local now = in_ms(time)
 local lent
-lent, failure = look(key, now)
+lent, failure = read_lent(key, now)
 if failure then return failure end
 
--- Tokens of which no lease is left, and what was lent to this token beside the slots that its lease has.
+-- Leftover tokens, and slots that were lent to this token in addition to those of its lease.
 local left = {}
 local own, reserved = {}, {}
-local place_of_wait = wait ~= '' and RESERVED .. wait
+local reservation_of_wait = wait ~= '' and RESERVED .. wait
 local list, set = slots_of(ARGV[4])
 for at, other in pairs(lent.tokens) do
-  local is_left = false
-  for i = 13, #ARGV do is_left = is_left or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
+  local is_leftover = false
+  for i = 13, #ARGV do is_leftover = is_leftover or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
   if other == token and (not is_lease or set[at]) then
     own[#own + 1] = at
-  elseif other == token or is_left then
+  elseif other == token or is_leftover then
     left[#left + 1] = at .. ' ' .. other
     lent.tokens[at] = nil
-  elseif other == place_of_wait then
+  elseif other == reservation_of_wait then
     reserved[#reserved + 1] = at
   end
 end
 
--- Several nodes: the waits for more than one permit, with the time at which they began by this node's clock. Client and node clocks are not compared.
--- Returns whether an older one than this wait is there, and this wait as it was last entered.
-local function look_at_marks()
+-- With several nodes: reads the waits for more than one permit. Each has the time at which it began by this node's
+-- clock; clocks of clients and nodes are not compared. Returns whether there is an older wait than this one, and the
+-- member of this wait.
+local function read_marks()
   local all = redis.pcall('ZRANGE', marks, 0, -1, 'WITHSCORES')
   local began, is_late, mine = wait == '' and math.huge or now - tonumber(ARGV[12]), false, nil
   for i = 1, #all, 2 do
@@ -57,13 +64,13 @@ local function look_at_marks()
 end
 
 if not is_lease and #own ~= many then
-  -- Of no attempt that is known; they are not lent anew by this one.
+  -- Slots that no known attempt got: they are not lent again by this one.
   for _, slot in ipairs(own) do left[#left + 1] = slot .. ' ' .. token end
 end
 local gone, slots, is_late, mine, kept = {}, nil, false, nil, nil
-if several then is_late, mine = look_at_marks() end
+if several then is_late, mine = read_marks() end
 if #own == many then
-  -- Also the write that a full server does not refuse, before the one that it would.
+  -- This write comes before the other: a full server does not refuse it, as it would that one.
   lengthen(key, lease)
   slots = own
 elseif is_lease then
@@ -98,7 +105,7 @@ if not slots then
   remove(queue, gone)
   remove(key, left)
   if lent.is_stale then purge(key, now) end
-  -- All may be reserved by now, and nothing lent.
+  -- By now all slots may be reserved, and none lent.
   return {0, math.min(lent.first and lent.first - now or span, kept or math.huge), string.sub(lent.holder or RESERVED, 1, 80), place}
 end
 
@@ -112,7 +119,7 @@ end
 if wait ~= '' then
   gone[#gone + 1] = wait
   mark(queue, wait, true)
-  for _, slot in ipairs(reserved) do left[#left + 1] = slot .. ' ' .. place_of_wait end
+  for _, slot in ipairs(reserved) do left[#left + 1] = slot .. ' ' .. reservation_of_wait end
 end
 if mine then redis.call('ZREM', marks, mine) end
 remove(queue, gone)

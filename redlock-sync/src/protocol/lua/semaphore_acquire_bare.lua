@@ -1,9 +1,11 @@
--- Stands before all else of semaphore_acquire.lua: what most attempts need, which ask for one permit and nothing else while no wait is there. In every
--- other case it does nothing, and the script behind it decides: also if the token has a permit, if one has ended, or if a member is no permit.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] several nodes: waits for more than one permit
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] not used
--- ARGV[6..] more: then it does nothing
--- replies {1, 0, slot} when that is lent to the token now
+-- Runs before all else of semaphore_acquire.lua, as the fast path: an attempt that asks for one permit and nothing
+-- else, while no wait is there. In every other case it does nothing, and the script behind it decides; so too if the
+-- token has a permit, if a permit has ended, or if a member is no permit. Its twin is semaphore_acquire.lua.
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] not
+-- used
+-- ARGV[6..] if there are more arguments, it does nothing
+-- replies {1, 0, slot} when that slot is lent to the token now
 if not ARGV[6] and redis.call('EXISTS', KEYS[2], KEYS[4] or KEYS[2]) == 0 then
   local key, lease, slot = KEYS[1], tonumber(ARGV[2]), ARGV[4]
   local time = redis.call('TIME')
@@ -12,7 +14,7 @@ if not ARGV[6] and redis.call('EXISTS', KEYS[2], KEYS[4] or KEYS[2]) == 0 then
   if all.err then return all end
   if all[1] then
     local permits, at, taken = tonumber(ARGV[3]), tonumber(slot), {}
-    -- In order of their ends.
+    -- The members are in order of their ends.
     local is_plain = #all < 2 * permits and tonumber(all[2]) >= now
     for i = 1, is_plain and #all or 0, 2 do
       local other, token = string.match(all[i], '^(%d+) (.+)$')

@@ -1,12 +1,13 @@
--- Lengthens the lease of permits that their token still has, all of them; never shortens it, never lends anything. What the node has lent to the token
--- beside those slots is given up: the vote did not count. The first write is one that a full server (maxmemory) does not refuse.
+-- Lengthens the lease of permits if their token still has all of them. Never shortens it, and never lends anything.
+-- Other slots that the node has lent to the token are given back, since its vote did not count. The first write is one
+-- that a full server (maxmemory) does not refuse.
 -- KEYS[1] semaphore
 -- ARGV[1] token, ARGV[2] slots, ARGV[3] lease in ms
 -- replies 1 lent for at least that long now, 0 another token has one of the slots, -1 no token has it
 local key, token, lease = KEYS[1], ARGV[1], tonumber(ARGV[3])
 local slots, set = slots_of(ARGV[2])
 local now = in_ms(redis.call('TIME'))
-local lent, failure = look(key, now)
+local lent, failure = read_lent(key, now)
 if failure then return failure end
 local missing
 for _, slot in ipairs(slots) do

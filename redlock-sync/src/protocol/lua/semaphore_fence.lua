@@ -1,10 +1,12 @@
--- Raises the fence counter as long as the token has its permits: to the next value, or at least to a given one, which is the write-back that makes
--- a quorum's fence monotonic. The first write is one that a full server (maxmemory) does not refuse.
+-- Raises the fence counter as long as the token has its permits: to the next value, or at least to a given one. The
+-- second is the write-back that makes a quorum's fence monotonic. The first write is one that a full server (maxmemory)
+-- does not refuse.
 -- KEYS[1] semaphore, KEYS[2] fence counter
--- ARGV[1] token, ARGV[2] slots, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
--- replies {1, fence} with what the counter is now, 0 another token has one of the slots, -1 no token has it
+-- ARGV[1] token, ARGV[2] slots, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter is kept
+-- after the clock has reached it
+-- replies {1, fence} with the value of the counter now, 0 another token has one of the slots, -1 no token has it
 local time = redis.call('TIME')
-local lent, failure = look(KEYS[1], in_ms(time))
+local lent, failure = read_lent(KEYS[1], in_ms(time))
 if failure then return failure end
 for _, slot in ipairs((slots_of(ARGV[2]))) do
   local holder = lent.tokens[slot]

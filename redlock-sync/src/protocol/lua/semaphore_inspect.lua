@@ -1,8 +1,8 @@
--- Tells what is lent, reservations too.
+-- Lists what is lent, with reservations.
 -- KEYS[1] semaphore
--- replies {1, `slot token`, remaining ms, and the same two of each further slot}, the slots in no order, or {0}
+-- replies {1, `slot token`, remaining ms, and the same two of each further slot}, in no order, or {0}
 local now = in_ms(redis.call('TIME'))
-local lent, failure = look(KEYS[1], now)
+local lent, failure = read_lent(KEYS[1], now)
 if failure then return failure end
 local reply = {}
 for slot, token in pairs(lent.tokens) do

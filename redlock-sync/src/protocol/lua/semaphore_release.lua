@@ -1,11 +1,14 @@
--- Gives permits up if their token still has them, and gives free slots to the first waits (slots.lua). Also takes a wait out of the queue: what was
--- reserved for that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] several nodes: waits for more than one permit; or the semaphore alone,
--- while a cluster moves its slot: then no wait is told
--- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a slot is reserved,
--- ARGV[5] 1 if there are several nodes (may be absent)
--- Then, if one of them differs from what stands in the brackets: ARGV[6] ms to keep the permits (0 gives them up now), ARGV[7] own wait (empty)
--- replies 1 given up, 5 the same where only the semaphore was named, 0 another token has one of the slots, -1 the token has none
+-- Gives permits up if their token still has them, and gives free slots to the first waits (slots.lua). Also removes a
+-- wait from the queue: what was reserved for that wait goes to the next. The first write is one that a full server
+-- (maxmemory) does not refuse.
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] with several nodes: waits for more than one permit; or KEYS[1] only, while
+-- a cluster moves its slot: then no wait is notified
+-- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a
+-- slot is reserved, ARGV[5] 1 with several nodes (may be absent)
+-- The following are present only if one of them differs from its default in brackets: ARGV[6] ms to keep the permits
+-- (0: given up now), ARGV[7] own wait (empty)
+-- replies 1 given up, 5 the same where only the semaphore's key was named, 0 another token has one of the slots, -1 the
+--         token has none
 local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[7] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
@@ -15,13 +18,13 @@ if wait ~= '' and queue then
     if string.match(entry, '^%S+ (.*)$') == wait then redis.call('ZREM', KEYS[3], entry) end
   end
 end
-local lent, failure = look(key, now)
+local lent, failure = read_lent(key, now)
 if failure then return failure end
 local is_given = false
-local place_of_wait = wait ~= '' and RESERVED .. wait
+local reservation_of_wait = wait ~= '' and RESERVED .. wait
 local slots, set = slots_of(ARGV[2])
 for at, other in pairs(lent.tokens) do
-  if other == token or other == place_of_wait then
+  if other == token or other == reservation_of_wait then
     is_given = is_given or other == token
     if keep > 0 and other == token and (#slots == 0 or set[at]) then
       purge(key, now)

@@ -1,8 +1,9 @@
--- Stands before all else of semaphore_release.lua: what most releases need, of the only slot of a lease while no wait is there. If the token has not
--- got it, the script behind it decides.
+-- Runs before all else of semaphore_release.lua, as the fast path: the release of the only slot of a lease, while no
+-- wait is there. If the token does not have that slot, the script behind it decides. Its twin is semaphore_release.lua.
 -- KEYS[1] semaphore, KEYS[2] queue (may be absent)
 -- ARGV[1] token, ARGV[2] its slots, ARGV[3] not used, ARGV[4] not used, ARGV[5] not used
--- ARGV[6..] more: then it does nothing
+-- ARGV[6..] if there are more arguments, it does nothing
+-- replies 1 given up, 5 the same where only the semaphore's key was named
 -- replies 1 given up, 5 the same where only the semaphore was named
 if not ARGV[6] and (not KEYS[2] or redis.call('EXISTS', KEYS[2]) == 0) then
   local left = redis.pcall('ZREM', KEYS[1], ARGV[2] .. ' ' .. ARGV[1])

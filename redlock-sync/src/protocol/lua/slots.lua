@@ -1,11 +1,15 @@
--- Stands before the scripts of semaphores, behind push.lua: what is lent, and whose turn it is. Uses no key and no argument by itself.
--- A semaphore is a sorted set with a member `slot token` for each permit that is lent; its score is the end of that lease in ms of the server's
--- clock. As a key does, a permit lives through its last ms. What is older counts for nothing, and goes with a later write.
--- On one node the waits get their turn in order of arrival: a free slot is reserved for the next attempt of the first wait whose client listens, by a
--- member with the token below. It is a place and no permit: only an attempt of that wait, with a token of its own, makes a permit of it. So it does no
--- harm that a script executed twice reserves twice. On several nodes nothing is reserved: as many waits are told to try as there are free slots.
--- A wait is `channel/number permits many`: it wants so many of a semaphore of that number, which may be another than the handle of the call has. A wait
--- for more than one permit gets all of its slots at once, and the waits behind it get none before it has them.
+-- Comes before the scripts of semaphores, behind push.lua: what is lent, and whose turn it is. Uses no key and no
+-- argument by itself.
+-- A semaphore is a sorted set with a member `slot token` for each permit that is lent. Its score is the end of that
+-- lease, in ms of the server's clock. A permit lives through its last ms, as a key does. Members that have ended do not
+-- count, and a later write removes them.
+-- With one node, the waits get their turn in order of arrival. A free slot is reserved for the next attempt of the
+-- first wait whose client listens, by a member with the token below. A reservation is no permit: only an attempt of
+-- that wait, with its own token, makes a permit of it. So a script that is executed twice may reserve twice without
+-- harm. With several nodes nothing is reserved: as many waits are told to try as there are free slots.
+-- A wait is `channel/number permits many`. It wants `many` slots of a semaphore of that many permits, which may differ
+-- from the number that the caller's handle has. A wait for more than one permit gets all of its slots at once. The
+-- waits behind it get none before it has them.
 
 local RESERVED = string.rep('0', 32) .. ':granted:'
 
@@ -13,8 +17,9 @@ local function in_ms(time)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- What is lent at a time: tokens and ends by slot, the first that ends, and whether there are members that have ended. For a key that is no semaphore nil and an error.
-local function look(key, now)
+-- Reads what is lent: tokens and ends by slot, the holder that ends first, and whether there are members that have
+-- ended. Returns nil and an error if the key is no semaphore.
+local function read_lent(key, now)
   local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
   if all.err then return nil, all end
   local tokens, all_ends = {}, {}
@@ -35,7 +40,7 @@ local function look(key, now)
   return lent
 end
 
--- Slots that an argument names with spaces between them, as a list and as a set.
+-- Parses slots that an argument names with spaces between them, as a list and as a set.
 local function slots_of(text)
   local list, set = {}, {}
   for slot in string.gmatch(text, '%d+') do
@@ -45,8 +50,8 @@ local function slots_of(text)
   return list, set
 end
 
--- Finds so many free slots, from the first on, of `permits` in a circle; nil if there are fewer. They are free until something is entered for them in
--- `lent`.
+-- A function that finds `many` free slots of `permits`, in a circle from `first` on; nil if there are fewer. Slots
+-- count as free until a token is set for them in `lent`.
 local function search(lent, permits, first)
   local at = 0
   return function(many)
@@ -61,14 +66,15 @@ local function search(lent, permits, first)
   end
 end
 
--- The key lives as long as what is in it.
+-- Lets the key live as long as what is in it.
 local function lengthen(key, ms)
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms))
 end
 
--- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the
--- queue, later, since the first write of an attempt has to be one that a full server (maxmemory) refuses; and, if the rest is kept for a wait that needs
--- more than there is, for how many ms at most unless that wait shows that it is there.
+-- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits to remove
+-- from the queue. They are removed later, since the first write of an attempt has to be one that a full server
+-- (maxmemory) refuses. If the other slots are kept for a wait that needs more than there are, also returns for how many
+-- ms at most, unless that wait shows that it is alive.
 local function serve(key, queue, own, lent, free, now, span, several)
   local gone, at, is_reserved = {}, 0, false
   while free(1) do
@@ -77,14 +83,14 @@ local function serve(key, queue, own, lent, free, now, span, several)
     at = at + 1
     local permits, many = string.match(wait, ' (%d+) (%d+)$')
     local slots = (permits and search(lent, tonumber(permits), 0) or free)(tonumber(many or 1))
-    -- One that needs more is told to look when the next permit ends: so it is known whether its client is there.
+    -- A wait that needs more is told to try when the next permit ends. So it is known whether its client is there.
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
     local polls = several and string.sub(wait, 1, 1) == '-'
-    local heard = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ', queue)
+    local receivers = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ', queue)
     -- This user may not publish: any attempt may take what is free.
-    if heard < 0 then return gone end
-    if heard > 0 and not slots then return gone, counts_for(wait) or math.huge end
-    if heard > 0 then
+    if receivers < 0 then return gone end
+    if receivers > 0 and not slots then return gone, counts_for(wait) or math.huge end
+    if receivers > 0 then
       for _, slot in ipairs(slots) do
         lent.tokens[slot] = RESERVED .. wait
         if not several then redis.call('ZADD', key, now + span, slot .. ' ' .. RESERVED .. wait) end
@@ -95,16 +101,16 @@ local function serve(key, queue, own, lent, free, now, span, several)
         if now + span < (lent.first or math.huge) then lent.first, lent.holder = now + span, RESERVED .. wait end
       end
     end
-    if heard == 0 or not several then gone[#gone + 1] = wait end
+    if receivers == 0 or not several then gone[#gone + 1] = wait end
   end
-  -- A process for which a slot was reserved may have stopped: the next wait looks when it is free again.
+  -- The process for which a slot was reserved may have stopped: the next wait tries when the reservation ends.
   for _, wait in ipairs(is_reserved and redis.pcall('ZRANGE', queue, at, at + 7) or {}) do
     if wait == own or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' 0 0 ', queue) ~= 0 then break end
   end
   return gone
 end
 
--- Takes out of a sorted set what has been found to be over.
+-- Removes members from a sorted set.
 local function remove(key, members)
   for _, member in ipairs(members) do redis.pcall('ZREM', key, member) end
 end
@@ -113,8 +119,9 @@ local function purge(key, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. string.format('%.0f', now))
 end
 
--- Raises the fence counter: to the next value (0), or at least to the one that is wanted. The first write is one that a full server does not refuse. The
--- time floor keeps fences rising on a node that lost its data. `life` is for how many ms the counter outlasts the clock's reaching it.
+-- Raises the fence counter: to the next value (`wanted` is 0), or at least to `wanted`. The first write is one that a
+-- full server does not refuse. The server's time keeps fences rising on a node that lost its data. The counter is kept
+-- for `life` ms after the clock has reached it.
 local function raise(counter, time, wanted, life)
   local clock = time[1] * 1000000 + time[2]
   local stored = tonumber(redis.call('GET', counter) or 0) or 0
@@ -126,7 +133,7 @@ local function raise(counter, time, wanted, life)
   return fence
 end
 
--- An error once the counter is at its end, 2^53 - 1, from where on numbers are not exact. Asked before anything is written.
+-- An error once the counter is at its end, 2^53 - 1: larger numbers are not exact. Called before anything is written.
 local function ended(counter)
   if (tonumber(redis.call('GET', counter) or 0) or 0) >= 9007199254740991 then
     return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')

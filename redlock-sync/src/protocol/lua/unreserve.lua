@@ -1,5 +1,6 @@
--- Several nodes: frees a lock that was reserved for a grant of which no wait was told, with the queue in which none listened. On a node where
--- waits do listen, and another token still stood for a moment, the first of them is told to try.
+-- With several nodes: frees a lock that was reserved for a grant of which no node notified a wait, and deletes the
+-- queue, in which no client listened. If this node has another token or none, its waits may listen: the first of them
+-- is told to try.
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant
 -- replies 1 freed, 0 another token holds the lock, -1 there is no key

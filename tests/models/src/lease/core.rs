@@ -55,7 +55,7 @@ impl Core {
 
     /// None of these has handlers.
     #[allow(clippy::unused_self, reason = "as the real one")]
-    pub(crate) fn has_untold_loss(&self) -> bool {
+    pub(crate) fn has_unreported_loss(&self) -> bool {
         false
     }
 

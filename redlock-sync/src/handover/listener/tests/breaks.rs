@@ -25,7 +25,7 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
     assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
-/// Passes everything, until it is told to keep to itself what the server says on connections with a subscription.
+/// A proxy that forwards everything. On command it holds back what the server says on connections with a subscription.
 struct Muffler {
     port: u16,
     is_mute: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Muffler {
     }
 }
 
-/// The end of one side is kept from the other.
+/// Hides the end of one side from the other.
 fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
@@ -86,7 +86,7 @@ fn a_connection_on_which_nothing_arrives_is_replaced() {
     let (wait, before) = wait(&listener);
     muffler.set_mute(true);
     let unmute = || {
-        // By then it has broken, and attempts to listen anew fail.
+        // By then it has broken, and attempts to listen again fail.
         SystemClock.sleep(Duration::from_millis(2500));
         assert_eq!(wait.subscription(), None);
         muffler.set_mute(false);
@@ -155,7 +155,7 @@ fn a_proxy_is_no_hindrance() {
     assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
 }
 
-/// All clients of the same nodes listen at the same one, in whatever order they name them, and move when it fails.
+/// All clients of the same nodes listen on the same one, in whatever order they name them. They move when it fails.
 #[test]
 fn clients_meet_at_one_node() {
     let servers = servers(3);
@@ -169,7 +169,7 @@ fn clients_meet_at_one_node() {
         ]
     };
     let meet = || matches!(places(), [Some(a), Some(b)] if a + b == 2);
-    // The first attempt of a client knows no node's run id; a round makes all of them known.
+    // A client's first attempt knows no node's run id; a round makes all of them known.
     for listener in &listeners {
         let call = crate::protocol::script::Call::new(
             &crate::protocol::script::PUBLISH,

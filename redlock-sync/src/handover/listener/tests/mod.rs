@@ -3,13 +3,13 @@
 //! 1. Here: pushes that arrive.
 //! 2. `breaks.rs`: connections that break, and servers that are gone.
 //! 3. `refusals.rs`: users without the permission.
-//! 4. `endings.rs`: closing, resting, and ended waits.
-//! 5. `turns.rs`: without a server: what needs a connection that behaves as told.
+//! 4. `endings.rs`: closing, idle connections, and ended waits.
+//! 5. `reading.rs`: scripted connections, without a server.
 
 mod breaks;
 mod endings;
+mod reading;
 mod refusals;
-mod turns;
 
 use std::sync::mpsc;
 use std::thread;
@@ -19,20 +19,20 @@ use redlock_tests::{Server, eventually};
 
 use super::*;
 use crate::clock::{Clock, SystemClock};
-use crate::handover::listener::desk::Desk;
+use crate::handover::listener::waiter_table::WaiterTable;
 use crate::handover::rules::Pauses;
 use crate::options::ClientOptions;
 
-impl Desk {
-    /// Takes a push that came, without waiting.
+impl WaiterTable {
+    /// Takes a push that arrived, without waiting.
     fn take(&mut self, number: u64) -> Option<Pushed> {
-        self.waits.get_mut(&number)?.kept.pop_front()
+        self.waits.get_mut(&number)?.pushes.pop_front()
     }
 }
 
-impl Wait {
+impl ListenerWait {
     fn take(&self) -> Option<Pushed> {
-        self.listener.turns.with(|desk, _| desk.take(self.number))
+        self.listener.waiters.with(|table, _| table.take(self.number))
     }
 }
 
@@ -56,14 +56,14 @@ fn listener(url: String) -> Arc<Listener> {
     listener_of(std::iter::once(url))
 }
 
-/// A wait that knows where it listens.
-fn wait(listener: &Arc<Listener>) -> (Wait, Subscription) {
+/// A wait that knows its subscription.
+fn wait(listener: &Arc<Listener>) -> (ListenerWait, Subscription) {
     let wait = listener.begin();
     let subscription = connected(&wait);
     (wait, subscription)
 }
 
-fn connected(wait: &Wait) -> Subscription {
+fn connected(wait: &ListenerWait) -> Subscription {
     let until = soon();
     loop {
         if let Some(subscription) = wait.subscription() {
@@ -77,7 +77,7 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
     server.ask(redis::cmd("PUBLISH").arg(channel).arg(text))
 }
 
-/// Pushes a grant whose fence is the number of the wait; true if a connection received it.
+/// Pushes a grant whose fence is the number of the wait. True if a connection received it.
 fn push(server: &Server, subscription: &Subscription, number: u64) -> bool {
     let Subscription { channel, .. } = subscription;
     publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc k")) == 1
@@ -125,12 +125,12 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     assert!(push(&server, &subscription, other.number()));
     assert!(push(&server, &subscription, one.number()));
     assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number());
-    // The one that read has kept it.
+    // The thread that read has kept it.
     assert_eq!(other.take().map(|pushed| pushed.fence), Some(other.number()));
     assert_eq!(other.take(), None);
 }
 
-/// Threads that sleep, each of which sends its number when it was pushed to and then sleeps again.
+/// Threads that sleep. Each sends its number when it gets a push, and sleeps again.
 fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)>) -> Vec<thread::JoinHandle<()>> {
     (0..size)
         .map(|_| {

@@ -8,13 +8,13 @@ fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
     listener(server.url().replace("redis://", "redis://app:pw@"))
 }
 
-fn refused(wait: &Wait) {
+fn refused(wait: &ListenerWait) {
     let until = soon();
     while !wait.polls() {
         assert_eq!(wait.sleep(until, &Cancelling::default()), Woken::Connected);
     }
     assert_eq!(wait.subscription(), None);
-    // Known now.
+    // The refusal is known now.
     assert_eq!(wait.sleep(now().after(Duration::from_millis(5)), &Cancelling::default()), Woken::Timer);
 }
 

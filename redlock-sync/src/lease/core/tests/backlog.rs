@@ -1,9 +1,9 @@
-//! Giving up many locks at once, and releases that are repeated.
+//! Many releases at once, and releases that are repeated.
 
 use super::*;
-use crate::lease::Leftover;
+use crate::lease::PendingRelease;
 
-/// Gives up what is held, as `unlock_all` does.
+/// Revokes what is held, as `unlock_all` does.
 fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
     revoke_all(rig, vec![Arc::clone(core)])
 }
@@ -57,13 +57,13 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
 
-/// A node that is left out at that moment does not keep the token until its end.
+/// A node that is left out at that moment does not keep the token until it expires.
 #[test]
 fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_token() {
     let rig = Rig::start(3);
     let core = Arc::new(rig.lease(options()));
     rig.proxies[2].refuse();
-    // So that the node is left out, and nothing is written to it.
+    // So the node is left out, and nothing is written to it.
     core.extend(LEASE).unwrap();
     let release = core.release(SECOND);
     release.result.unwrap();
@@ -77,20 +77,20 @@ fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_
 fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
     let backlog = Backlog::new(&rig.quorum);
-    let leftover = |ends| {
+    let release = |ends| {
         let id = rig.tokens.fresh(None).unwrap().0;
         let core = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
-        Leftover::of_token(Arc::clone(core.protocol()), &KEY.into(), id, ends, Vec::new())
+        PendingRelease::of_token(Arc::clone(core.protocol()), id, ends, Vec::new())
     };
     let later = rig.quorum.now().after(LEASE);
-    backlog.add(leftover(rig.quorum.now()));
-    backlog.add(leftover(later));
+    backlog.add(release(rig.quorum.now()));
+    backlog.add(release(later));
     rig.proxies[0].wait_count("release", 1, SOON);
     redlock_tests::eventually("no more is planned", SOON, || backlog.is_idle());
     assert_eq!(rig.proxies[0].count("release"), 1, "both in one call, and one of them was over");
     assert_eq!(backlog.close().len(), 0);
-    backlog.add(leftover(later));
+    backlog.add(release(later));
     assert!(backlog.is_idle());
 }
 
@@ -104,20 +104,21 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     for i in 0..4106_u64 {
         let id = LockId::from_server(&format!("{i}"));
         let ends = later.after(Duration::from_millis(i));
-        backlog.add(Leftover::of_token(Arc::clone(&protocol), &KEY.into(), id, ends, Vec::new()));
+        backlog.add(PendingRelease::of_token(Arc::clone(&protocol), id, ends, Vec::new()));
     }
     let kept = backlog.close();
     assert_eq!(kept.len(), 4096);
     assert!(kept.iter().all(|one| one.ends >= later.after(Duration::from_millis(10))));
 }
 
-/// A holder's own wait leaves the queue with the lock: else a later release would grant it to a wait that is over.
+/// A holder's own wait leaves the queue with the lock. Otherwise a later release would grant the lock to a wait that is
+/// over.
 #[test]
 fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
     let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-    let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, options()) }));
+    let core = Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(KEY, options()) }));
     assert_eq!(revoke(&rig, &core), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
 }
@@ -127,7 +128,7 @@ fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
     let rig = Rig::start(1);
     let lease = |name: &str| {
         let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-        Arc::new(rig.acquire(Start { origin, ..rig.start_for(name, options()) }))
+        Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(name, options()) }))
     };
     let cores = vec![lease("a"), lease("b")];
     assert!(rig.servers[0].del("a"));

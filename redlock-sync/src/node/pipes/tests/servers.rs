@@ -44,7 +44,7 @@ fn exclusive(key: &str) -> Exclusive {
 pub(super) fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
     let lease = 2 * SOON;
-    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, order: Order::None, orphans: &[] };
+    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, order: Order::None, leftover_tokens: &[] };
     exclusive(key).acquire(&args).call
 }
 

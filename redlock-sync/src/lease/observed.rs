@@ -1,4 +1,4 @@
-//! How long a lease took and lasts for its thread, and what observers are told of that.
+//! How long a thread waited for a lease and has held it, and the events that observers get of this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::observer::{Event, Observers};
 
 impl Lease {
-    /// A call that began then has got this lock. From now on observers are told of it.
+    /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
     pub(crate) fn acquired(&mut self, wanted: Tick) {
         self.wanted = Some(wanted);
         let (core, observers) = (&self.core, &self.core.quorum.limits.observers);
@@ -65,12 +65,12 @@ impl Lease {
         &self.core.quorum.limits.observers
     }
 
-    /// How long it was held until then, if observers were told that it was acquired.
+    /// How long the lock was held until `end`, if observers were told that it was acquired.
     pub(super) fn observed_until(&self, end: Tick) -> Option<Duration> {
         (self.observers().are_there() && self.wanted.is_some()).then(|| end.since(self.taken))
     }
 
-    /// Its guard gave it up, beginning then. Of a loss observers were told when it was noticed.
+    /// The guard began to release the lock at `began`. A loss is reported to observers when it is noticed, not here.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
         let is_over = !matches!(result, Err(Error::Lost { .. } | Error::Closed));
         if let Some(held) = self.observed_until(began)

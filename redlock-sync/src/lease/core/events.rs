@@ -13,12 +13,12 @@ impl Core {
         self.options.observed(self.key.as_str(), self.protocol().shown())
     }
 
-    /// From now on observers are told of its renewals.
+    /// From now on observers get its renewals.
     pub(in crate::lease) fn is_now_observed(&self) {
         self.is_observed.store(true, Ordering::Relaxed);
     }
 
-    /// Called without `io`: an observer takes as long as it takes.
+    /// Called without `io`, since an observer may take any time.
     pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
         let observers = &self.quorum.limits.observers;
         if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {

@@ -1,14 +1,14 @@
-//! What the votes of a release say, over several rounds. Pure.
+//! What the votes of a release mean, over several rounds. Pure.
 
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Vote};
 use crate::quorum::{Ballot, Tally};
 
-/// A majority said that the token is not there (any more); something else in its place says so too.
+/// True if a majority said that the token is gone. A node that has another token in its place says so too.
 pub(super) fn is_confirmed(ballot: &Ballot<Released>) -> bool {
     ballot.definite() >= Tally::need(ballot.votes.len())
 }
 
-/// All of these nodes said so.
+/// True if all of these nodes said that the token is gone.
 pub(super) fn is_gone_from(nodes: &[bool], ballot: &Ballot<Released>) -> bool {
     nodes.iter().zip(&ballot.votes).all(|(has, vote)| !has || vote.is_definite())
 }
@@ -17,13 +17,13 @@ pub(super) fn is_everywhere(ballot: &Ballot<Released>) -> bool {
     ballot.votes.iter().all(Vote::is_definite)
 }
 
-/// The token is not there: there is no such key, or another holder has it by now.
+/// The token is not there: the key does not exist, or another holder has it by now.
 pub(super) fn is_gone(vote: &Vote<Released>) -> bool {
     matches!(vote, Vote::Absent | Vote::Taken { .. })
 }
 
-/// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
-/// first transmission had done it; another holder can have taken the lock since.
+/// Merges the answers of a repeated round, from the nodes that it asked. If an earlier outcome was unknown, "not held"
+/// means that the first transmission was executed. Another holder may have taken the lock since.
 pub(super) fn merge(ballot: &mut Ballot<Released>, again: Ballot<Released>) {
     ballot.duplicate |= again.duplicate;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
@@ -31,7 +31,7 @@ pub(super) fn merge(ballot: &mut Ballot<Released>, again: Ballot<Released>) {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
             *old = match (&*old, new) {
                 (_, new) if !was_known && is_gone(&new) => Vote::Yes(Released::Freed),
-                // The server's own words tell more than that the time ran out over asking again.
+                // The server's own words say more than a timeout of the repetition.
                 (Vote::Failed(said), Vote::Failed(late)) if late.kind == FailureKind::TimedOut && said.is_answer() => {
                     let executed = if was_known { late.executed } else { Executed::Maybe };
                     Vote::Failed(Failure { executed, ..said.clone() })

@@ -3,11 +3,12 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::handover::listener::desk::{Arrived, Desk, Errand};
-use crate::handover::listener::turns::Turns;
+use crate::handover::listener::push_connection::NewSubscription;
+use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable};
+use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Push};
 
-/// A connection that does what it is told; after that nothing comes.
+/// A connection that plays a script; after that nothing arrives.
 #[derive(Debug)]
 struct Told(VecDeque<&'static str>);
 
@@ -25,7 +26,7 @@ impl Push for Told {
     }
 }
 
-/// A clock that is set.
+/// A clock that the test sets.
 #[derive(Debug, Default)]
 struct SetClock(Mutex<Duration>);
 
@@ -39,10 +40,10 @@ impl Clock for SetClock {
     }
 }
 
-/// What was left to others.
+/// The background tasks that were requested.
 struct Rig {
-    turns: Turns,
-    errands: Arc<Mutex<Vec<Errand>>>,
+    waiters: Waiters,
+    tasks: Arc<Mutex<Vec<BackgroundTask>>>,
 }
 
 impl Rig {
@@ -51,33 +52,34 @@ impl Rig {
     }
 
     fn on(clock: Arc<dyn Clock>) -> Rig {
-        let errands = Arc::new(Mutex::new(Vec::new()));
-        let theirs = Arc::clone(&errands);
-        let run = Box::new(move |errand| theirs.lock().push(errand));
-        Rig { turns: Turns::new(clock, TIMEOUT, run), errands }
+        let tasks = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&tasks);
+        let run = Box::new(move |task| theirs.lock().push(task));
+        Rig { waiters: Waiters::new(clock, TIMEOUT, run), tasks }
     }
 
     fn begin(&self) -> u64 {
-        self.turns.with(|desk, _| desk.begin())
+        self.waiters.with(|table, _| table.begin())
     }
 
     fn subscription(&self, wait: u64) -> Option<Subscription> {
-        self.turns.with(|desk, _| desk.subscription(wait))
+        self.waiters.with(|table, _| table.subscription(wait))
     }
 
     fn connect(&self, does: impl IntoIterator<Item = &'static str>) {
-        assert!(self.turns.with(|desk, _| desk.attempt()));
+        assert!(self.waiters.with(|table, _| table.attempt()));
         let channel: Arc<str> = "channel".into();
-        self.turns.with(|desk, _| desk.name_channel(Arc::clone(&channel)));
+        self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
         let conn = Box::new(Told(does.into_iter().collect()));
-        self.turns.with(|desk, now| desk.install(Arrived { node: 0, channel, conn, first: b"0".to_vec() }, now));
+        self.waiters
+            .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
 
-    /// The pause of the attempt that was ordered.
+    /// The pause before the requested attempt to connect.
     fn pause(&self) -> Option<Duration> {
-        match std::mem::take(&mut *self.errands.lock()).as_slice() {
+        match std::mem::take(&mut *self.tasks.lock()).as_slice() {
             [] => None,
-            [Errand::Connect(pause)] => Some(*pause),
+            [BackgroundTask::Connect(pause)] => Some(*pause),
             other => panic!("{other:?}"),
         }
     }
@@ -90,23 +92,23 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
     assert_eq!(rig.pause(), Some(Duration::ZERO));
     rig.connect(["panic"]);
     assert!(rig.subscription(reader).is_some() && rig.subscription(other).is_some());
-    thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
-    rig.turns.with(|desk, now| desk.end(reader, now));
+    thread::scope(|scope| assert!(scope.spawn(|| rig.waiters.sleep(reader, soon())).join().is_err()));
+    rig.waiters.with(|table, now| table.end(reader, now));
     assert_eq!(rig.subscription(other), None);
     assert!(rig.pause().is_some());
     rig.connect(["channel/2 5 300 0 0 abc k"]);
-    assert_eq!(rig.turns.sleep(other, soon()), Woken::Connected);
-    assert_eq!(fence(rig.turns.sleep(other, soon())), 5);
+    assert_eq!(rig.waiters.sleep(other, soon()), Woken::Connected);
+    assert_eq!(fence(rig.waiters.sleep(other, soon())), 5);
 }
 
 #[test]
 fn an_ended_wait_that_panics_does_so_too() {
     let rig = Rig::new();
     let (reader, over) = (rig.begin(), rig.begin());
-    rig.turns.with(|desk, now| desk.watch_ended(over, Box::new(|_| panic!("told so")), now));
+    rig.waiters.with(|table, now| table.watch_ended(over, Box::new(|_| panic!("told so")), now));
     rig.connect(["channel/2 5 300 0 0 abc k"]);
     rig.subscription(reader);
-    thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
+    thread::scope(|scope| assert!(scope.spawn(|| rig.waiters.sleep(reader, soon())).join().is_err()));
     assert_eq!(rig.subscription(reader), None);
 }
 
@@ -116,23 +118,23 @@ fn pauses_between_attempts_grow() {
     let wait = rig.begin();
     let mut pauses = vec![rig.pause().unwrap()];
     for _ in 0..8 {
-        rig.turns.with(|desk, _| desk.failed(false));
+        rig.waiters.with(|table, _| table.failed(false));
         pauses.push(rig.pause().unwrap());
     }
     assert_eq!(pauses[..3], [0, 20, 40].map(Duration::from_millis));
     assert_eq!(pauses[8], Duration::from_secs(1));
-    // Connections that break soon are no reason to hurry.
+    // Connections that break soon do not shorten the pause.
     for bad in 1..4 {
         rig.connect(["break"]);
-        assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
-        assert_eq!(rig.turns.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
+        assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
+        assert_eq!(rig.waiters.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
         assert_eq!(rig.pause(), Some(Duration::from_millis(10 << bad)));
     }
-    // A node that is left out is looked at often: that costs nothing.
-    rig.turns.with(|desk, _| desk.failed(true));
+    // A node that is left out is tried often: that costs nothing.
+    rig.waiters.with(|table, _| table.failed(true));
     assert_eq!(rig.pause(), Some(Duration::from_millis(20)));
-    rig.turns.with(|desk, now| desk.end(wait, now));
-    rig.turns.with(|desk, _| desk.failed(false));
+    rig.waiters.with(|table, now| table.end(wait, now));
+    rig.waiters.with(|table, _| table.failed(false));
     assert_eq!(rig.pause(), None, "no thread waits");
 }
 
@@ -140,14 +142,14 @@ fn pauses_between_attempts_grow() {
 fn what_is_refused_is_tried_again_after_a_minute() {
     let rig = Rig::new();
     let wait = rig.begin();
-    assert!(rig.pause().is_some() && !rig.turns.with(|desk, _| desk.polls()));
-    rig.turns.with(|desk, _| desk.refused());
+    assert!(rig.pause().is_some() && !rig.waiters.with(|table, _| table.polls()));
+    rig.waiters.with(|table, _| table.refused());
     assert_eq!(rig.pause(), Some(Duration::from_secs(60)));
-    assert!(rig.turns.with(|desk, _| desk.polls()));
-    assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
+    assert!(rig.waiters.with(|table, _| table.polls()));
+    assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
     rig.connect([]);
-    assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
-    assert!(!rig.turns.with(|desk, _| desk.polls()) && rig.subscription(wait).is_some());
+    assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
+    assert!(!rig.waiters.with(|table, _| table.polls()) && rig.subscription(wait).is_some());
 }
 
 #[test]
@@ -157,40 +159,40 @@ fn one_wait_keeps_so_many_pushes_and_no_more() {
     let (reader, busy) = (rig.begin(), rig.begin());
     rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc k"]));
     rig.subscription(reader);
-    assert_eq!(fence(rig.turns.sleep(reader, soon())), 9);
-    let kept: Vec<_> =
-        std::iter::from_fn(|| rig.turns.with(|desk, _| desk.take(busy))).map(|pushed| pushed.fence).collect();
-    assert_eq!(kept.len(), 16);
-    assert_eq!(kept[..3], [2, 3, 1], "the oldest went");
+    assert_eq!(fence(rig.waiters.sleep(reader, soon())), 9);
+    let pushes: Vec<_> =
+        std::iter::from_fn(|| rig.waiters.with(|table, _| table.take(busy))).map(|pushed| pushed.fence).collect();
+    assert_eq!(pushes.len(), 16);
+    assert_eq!(pushes[..3], [2, 3, 1], "the oldest went");
 }
 
 #[test]
 fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     let clock = Arc::new(SetClock::default());
     let rig = Rig::on(Arc::clone(&clock) as Arc<dyn Clock>);
-    let rest = |seconds| vec![Errand::Rest(Duration::from_secs(seconds))];
-    let errands = || std::mem::take(&mut *rig.errands.lock());
+    let rest = |seconds| vec![BackgroundTask::CloseIfIdle(Duration::from_secs(seconds))];
+    let tasks = || std::mem::take(&mut *rig.tasks.lock());
     let first = rig.begin();
     assert!(rig.pause().is_some());
     rig.connect([]);
     let before = rig.subscription(first);
-    rig.turns.with(|desk, now| desk.end(first, now));
-    assert_eq!(errands(), rest(10));
+    rig.waiters.with(|table, now| table.end(first, now));
+    assert_eq!(tasks(), rest(10));
     clock.sleep(Duration::from_secs(4));
     let second = rig.begin();
     assert_eq!(rig.subscription(second), before);
-    rig.turns.with(|desk, now| desk.end(second, now));
-    assert_eq!(errands(), [], "one is planned");
+    rig.waiters.with(|table, now| table.end(second, now));
+    assert_eq!(tasks(), [], "one is planned");
     clock.sleep(Duration::from_secs(6));
-    rig.turns.with(Desk::rest);
-    assert_eq!(errands(), rest(4));
+    rig.waiters.with(WaiterTable::close_if_idle);
+    assert_eq!(tasks(), rest(4));
     clock.sleep(Duration::from_secs(4));
-    rig.turns.with(Desk::rest);
+    rig.waiters.with(WaiterTable::close_if_idle);
     let third = rig.begin();
     assert_eq!(rig.subscription(third), None);
     assert_eq!(rig.pause(), Some(Duration::ZERO));
-    // While a thread waits it stays, whatever was planned.
+    // While a thread waits, the connection stays, whatever was planned.
     rig.connect([]);
-    rig.turns.with(Desk::rest);
+    rig.waiters.with(WaiterTable::close_if_idle);
     assert!(rig.subscription(third).is_some());
 }

@@ -1,4 +1,4 @@
-//! Keys without a time-to-live, as a program leaves them that stopped between `SETNX` and `EXPIRE`. Pure.
+//! Keys without a time-to-live, such as a program leaves that stopped between `SETNX` and `EXPIRE`. Pure.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::protocol::reply::{Acquired, Vote};
 use crate::quorum::Ballot;
 use crate::token::LockId;
 
-/// The values that keys without a time-to-live have, each with the moment since when it has been seen without a change.
+/// The values of keys without a time-to-live, each with the moment since when it has been seen unchanged.
 #[derive(Debug, Default)]
-pub(crate) struct EndlessKeys(Vec<(String, Tick)>);
+pub(crate) struct KeysWithoutTtl(Vec<(String, Tick)>);
 
-impl EndlessKeys {
-    /// What the next attempt was told, which began at the ballot's start.
-    pub(crate) fn note(&mut self, ballot: &Ballot<Acquired>) {
+impl KeysWithoutTtl {
+    /// Records what an attempt has found. The values count from the start of its ballot.
+    pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>) {
         let value = |vote: &Vote<Acquired>| match vote {
             Vote::Taken { token, ttl: None, .. } if !token.is_empty() => Some(token.clone()),
             _ => None,
@@ -27,7 +27,8 @@ impl EndlessKeys {
         }
     }
 
-    /// Those that have not changed for so long, in the form in which `acquire.lua` takes a key over only while it has no time-to-live.
+    /// The values that have not changed for this long. They have the form `!value`: `acquire.lua` takes such a key over
+    /// only while it has no time-to-live.
     pub(crate) fn unchanged_for(&self, long: Duration, now: Tick) -> impl Iterator<Item = LockId> {
         let old = self.0.iter().filter(move |(_, since)| now.since(*since) >= long);
         old.map(|(value, _)| LockId::from_server(&format!("!{value}")))
@@ -48,31 +49,31 @@ mod tests {
         Ballot { votes, started: at(seconds), duplicate: false }
     }
 
-    fn endless(value: &str) -> Vote<Acquired> {
+    fn without_ttl(value: &str) -> Vote<Acquired> {
         Vote::taken(value.to_owned(), None)
     }
 
-    fn old(keys: &EndlessKeys, now: u32) -> Vec<String> {
+    fn old(keys: &KeysWithoutTtl, now: u32) -> Vec<String> {
         keys.unchanged_for(SECOND * 10, at(now)).map(|id| id.as_str().to_owned()).collect()
     }
 
     #[test]
     fn a_value_counts_from_when_it_was_first_seen_without_a_gap() {
-        let mut keys = EndlessKeys::default();
-        keys.note(&seen(1, vec![endless("a"), endless("b"), Vote::Absent]));
-        keys.note(&seen(5, vec![endless("a"), endless("c"), endless("a")]));
+        let mut keys = KeysWithoutTtl::default();
+        keys.record(&seen(1, vec![without_ttl("a"), without_ttl("b"), Vote::Absent]));
+        keys.record(&seen(5, vec![without_ttl("a"), without_ttl("c"), without_ttl("a")]));
         assert!(old(&keys, 10).is_empty());
         assert_eq!(old(&keys, 11), ["!a"]);
         assert_eq!(old(&keys, 15), ["!a", "!c"]);
         // In between it had a time-to-live: a holder has set it.
-        keys.note(&seen(16, vec![Vote::taken("a".to_owned(), Some(SECOND)), endless("c")]));
+        keys.record(&seen(16, vec![Vote::taken("a".to_owned(), Some(SECOND)), without_ttl("c")]));
         assert_eq!(old(&keys, 30), ["!c"]);
     }
 
     #[test]
     fn a_free_lock_that_others_wait_for_is_no_such_key() {
-        let mut keys = EndlessKeys::default();
-        keys.note(&seen(1, vec![endless("")]));
+        let mut keys = KeysWithoutTtl::default();
+        keys.record(&seen(1, vec![without_ttl("")]));
         assert!(old(&keys, 99).is_empty());
     }
 }

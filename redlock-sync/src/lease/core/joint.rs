@@ -12,13 +12,13 @@ use crate::protocol::reply::{Extended, Vote};
 use crate::protocol::{Protocol, ReadWrite};
 
 impl Core {
-    /// One more thread may have it: at that moment it is surely held, and for long enough to be renewed.
+    /// True if one more thread may join at that moment: the lease is surely held, and for long enough to be renewed.
     pub(crate) fn is_fresh(&self, now: Tick) -> bool {
         self.is_held_for(self.options.lease / RENEW_DIVISOR, now)
     }
 
-    /// As `check`, for a thread that began to leave then, while others may stay. One without handlers calls none: those of the others are left to the
-    /// renewal thread.
+    /// Like `check`, for a thread that began to leave at `began` while others may stay. A thread without handlers calls
+    /// none: the renewal thread calls those of the others.
     pub(crate) fn check_at_leave(&self, began: Tick, has_handlers: bool) -> Result<(), Error> {
         match self.is_held_for(Duration::ZERO, began) {
             true => Ok(()),
@@ -32,24 +32,25 @@ impl Core {
         state.now == LeaseState::Held && now.after(left) < state.until
     }
 
-    /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.
-    /// The renewal thread calls the handlers of a loss.
+    /// Asks the servers whether the lock is still held and keeps no writer out, and lengthens it in the same round.
+    /// False without a majority. The renewal thread calls the loss handlers.
     pub(crate) fn keeps_none_out(&self) -> bool {
-        self.look().unwrap_or(false)
+        self.check_waits().unwrap_or(false)
     }
 
-    fn look(&self) -> Option<bool> {
+    fn check_waits(&self) -> Option<bool> {
         let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout)?;
         self.still_ours().ok()?;
         let lease = self.next_lease(self.quorum.now());
-        let call = self.protocol().read_write()?.extend_and_look(&self.id, lease);
+        let call = self.protocol().read_write()?.extend_and_check_writers(&self.id, lease);
         let ballot = self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))
     }
 
-    /// Shares the lock from now on, that was held alone. Waits up to half a node timeout for a round under way. What becomes of the call need not be known: a node has
-    /// the token in one form or the other, both keep writers out, and the next renewal changes what is left.
+    /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need
+    /// not be known. A node has the token as a writer or as a reader, both keep writers out, and the next renewal
+    /// changes the rest.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
         self.and_tell_loss(self.step_down())
     }
@@ -58,7 +59,7 @@ impl Core {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.limits.node_timeout / 2);
-        // Before the call: rounds after it must not ask for the lock alone.
+        // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {
             io.offered_fence = None;

@@ -1,0 +1,152 @@
+//! The state of the push connection, and whether it is still alive.
+//!
+//! A reset is noticed at once. The **heartbeat** detects a silent break: the client publishes a message on its own
+//! channel each second, or every two seconds while all its waits are for tasks. The connection has failed if no
+//! connection receives the message, or if it does not arrive within a node timeout after the server has sent it. If the
+//! call itself gets no answer, something else is wrong, which a new push connection would not repair. The next
+//! heartbeat is then a second later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::node::Push;
+
+/// A heartbeat is requested this long after the last one. No read takes longer either, since a wait can begin during
+/// it.
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval while all waits are for tasks.
+pub(super) const RARE_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// A heartbeat without any outcome is forgotten after this time.
+const LOST_HEARTBEAT: Duration = Duration::from_secs(5);
+/// The pause before the next attempt to connect: the first, and the longest.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest time for which a read waits.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Where a client listens: a subscription that the server has confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub(crate) node: usize,
+    pub(crate) channel: Arc<str>,
+    /// The number of this subscription among those of the client.
+    pub(crate) generation: u64,
+}
+
+/// A subscription that was just confirmed, with its connection.
+pub(crate) struct NewSubscription {
+    pub(crate) node: usize,
+    pub(crate) channel: Arc<str>,
+    pub(crate) conn: Box<dyn Push>,
+    /// The first message that arrived on it.
+    pub(crate) first: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(super) enum Connection {
+    /// There is no connection, and none is made: no thread waits.
+    #[default]
+    Down,
+    /// An attempt to connect is under way or planned.
+    Coming,
+    Up(Up),
+}
+
+impl Connection {
+    pub(super) fn subscription(&self) -> Option<&Subscription> {
+        if let Connection::Up(up) = self { Some(&up.subscription) } else { None }
+    }
+}
+
+/// The state of the heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heartbeat {
+    /// None is under way.
+    Idle,
+    Requested,
+    /// The server has sent it, so it has to arrive.
+    Sent(Tick),
+    /// Nothing arrives on this connection, or another node is the notification server.
+    Failed,
+}
+
+/// An open connection with a confirmed subscription.
+pub(super) struct Up {
+    pub(super) subscription: Subscription,
+    /// `None` while a thread reads.
+    pub(super) conn: Option<Box<dyn Push>>,
+    /// When it was made.
+    pub(super) since: Tick,
+    /// When the current read, or the last one, began.
+    pub(super) reads_since: Tick,
+    /// When the last heartbeat was requested.
+    requested_at: Tick,
+    heartbeat: Heartbeat,
+}
+
+impl Up {
+    pub(super) fn new(subscription: Subscription, conn: Box<dyn Push>, now: Tick) -> Up {
+        Up {
+            subscription,
+            conn: Some(conn),
+            since: now,
+            reads_since: now,
+            requested_at: now,
+            heartbeat: Heartbeat::Idle,
+        }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.heartbeat == Heartbeat::Failed
+    }
+
+    /// Called when a read begins. Returns whether a heartbeat must be sent, and how long the read may take.
+    pub(super) fn before_read(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
+        self.reads_since = now;
+        match self.heartbeat {
+            Heartbeat::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, HEARTBEAT_INTERVAL)),
+            Heartbeat::Requested if now.since(self.requested_at) < LOST_HEARTBEAT => {
+                (false, timeout.min(HEARTBEAT_INTERVAL))
+            }
+            Heartbeat::Idle | Heartbeat::Requested | Heartbeat::Failed => self.request_heartbeat(now, timeout, every),
+        }
+    }
+
+    fn request_heartbeat(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
+        let left = every.saturating_sub(now.since(self.requested_at));
+        if !left.is_zero() {
+            return (false, left.min(HEARTBEAT_INTERVAL));
+        }
+        (self.heartbeat, self.requested_at) = (Heartbeat::Requested, now);
+        (true, timeout.min(HEARTBEAT_INTERVAL))
+    }
+
+    /// A read brought a message.
+    pub(super) fn message_arrived(&mut self) {
+        if !self.has_failed() {
+            self.heartbeat = Heartbeat::Idle;
+        }
+    }
+
+    /// A read ended without a message. True if the read began when a heartbeat was overdue: a message in time would
+    /// have been there by then.
+    pub(super) fn missed_heartbeat(&self, timeout: Duration) -> bool {
+        matches!(self.heartbeat, Heartbeat::Sent(at) if self.reads_since >= at.after(timeout))
+    }
+
+    /// Records the outcome of a heartbeat.
+    pub(super) fn heartbeat_ended(&mut self, heartbeat: Heartbeat) {
+        if self.heartbeat == Heartbeat::Requested || heartbeat == Heartbeat::Failed {
+            self.heartbeat = heartbeat;
+        }
+    }
+}
+
+/// The pause before the next attempt to connect, after this many failures in a row.
+pub(super) fn pause(bad: u32) -> Duration {
+    match bad.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE),
+    }
+}

@@ -1,0 +1,102 @@
+//! The lock around the [`WaiterTable`], and the loop in which waiting threads read the push connection in turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::waiter_table::{BackgroundTask, FollowUp, Step, WaiterTable, Woken};
+use crate::clock::{Clock, Tick};
+use crate::node::{Heard, Push};
+use crate::sync::Mutex;
+
+/// Runs a task elsewhere. It must neither block nor call back on the same thread.
+pub(crate) type RunInBackground = Box<dyn Fn(BackgroundTask) + Send + Sync>;
+
+pub(crate) struct Waiters {
+    clock: Arc<dyn Clock>,
+    /// How long a heartbeat may be under way.
+    timeout: Duration,
+    tasks: RunInBackground,
+    table: Mutex<WaiterTable>,
+}
+
+impl Waiters {
+    pub(crate) fn new(clock: Arc<dyn Clock>, timeout: Duration, tasks: RunInBackground) -> Waiters {
+        Waiters { clock, timeout, tasks, table: Mutex::default() }
+    }
+
+    /// Runs one step under the lock, and then what follows from it without the lock.
+    pub(crate) fn with<R>(&self, step: impl FnOnce(&mut WaiterTable, Tick) -> R) -> R {
+        let mut table = self.table.lock();
+        let result = step(&mut table, self.clock.now());
+        debug_assert!(table.is_sound());
+        let follow_up = std::mem::take(&mut table.follow_up);
+        drop(table);
+        self.carry_out(follow_up);
+        result
+    }
+
+    fn carry_out(&self, mut follow_up: FollowUp) {
+        follow_up.tasks.drain(..).for_each(|task| (self.tasks)(task));
+        follow_up.late.drain(..).for_each(|(ended, pushed)| ended(pushed));
+    }
+
+    /// Sleeps until then, or until something is there for this wait. Meanwhile it reads the connection, if no other
+    /// thread does.
+    pub(crate) fn sleep(&self, number: u64, until: Tick) -> Woken {
+        let mut brought: Option<(Box<dyn Push>, Heard)> = None;
+        loop {
+            let mut table = self.table.lock();
+            let now = self.clock.now();
+            if let Some((conn, heard)) = brought.take() {
+                table.read_ended(conn, heard, now, self.timeout);
+            }
+            let step = table.step(number, until, now, self.timeout);
+            debug_assert!(table.is_sound());
+            match step {
+                Step::Nap(wakeup, nap) if table.follow_up.is_empty() => {
+                    self.clock.wait_until(&wakeup, &mut table, now.after(nap));
+                }
+                step => {
+                    let follow_up = std::mem::take(&mut table.follow_up);
+                    drop(table);
+                    let hand = ReaderGuard::of(self, step);
+                    self.carry_out(follow_up);
+                    match hand {
+                        Ok(hand) => brought = hand.and_then(ReaderGuard::read),
+                        Err(woken) => return woken,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The connection while a thread reads it. If that thread panics, the connection is dropped and another one is made.
+struct ReaderGuard<'a> {
+    waiters: &'a Waiters,
+    conn: Option<Box<dyn Push>>,
+    read_for: Duration,
+}
+
+impl<'a> ReaderGuard<'a> {
+    fn of(waiters: &'a Waiters, step: Step) -> Result<Option<ReaderGuard<'a>>, Woken> {
+        match step {
+            Step::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
+            Step::Nap(..) => Ok(None),
+            Step::Woken(woken) => Err(woken),
+        }
+    }
+
+    fn read(mut self) -> Option<(Box<dyn Push>, Heard)> {
+        let heard = self.conn.as_mut()?.receive(self.read_for);
+        Some((self.conn.take()?, heard))
+    }
+}
+
+impl Drop for ReaderGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            self.waiters.with(|table, now| table.broke(Some(conn), now));
+        }
+    }
+}
