@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::halves::{Broken, Halves, NewConnection, ReplyObserver};
-use super::pipe::{MANY, Pipe};
+use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, Supply};
 use super::table::{Claim, Table};
 use crate::clock::{Clock, Tick};
@@ -159,7 +159,7 @@ impl Connections {
         let fits = |one: &&PooledPipe| self.is_usable(one) && !(request.prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| request.preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
-        let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY;
+        let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY_CALLS;
         let takes =
             |one: &&PooledPipe| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
         wanted()
