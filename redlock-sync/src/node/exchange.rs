@@ -132,7 +132,7 @@ impl Progress<'_> {
 
     /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
     fn outage_of(&self, target: &Target, server: &Server) -> Option<Failure> {
-        self.exchange.arrivals.failure(server.connections(&target.call).arrival_index()).or_else(|| server.outage())
+        server.connections(&target.call).last_failure().or_else(|| server.outage())
     }
 
     /// Until then, a slow connection is not used, because a better one may arrive.
