@@ -16,7 +16,7 @@ use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol};
 
 /// The shortest pause between two terms that can be asked for.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_READ_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// A candidate, until it is cancelled. False if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
@@ -36,7 +36,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
         invariants::has_waited(key);
     };
     wants();
-    let outcome = candidate.pause(plan.pace.mul_f64(fastrand::f64() / 2.0).max(SHORTEST)).run(|lease| {
+    let outcome = candidate.pause(plan.pace.mul_f64(fastrand::f64() / 2.0).max(MIN_READ_TIMEOUT)).run(|lease| {
         has_waited();
         with(|world| world.counts.led += 1);
         let outcome = jobs::steps(thread, key, lease, plan, &options);

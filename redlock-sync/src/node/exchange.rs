@@ -57,7 +57,7 @@ impl Exchange<'_> {
             .flat_map(|call| self.members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
             .collect();
-        let longest = calls.iter().map(|call| time_for(call)).max().unwrap_or_default();
+        let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.members.nodes.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { self.by.min(started.after(node_timeout)).after(longest) };
@@ -80,8 +80,8 @@ fn answers(targets: Vec<Target>, started: Tick) -> Answers {
 
 /// The extra time for a call whose arguments contain a body, and as much for one body ahead of it on the connection.
 /// Computed with the lowest rate at which a server counts as healthy.
-fn time_for(call: &Call) -> Duration {
-    if call.script.takes_bodies() { super::link::at_the_floor(call.len()) * 2 } else { Duration::ZERO }
+fn body_time(call: &Call) -> Duration {
+    if call.script.takes_bodies() { super::link::time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
 }
 
 impl Progress<'_> {
@@ -132,7 +132,7 @@ impl Progress<'_> {
 
     /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
     fn outage_of(&self, target: &Target, server: &Server) -> Option<Failure> {
-        self.exchange.arrivals.failure(server.connections(&target.call).arrival_index()).or_else(|| server.outage())
+        server.connections(&target.call).last_failure().or_else(|| server.outage())
     }
 
     /// Until then, a slow connection is not used, because a better one may arrive.
@@ -276,7 +276,7 @@ impl Progress<'_> {
     fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: &Transmission, said: Reply) -> Option<TargetState> {
         if redis_reply::is_noscript(&said) {
             self.targets.get_mut(i)?.needs_source = true;
-            self.deadline = self.deadline.after(time_for(&self.targets.get(i)?.call));
+            self.deadline = self.deadline.after(body_time(&self.targets.get(i)?.call));
             let is_release = self.targets.get(i)?.call.purpose == Purpose::Release;
             return self.send(i, self.targets.get(i)?, server, &PipeRequest { is_release, ..PipeRequest::default() });
         }

@@ -74,12 +74,12 @@ pub(crate) trait Connection: Send {
 }
 
 /// How long this many bytes take at 1 Mbit/s, the lowest rate at which a server counts as healthy.
-pub(super) fn at_the_floor(bytes: usize) -> Duration {
+pub(super) fn time_at_lowest_rate(bytes: usize) -> Duration {
     Duration::from_micros(8).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// The shortest read timeout. It suffices to see a reply that has already arrived.
-pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl Broken {
     /// The failure of a step other than a call, such as subscribing. `what` names the step.
@@ -135,7 +135,7 @@ impl Link {
     /// Reads one reply, and waits for about `left`. Must be called once for each command sent.
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
         let connection = self.connection()?;
-        connection.set_read_timeout(left.max(SHORTEST))?;
+        connection.set_read_timeout(left.max(MIN_READ_TIMEOUT))?;
         connection.receive()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::Host;
-use super::link::{Broken, Connection, Dial, Link, SHORTEST};
+use super::link::{Broken, Connection, Dial, Link, MIN_READ_TIMEOUT};
 use super::{Executed, Failure, FailureKind, Heard, Push, redis_reply};
 use crate::clock::{Clock, Tick};
 
@@ -56,8 +56,10 @@ impl Push for Subscription {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
             return Heard::Broken("what it logged in with has run out".into());
         }
-        let heard =
-            self.connection.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.connection.receive_message());
+        let heard = self
+            .connection
+            .set_read_timeout(timeout.max(MIN_READ_TIMEOUT))
+            .and_then(|()| self.connection.receive_message());
         // Checked after the read: a former master that hung goes on granting locks when it wakes up.
         if self.server.address_changes() != self.address_changes {
             return Heard::Broken("another server may be the master now".into());

@@ -167,8 +167,8 @@ fn brings_its_source(call: &Call) -> bool {
 }
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
-    let arrival_index = arrivals.register();
-    Connections::new(host, (arrival_index, arrivals), supply(host, arrival_index, arrivals, most), most)
+    let arrivals = arrivals.register();
+    Connections::new(host, arrivals.clone(), supply(host, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::SockRef;
 
-use super::link::{Connection, Dial, SHORTEST};
+use super::link::{Connection, Dial, MIN_READ_TIMEOUT};
 use super::resolve::Resolver;
 use super::stream::{Stream, TimedSocket, broken};
 use super::{Failure, FailureKind, Login, NodeUrl};
@@ -44,7 +44,7 @@ impl RedisServer {
         let mut last = none();
         for (tried, address) in addresses.iter().enumerate() {
             let ahead = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-            match self.connect(address, (left() / ahead).max(SHORTEST)) {
+            match self.connect(address, (left() / ahead).max(MIN_READ_TIMEOUT)) {
                 Ok(socket) => return Ok(TimedSocket::new(socket)),
                 Err(error) => last = failed(error),
             }

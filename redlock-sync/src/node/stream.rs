@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Msg, Parser, RedisError};
 
-use super::link::{Broken, Connection, Halves, SHORTEST, at_the_floor, nearly};
+use super::link::{Broken, Connection, Halves, MIN_READ_TIMEOUT, nearly, time_at_lowest_rate};
 use crate::clock::{Clock, SystemClock, Tick};
 
 /// The byte stream of a connection, possibly behind TLS.
@@ -35,7 +35,7 @@ pub(super) struct Stream<C> {
 impl<C: Transport> Stream<C> {
     pub(super) fn new(transport: C) -> Stream<C> {
         // The timeouts are set after the connection is made.
-        let (read_timeout, write_timeout) = (SHORTEST, SHORTEST);
+        let (read_timeout, write_timeout) = (MIN_READ_TIMEOUT, MIN_READ_TIMEOUT);
         Stream { transport, parser: Parser::new(), due: 0, is_redis: false, read_timeout, write_timeout }
     }
 
@@ -185,19 +185,19 @@ impl TimedSocket {
 
     /// True if the step has moved at least an eighth of what the lowest healthy rate allows.
     fn was_moving(&self) -> bool {
-        at_the_floor(self.moved) >= self.limit / 8
+        time_at_lowest_rate(self.moved) >= self.limit / 8
     }
 
     /// The timeout of the next wait. The first wait may take the whole limit, to which the socket is set in most cases.
     fn left(&mut self) -> io::Result<Duration> {
         if mem::replace(&mut self.is_first_wait, false) {
-            return Ok(self.limit.max(SHORTEST));
+            return Ok(self.limit.max(MIN_READ_TIMEOUT));
         }
         let left = self.by.since(SystemClock.now());
         if left.is_zero() && mem::replace(&mut self.has_expired, true) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        Ok(left.max(SHORTEST))
+        Ok(left.max(MIN_READ_TIMEOUT))
     }
 }
 

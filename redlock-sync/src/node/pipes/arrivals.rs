@@ -1,6 +1,7 @@
 //! How threads wait for new connections. There is one instance for all servers of a client, so a thread can wait for
 //! connections to several servers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +20,14 @@ pub(crate) struct Arrivals {
 
 /// The state of the connections to all servers.
 struct AllArrivals {
-    servers: Vec<ServerArrivals>,
+    servers: Vec<ArrivalState>,
     /// Incremented with each failed attempt, and with each connection that is taken into use.
     version: u64,
 }
 
 /// The state of the new connections to one server.
 #[derive(Default)]
-struct ServerArrivals {
+struct ArrivalState {
     is_ordered: bool,
     /// A connection has arrived and was not taken yet.
     is_here: bool,
@@ -39,63 +40,11 @@ impl Arrivals {
         Arc::new(Arrivals { all, changed: Arc::new(Condvar::new()) })
     }
 
-    /// Registers a server, and returns its index.
-    pub(crate) fn register(&self) -> usize {
+    /// Registers a server.
+    pub(crate) fn register(self: &Arc<Self>) -> ServerArrivals {
         let mut all = self.all.lock();
-        all.servers.push(ServerArrivals::default());
-        all.servers.len() - 1
-    }
-
-    fn with<T: Default>(&self, server: usize, f: impl FnOnce(&mut ServerArrivals) -> T) -> T {
-        self.all.lock().servers.get_mut(server).map_or_else(T::default, f)
-    }
-
-    /// Changes the state of a server, and wakes the waiting threads.
-    fn update(&self, server: usize, f: impl FnOnce(&mut ServerArrivals)) {
-        let mut all = self.all.lock();
-        all.version += 1;
-        if let Some(arrival) = all.servers.get_mut(server) {
-            f(arrival);
-        }
-        drop(all);
-        self.changed.notify_all();
-    }
-
-    /// Marks a connection as ordered. Returns false if one already was. Only one attempt at a time is made, so that a
-    /// dead server does not block all threads that connect.
-    pub(super) fn order(&self, server: usize) -> bool {
-        self.with(server, |arrival| !std::mem::replace(&mut arrival.is_ordered, true))
-    }
-
-    /// A connection is available, now or in a moment.
-    pub(super) fn came(&self, server: usize) {
-        self.with(server, |arrival| (arrival.is_here, arrival.last_failure) = (true, None));
-        self.changed.notify_all();
-    }
-
-    /// An attempt failed. The pool tries again, so the connection remains ordered.
-    pub(super) fn failed(&self, server: usize, failure: Failure) {
-        self.update(server, |arrival| arrival.last_failure = Some(failure));
-    }
-
-    /// An attempt failed, and no other follows until a connection is ordered again.
-    pub(super) fn gave_up(&self, server: usize, failure: Failure) {
-        self.update(server, |arrival| {
-            (arrival.is_ordered, arrival.last_failure) = (false, Some(failure));
-        });
-    }
-
-    /// True if a connection may be available.
-    pub(super) fn is_here(&self, server: usize) -> bool {
-        self.with(server, |arrival| arrival.is_here)
-    }
-
-    /// A connection was taken into use. All waiting threads are woken, because they share it, and one may not have seen
-    /// its arrival.
-    pub(super) fn taken(&self, server: usize) {
-        self.update(server, |arrival| {
-            (arrival.is_ordered, arrival.is_here, arrival.last_failure) = (false, false, None);
-        });
+        all.servers.push(ArrivalState::default());
+        ServerArrivals { index: all.servers.len() - 1, arrivals: Arc::clone(self) }
     }
 
     /// The current version. A thread reads it before it looks for connections, and passes it to `wait`.
@@ -103,18 +52,13 @@ impl Arrivals {
         self.all.lock().version
     }
 
-    /// Why the last attempt failed, if no connection has arrived since.
-    pub(crate) fn failure(&self, server: usize) -> Option<Failure> {
-        self.with(server, |arrival| arrival.last_failure.clone())
-    }
-
     /// Waits until the version differs from `seen`, or a connection to one of these servers is available, or until the
     /// deadline.
-    pub(crate) fn wait(&self, places: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
+    pub(crate) fn wait(&self, servers: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
         let mut all = self.all.lock();
         while all.version == seen {
             let now = clock.now();
-            if places.iter().any(|place| all.servers.get(*place).is_some_and(|arrival| arrival.is_here)) {
+            if servers.iter().any(|server| all.servers.get(*server).is_some_and(|arrival| arrival.is_here)) {
                 return clock.wait_until(&self.changed, &mut all, now.after(RECHECK_AFTER).min(until));
             }
             if now >= until {
@@ -122,5 +66,78 @@ impl Arrivals {
             }
             clock.wait_until(&self.changed, &mut all, until);
         }
+    }
+}
+
+/// The arrivals of one server.
+#[derive(Clone)]
+pub(crate) struct ServerArrivals {
+    index: usize,
+    arrivals: Arc<Arrivals>,
+}
+
+impl ServerArrivals {
+    /// The index of the server, for [`Arrivals::wait`].
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    fn with<T: Default>(&self, f: impl FnOnce(&mut ArrivalState) -> T) -> T {
+        self.arrivals.all.lock().servers.get_mut(self.index).map_or_else(T::default, f)
+    }
+
+    /// Changes the state, and wakes the waiting threads.
+    fn update(&self, f: impl FnOnce(&mut ArrivalState)) {
+        let mut all = self.arrivals.all.lock();
+        all.version += 1;
+        if let Some(state) = all.servers.get_mut(self.index) {
+            f(state);
+        }
+        drop(all);
+        self.arrivals.changed.notify_all();
+    }
+
+    /// Marks a connection as ordered. Returns false if one already was. Only one attempt at a time is made, so that a
+    /// dead server does not block all threads that connect.
+    pub(super) fn order(&self) -> bool {
+        self.with(|state| !std::mem::replace(&mut state.is_ordered, true))
+    }
+
+    /// A connection is available, now or in a moment.
+    pub(super) fn came(&self) {
+        self.with(|state| (state.is_here, state.last_failure) = (true, None));
+        self.arrivals.changed.notify_all();
+    }
+
+    /// An attempt failed. The pool tries again, so the connection remains ordered.
+    pub(super) fn failed(&self, failure: Failure) {
+        self.update(|state| state.last_failure = Some(failure));
+    }
+
+    /// An attempt failed, and no other follows until a connection is ordered again.
+    pub(super) fn gave_up(&self, failure: Failure) {
+        self.update(|state| (state.is_ordered, state.last_failure) = (false, Some(failure)));
+    }
+
+    /// True if a connection may be available.
+    pub(super) fn is_here(&self) -> bool {
+        self.with(|state| state.is_here)
+    }
+
+    /// A connection was taken into use. All waiting threads are woken, because they share it, and one may not have seen
+    /// its arrival.
+    pub(super) fn taken(&self) {
+        self.update(|state| (state.is_ordered, state.is_here, state.last_failure) = (false, false, None));
+    }
+
+    /// Why the last attempt failed, if no connection has arrived since.
+    pub(super) fn last_failure(&self) -> Option<Failure> {
+        self.with(|state| state.last_failure.clone())
+    }
+}
+
+impl fmt::Debug for ServerArrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server {}", self.index)
     }
 }

@@ -108,11 +108,11 @@ impl Outcomes {
         self: &Arc<Self>,
         index: usize,
         payload: Payload,
-        is_urgent: bool,
+        is_high_priority: bool,
         claim: Option<Claim>,
     ) -> Command {
         self.set(index, CallState::Unsent);
-        Command { outcomes: Arc::clone(self), index, payload, is_urgent, claim }
+        Command { outcomes: Arc::clone(self), index, payload, is_high_priority, claim }
     }
 
     fn set(&self, index: usize, new: CallState) {
@@ -234,7 +234,7 @@ pub(crate) struct Command {
     index: usize,
     payload: Payload,
     /// Releases and renewals are sent before attempts.
-    pub(super) is_urgent: bool,
+    pub(super) is_high_priority: bool,
     /// Until the call is answered, calls about the same key go over the same connection.
     claim: Option<Claim>,
 }

@@ -1,23 +1,25 @@
 //! The connections to one server, and which of them a call goes over.
 //!
 //! *Order.* A server executes two calls of a client about one key in the order in which they were written, as long as
-//! the earlier one is unanswered on a connection in use. For a call goes over the connection on which a call about its
-//! key is unanswered ([`Table`]). There are two exceptions. A call may go elsewhere once a release follows each acquire
-//! there ([`Pipe::is_released`]). And a connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may
-//! leave an acquire that is executed later. Its token then belongs to no lease, and lasts until its key expires.
+//! the earlier one is unanswered on a connection in use. The reason: a call goes over the connection on which a call
+//! about its key is unanswered ([`Table`]). There are two exceptions. A call may go elsewhere once a release follows
+//! each acquire there ([`Pipe::is_released`]). And a connection that breaks, or is closed after [`CLOSE_AFTER`] node
+//! timeouts, may leave an acquire that is executed later. Its token then belongs to no lease, and lasts until its key
+//! expires.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::arrivals::Arrivals;
+use super::arrivals::ServerArrivals;
 use super::halves::{Broken, Halves, NewConnection, ReplyObserver};
-use super::pipe::{MANY, Pipe};
+use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, Supply};
 use super::table::{Claim, Table};
 use crate::clock::{Clock, Tick};
 use crate::fork::ForkGuard;
+use crate::node::Failure;
 use crate::node::host::Host;
 use crate::sync::Mutex;
 
@@ -25,18 +27,16 @@ use crate::sync::Mutex;
 const CLOSE_AFTER: u32 = 8;
 
 pub(crate) struct Connections {
-    /// The index of these connections in [`Arrivals`].
-    arrival_index: usize,
     host: Arc<Host>,
     supply: Box<dyn Supply>,
-    arrivals: Arc<Arrivals>,
+    arrivals: ServerArrivals,
     table: Arc<Table>,
     latest_reply: Arc<LatestReply>,
     /// The number of connections that calls share.
     max: usize,
     open: Mutex<OpenPipes>,
     clock: Arc<dyn Clock>,
-    /// The node timeout.
+    /// The node timeout. Unlimited for a server in memory.
     node_timeout: Duration,
     fork: ForkGuard,
 }
@@ -94,18 +94,12 @@ impl ReplyObserver for LatestReply {
 }
 
 impl Connections {
-    pub(crate) fn new(
-        host: &Arc<Host>,
-        (arrival_index, arrivals): (usize, &Arc<Arrivals>),
-        supply: Box<dyn Supply>,
-        max: usize,
-    ) -> Connections {
+    pub(crate) fn new(host: &Arc<Host>, arrivals: ServerArrivals, supply: Box<dyn Supply>, max: usize) -> Connections {
         let latest_reply = Arc::new(LatestReply { written: AtomicU64::new(0), host: Arc::clone(host) });
         Connections {
-            arrival_index,
             host: Arc::clone(host),
             supply,
-            arrivals: Arc::clone(arrivals),
+            arrivals,
             table: Table::new(),
             latest_reply,
             max: max.max(1),
@@ -117,8 +111,14 @@ impl Connections {
         }
     }
 
+    /// The index for [`Arrivals::wait`](super::arrivals::Arrivals::wait).
     pub(crate) fn arrival_index(&self) -> usize {
-        self.arrival_index
+        self.arrivals.index()
+    }
+
+    /// Why the last attempt to connect failed, if no connection has arrived since.
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        self.arrivals.last_failure()
     }
 
     /// Picks a connection for a call about this key, and counts the call as unanswered. If there is none, orders a
@@ -159,7 +159,7 @@ impl Connections {
         let fits = |one: &&PooledPipe| self.is_usable(one) && !(request.prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| request.preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
-        let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY;
+        let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY_CALLS;
         let takes =
             |one: &&PooledPipe| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
         wanted()
@@ -214,7 +214,7 @@ impl Connections {
     /// True if there is nothing for `maintain` to do.
     fn is_up_to_date(&self, open: &OpenPipes) -> bool {
         let is_fine = |one: &PooledPipe| !one.pipe.is_closed() && !self.needs_replacement(one);
-        open.old.is_empty() && open.used.iter().all(is_fine) && !self.arrivals.is_here(self.arrival_index)
+        open.old.is_empty() && open.used.iter().all(is_fine) && !self.arrivals.is_here()
     }
 
     /// Takes new connections into use, and replaces those that do not answer.
@@ -241,7 +241,7 @@ impl Connections {
         if open.used.iter().any(|one| self.needs_replacement(one)) {
             self.order(open);
         }
-        if self.arrivals.is_here(self.arrival_index)
+        if self.arrivals.is_here()
             && let Some(made) = self.supply.take()
         {
             self.add(open, made);
@@ -260,7 +260,7 @@ impl Connections {
     fn order(&self, open: &mut OpenPipes) {
         let has_room = open.used.len() + open.old.len() < self.max + MAX_OLD;
         if has_room
-            && self.arrivals.order(self.arrival_index)
+            && self.arrivals.order()
             && let Some(made) = self.supply.order()
         {
             self.add(open, made);
@@ -270,7 +270,7 @@ impl Connections {
     /// Takes a connection into use. It replaces one that does not answer, if there is one.
     fn add(&self, open: &mut OpenPipes, new: NewConnection) {
         let NewConnection { halves, pool_slot, generation, validity } = new;
-        self.arrivals.taken(self.arrival_index);
+        self.arrivals.taken();
         if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one)) {
             let bad = open.used.swap_remove(bad);
             open.old.push(bad);

@@ -6,15 +6,15 @@
 //! byte by byte is not scanned again.
 
 /// The longest bulk string that Redis allows.
-const LONGEST: usize = 512 << 20;
+const MAX_BULK_STRING: usize = 512 << 20;
 /// The longest line: a status, an error or a number. Redis writes shorter ones.
-const LONGEST_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 /// The most elements that a reply may lack. Replies to the library's calls have far fewer.
-const MOST_MISSING: usize = 1 << 24;
+const MAX_MISSING: usize = 1 << 24;
 /// The free space offered to each read.
-const ROOM: usize = 16 << 10;
+const READ_SPACE: usize = 16 << 10;
 /// A larger buffer is freed once it is empty.
-const KEPT: usize = 256 << 10;
+const MAX_KEPT_BUFFER: usize = 256 << 10;
 
 /// One reply. The frequent forms need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,16 +60,16 @@ impl Framer {
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
-            if self.bytes.len() > KEPT {
+            if self.bytes.len() > MAX_KEPT_BUFFER {
                 self.bytes = Vec::new();
             }
-        } else if self.begin > 0 && self.bytes.len() - self.end < ROOM {
+        } else if self.begin > 0 && self.bytes.len() - self.end < READ_SPACE {
             self.bytes.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);
         }
-        if self.bytes.len() - self.end < ROOM {
+        if self.bytes.len() - self.end < READ_SPACE {
             // The buffer doubles, so a long reply is copied only a few times.
-            self.bytes.resize((self.end * 2).max(self.end + ROOM), 0);
+            self.bytes.resize((self.end * 2).max(self.end + READ_SPACE), 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
@@ -91,7 +91,7 @@ impl Framer {
             let Some((long, more)) = element(self.unread())? else { return Ok(None) };
             self.counted += long;
             self.missing =
-                (self.missing - 1).checked_add(more).filter(|missing| *missing <= MOST_MISSING).ok_or(Garbled)?;
+                (self.missing - 1).checked_add(more).filter(|missing| *missing <= MAX_MISSING).ok_or(Garbled)?;
         }
         let from = self.begin;
         self.begin += self.counted;
@@ -111,14 +111,14 @@ fn element(bytes: &[u8]) -> Result<Option<(usize, usize)>, Garbled> {
     if !b"+-:$*".contains(mark) {
         return Err(Garbled);
     }
-    let Some(long) = line.iter().take(LONGEST_LINE).position(|&byte| byte == b'\n') else {
-        return if line.len() < LONGEST_LINE { Ok(None) } else { Err(Garbled) };
+    let Some(long) = line.iter().take(MAX_LINE).position(|&byte| byte == b'\n') else {
+        return if line.len() < MAX_LINE { Ok(None) } else { Err(Garbled) };
     };
     let (line, head) = (line.get(..long).and_then(|line| line.strip_suffix(b"\r")).ok_or(Garbled)?, long + 2);
     match mark {
         b'$' => match length(line)? {
             None => Ok(Some((head, 0))),
-            Some(long) if long > LONGEST => Err(Garbled),
+            Some(long) if long > MAX_BULK_STRING => Err(Garbled),
             Some(long) => whole(bytes, head, long),
         },
         b'*' => Ok(Some((head, length(line)?.unwrap_or(0)))),
@@ -242,12 +242,12 @@ mod tests {
             assert_eq!(all(&mut framer), [raw(&bulk), Reply::Int(5)]);
         }
         framer.room();
-        assert!(framer.bytes.len() <= KEPT, "{}", framer.bytes.len());
+        assert!(framer.bytes.len() <= MAX_KEPT_BUFFER, "{}", framer.bytes.len());
     }
 
     #[test]
     fn what_is_no_reply_is_garbled() {
-        let long_line = format!("+{}", "x".repeat(LONGEST_LINE));
+        let long_line = format!("+{}", "x".repeat(MAX_LINE));
         for text in [
             "HTTP/1.1 400 Bad Request\r\n",
             "%1\r\n",

@@ -30,8 +30,8 @@ pub(super) enum Pump {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Releases and renewals. They are sent before attempts.
-    urgent: VecDeque<Command>,
-    ordinary: VecDeque<Command>,
+    high: VecDeque<Command>,
+    normal: VecDeque<Command>,
     pub(super) pump: Pump,
     /// True if a thread sleeps and relies on the pump. If false, waiting threads read for themselves.
     pub(super) is_relied_on: bool,
@@ -43,15 +43,15 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.urgent.is_empty() && self.ordinary.is_empty()
+        self.high.is_empty() && self.normal.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.urgent.len() + self.ordinary.len()
+        self.high.len() + self.normal.len()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
-        self.urgent.iter().chain(&self.ordinary)
+        self.high.iter().chain(&self.normal)
     }
 
     /// True if it has a call about a key of this group, or any call if `group` is `None`.
@@ -70,18 +70,18 @@ impl Outbox {
     }
 
     pub(super) fn enqueue(&mut self, command: Command) {
-        if command.is_urgent { self.urgent.push_back(command) } else { self.ordinary.push_back(command) }
+        if command.is_high_priority { self.high.push_back(command) } else { self.normal.push_back(command) }
     }
 
     fn next(&mut self) -> Option<Command> {
-        self.urgent.pop_front().or_else(|| self.ordinary.pop_front())
+        self.high.pop_front().or_else(|| self.normal.pop_front())
     }
 
     /// Removes a command that was given up. Returns 0 if it was not in the outbox any more.
     pub(super) fn remove(&mut self, outcomes: &Arc<Outcomes>, index: usize) -> usize {
         let before = self.len();
-        self.urgent.retain(|command| !command.is_of(outcomes, index));
-        self.ordinary.retain(|command| !command.is_of(outcomes, index));
+        self.high.retain(|command| !command.is_of(outcomes, index));
+        self.normal.retain(|command| !command.is_of(outcomes, index));
         before - self.len()
     }
 
@@ -104,8 +104,8 @@ impl Outbox {
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.is_closed = true;
-        let urgent = std::mem::take(&mut self.urgent);
-        urgent.into_iter().chain(std::mem::take(&mut self.ordinary))
+        let high = std::mem::take(&mut self.high);
+        high.into_iter().chain(std::mem::take(&mut self.normal))
     }
 }
 
@@ -132,13 +132,13 @@ struct InFlightCall {
 
 /// What a reply belongs to.
 #[derive(Debug)]
-pub(super) enum Answered {
+pub(super) enum ReplyTarget {
     /// It is the last reply of a call.
     Call(Command, Reply),
     /// It is the reply to a `WAIT`, and completes these calls.
     Acknowledged(Vec<(Command, Outcome)>),
     /// The call has another reply to come.
-    Nothing,
+    MoreToCome,
 }
 
 /// Whether threads wait for the next replies.
@@ -178,25 +178,25 @@ impl InFlight {
     }
 
     /// Assigns the next reply to its call. Also returns when the call was written. `None` if no reply is due.
-    pub(super) fn answer(&mut self, reply: Reply) -> Option<(Answered, Tick)> {
+    pub(super) fn assign(&mut self, reply: Reply) -> Option<(ReplyTarget, Tick)> {
         let InFlightCall { command, written } = self.calls.pop_front()?;
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
             let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(of).collect();
-            return Some((Answered::Acknowledged(unacknowledged), written));
+            return Some((ReplyTarget::Acknowledged(unacknowledged), written));
         };
         if command.asks() && !self.asking_was_answered {
             self.asking_was_answered = true;
             self.calls.push_front(InFlightCall { command: Some(command), written });
-            return Some((Answered::Nothing, written));
+            return Some((ReplyTarget::MoreToCome, written));
         }
         self.asking_was_answered = false;
         if !self.wait.is_empty() && command.is_for_replicas() && !reply.is_error() {
             command.mark_unacknowledged();
             self.unacknowledged.push((command, reply));
-            return Some((Answered::Nothing, written));
+            return Some((ReplyTarget::MoreToCome, written));
         }
-        Some((Answered::Call(command, reply), written))
+        Some((ReplyTarget::Call(command, reply), written))
     }
 
     /// All calls without an outcome.

@@ -13,7 +13,7 @@
 //! reason `writer` does not guard the calls in flight.
 //!
 //! While no thread reads, each thread writes its own call at once. Otherwise calls gather in the outbox, and the reader
-//! writes them in one packet before it waits for more bytes. The outbox is written earlier if it holds [`MANY`] calls,
+//! writes them in one packet before it waits for more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls,
 //! or if the reader has waited for longer than [`GATHERING`]. So no call waits for a network round trip of other calls.
 //!
 //! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads
@@ -37,7 +37,7 @@ use std::time::Duration;
 use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
-use super::outbox::{Answered, InFlight, Interest, Outbox};
+use super::outbox::{InFlight, Interest, Outbox, ReplyTarget};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
@@ -47,7 +47,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 const GATHERING: Duration = Duration::from_micros(30);
 
 /// An outbox with this many calls is written at once, so that the server works while other replies are read.
-pub(super) const MANY: usize = 12;
+pub(super) const MANY_CALLS: usize = 12;
 
 /// No thread reads.
 const FREE: u64 = 0;
@@ -224,24 +224,24 @@ impl Pipe {
         while let Some(reply) =
             framer.take_reply().map_err(|Garbled| Broken::Closed("sent what is no reply of Redis".into()))?
         {
-            let answered = {
+            let target = {
                 let mut in_flight = self.in_flight.lock();
-                let answered = in_flight.answer(reply);
+                let target = in_flight.assign(reply);
                 self.update_oldest(&in_flight);
-                answered
+                target
             };
-            let (answered, written) = answered.ok_or_else(|| Broken::Closed("sent a reply to no call".into()))?;
+            let (target, written) = target.ok_or_else(|| Broken::Closed("sent a reply to no call".into()))?;
             latest_written = Some(written);
             let mut end = |command: Command, outcome| {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
                 wakeups.extend(command.complete(outcome));
             };
-            match answered {
-                Answered::Call(command, reply) => end(command, Outcome::Replied(reply)),
-                Answered::Acknowledged(acknowledged) => {
+            match target {
+                ReplyTarget::Call(command, reply) => end(command, Outcome::Replied(reply)),
+                ReplyTarget::Acknowledged(acknowledged) => {
                     acknowledged.into_iter().for_each(|(command, outcome)| end(command, outcome))
                 }
-                Answered::Nothing => {}
+                ReplyTarget::MoreToCome => {}
             }
         }
         if let Some(written) = latest_written {

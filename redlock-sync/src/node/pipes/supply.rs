@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
-use super::arrivals::Arrivals;
+use super::arrivals::ServerArrivals;
 use super::halves::NewConnection;
 use crate::node::host::Host;
 use crate::node::{Failure, FailureKind};
@@ -26,22 +26,22 @@ pub(crate) trait Supply: Send + Sync {
     /// Takes a connection that is available.
     fn take(&self) -> Option<NewConnection>;
 
-    /// Takes a connection that is available, or orders one. [`Arrivals`] then learns that it has arrived, or why it
-    /// failed.
+    /// Takes a connection that is available, or orders one. In the second case [`ServerArrivals`] is told that it has
+    /// arrived, or why it failed.
     fn order(&self) -> Option<NewConnection>;
 }
 
 /// The supply that suits the server.
-pub(crate) fn supply(host: &Arc<Host>, server: usize, arrivals: &Arc<Arrivals>, max: usize) -> Box<dyn Supply> {
-    let (host, reporter) = (Arc::clone(host), ArrivalReporter { server, arrivals: Arc::clone(arrivals) });
+pub(crate) fn supply(host: &Arc<Host>, arrivals: ServerArrivals, max: usize) -> Box<dyn Supply> {
+    let host = Arc::clone(host);
     if !host.server.may_wait() {
-        return Box::new(ImmediateSupply { host, reporter });
+        return Box::new(ImmediateSupply { host, arrivals });
     }
     #[cfg(test)]
     if host.background.is_simulated() {
-        return JobConnector::boxed(host, reporter);
+        return JobConnector::boxed(host, arrivals);
     }
-    Box::new(PooledSupply { pool: OnceLock::new(), making: Mutex::new(()), host, reporter, max })
+    Box::new(PooledSupply { pool: OnceLock::new(), making: Mutex::new(()), host, arrivals, max })
 }
 
 fn connect(host: &Host) -> Result<NewConnection, Failure> {
@@ -55,7 +55,7 @@ fn connect(host: &Host) -> Result<NewConnection, Failure> {
 #[derive(Debug)]
 struct Connector {
     host: Arc<Host>,
-    reporter: ArrivalReporter,
+    arrivals: ServerArrivals,
 }
 
 /// A connection of the pool. It is taken out at once, so the slot comes back empty. The pool then takes it for broken
@@ -66,19 +66,13 @@ struct PoolSlot(Mutex<Option<NewConnection>>);
 #[derive(Debug)]
 struct ConnectError(Failure);
 
-#[derive(Clone)]
-struct ArrivalReporter {
-    server: usize,
-    arrivals: Arc<Arrivals>,
-}
-
 impl ManageConnection for Connector {
     type Connection = PoolSlot;
     type Error = ConnectError;
 
     fn connect(&self) -> Result<PoolSlot, ConnectError> {
         connect(&self.host).map(|made| PoolSlot(Mutex::new(Some(made)))).map_err(|failure| {
-            self.reporter.arrivals.failed(self.reporter.server, failure.clone());
+            self.arrivals.failed(failure.clone());
             ConnectError(failure)
         })
     }
@@ -92,10 +86,10 @@ impl ManageConnection for Connector {
     }
 }
 
-impl HandleEvent for ArrivalReporter {
+impl HandleEvent for ServerArrivals {
     /// The connection can be taken out of the pool in a moment.
     fn handle_acquire(&self, _: AcquireEvent) {
-        self.arrivals.came(self.server);
+        self.came();
     }
 }
 
@@ -106,7 +100,7 @@ struct PooledSupply {
     /// Held while the pool is made.
     making: Mutex<()>,
     host: Arc<Host>,
-    reporter: ArrivalReporter,
+    arrivals: ServerArrivals,
     max: usize,
 }
 
@@ -123,7 +117,7 @@ impl PooledSupply {
             Ok(threads) => threads,
             // The next call tries again.
             Err(failure) => {
-                self.reporter.arrivals.gave_up(self.reporter.server, failure);
+                self.arrivals.gave_up(failure);
                 return None;
             }
         };
@@ -136,9 +130,9 @@ impl PooledSupply {
             .test_on_check_out(false)
             .connection_timeout(RETRY)
             .error_handler(Box::new(NopErrorHandler))
-            .event_handler(Box::new(self.reporter.clone()))
+            .event_handler(Box::new(self.arrivals.clone()))
             .thread_pool(Arc::clone(threads))
-            .build_unchecked(Connector { host: Arc::clone(&self.host), reporter: self.reporter.clone() });
+            .build_unchecked(Connector { host: Arc::clone(&self.host), arrivals: self.arrivals.clone() });
         Some(self.pool.get_or_init(|| pool))
     }
 }
@@ -163,7 +157,7 @@ fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
 /// Connects at once, without waiting.
 struct ImmediateSupply {
     host: Arc<Host>,
-    reporter: ArrivalReporter,
+    arrivals: ServerArrivals,
 }
 
 impl Supply for ImmediateSupply {
@@ -174,7 +168,7 @@ impl Supply for ImmediateSupply {
     fn order(&self) -> Option<NewConnection> {
         let made = connect(&self.host);
         // Nothing tries again.
-        made.inspect_err(|failure| self.reporter.arrivals.gave_up(self.reporter.server, failure.clone())).ok()
+        made.inspect_err(|failure| self.arrivals.gave_up(failure.clone())).ok()
     }
 }
 
@@ -182,7 +176,7 @@ impl Supply for ImmediateSupply {
 #[cfg(test)]
 struct JobConnector {
     host: Arc<Host>,
-    reporter: ArrivalReporter,
+    arrivals: ServerArrivals,
     made: Mutex<Option<NewConnection>>,
     this: Weak<JobConnector>,
 }
@@ -192,10 +186,10 @@ struct JobSupply(Arc<JobConnector>);
 
 #[cfg(test)]
 impl JobConnector {
-    fn boxed(host: Arc<Host>, reporter: ArrivalReporter) -> Box<dyn Supply> {
+    fn boxed(host: Arc<Host>, arrivals: ServerArrivals) -> Box<dyn Supply> {
         Box::new(JobSupply(Arc::new_cyclic(|this| JobConnector {
             host,
-            reporter,
+            arrivals,
             made: Mutex::new(None),
             this: this.clone(),
         })))
@@ -208,10 +202,10 @@ impl JobConnector {
             match connect(&this.host) {
                 Ok(made) => {
                     *this.made.lock() = Some(made);
-                    this.reporter.arrivals.came(this.reporter.server);
+                    this.arrivals.came();
                 }
                 Err(failure) => {
-                    this.reporter.arrivals.failed(this.reporter.server, failure);
+                    this.arrivals.failed(failure);
                     this.dial_after(RETRY / 2);
                 }
             }
@@ -231,12 +225,6 @@ impl Supply for JobSupply {
             self.0.dial_after(Duration::ZERO);
         }
         made
-    }
-}
-
-impl fmt::Debug for ArrivalReporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "server {}", self.server)
     }
 }
 

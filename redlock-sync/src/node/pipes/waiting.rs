@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Outcomes, WaitStatus};
-use super::pipe::{MANY, Pipe};
+use super::pipe::{MANY_CALLS, Pipe};
 use crate::clock::{Clock, Tick};
 
 /// How often a thread checks its call if there is no pump.
@@ -25,7 +25,7 @@ pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: T
         // The calls were already written to all servers, so reading one after the other takes as long as the slowest
         // server.
         for (index, pipe) in asked {
-            if (is_slow || pipe.len() < MANY) && outcomes.is_awaited(*index) {
+            if (is_slow || pipe.len() < MANY_CALLS) && outcomes.is_awaited(*index) {
                 pipe.read_for(outcomes, *index, if asked.len() > 1 { soon() } else { by });
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::command::{Command, Sending};
 use super::outbox::Outbox;
-use super::pipe::{MANY, Pipe, UseGuard, WriteHalf};
+use super::pipe::{MANY_CALLS, Pipe, UseGuard, WriteHalf};
 use crate::clock::Tick;
 use crate::sync::MutexGuard;
 
@@ -39,7 +39,7 @@ impl Pipe {
         if !is_awaited {
             self.wake_pump(&mut outbox);
         }
-        let is_enough = outbox.len() >= MANY;
+        let is_enough = outbox.len() >= MANY_CALLS;
         drop(outbox);
         if is_enough || !self.gathers() {
             self.flush();

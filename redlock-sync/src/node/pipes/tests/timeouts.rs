@@ -8,7 +8,7 @@ use std::thread;
 
 use redlock_tests::eventually;
 
-use super::super::pipe::MANY;
+use super::super::pipe::MANY_CALLS;
 use super::peer::Peer;
 use super::*;
 use crate::clock::Waiting;
@@ -145,7 +145,7 @@ fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
     release();
     eventually("the pump is idle", SOON, || pipe.len() == 0);
     clock.0.store(true, Ordering::SeqCst);
-    (0..MANY).for_each(|_| release());
+    (0..MANY_CALLS).for_each(|_| release());
     assert_eq!(ask(&pipe, 1, soon()), answer(1));
     clock.0.store(false, Ordering::SeqCst);
 }
@@ -215,12 +215,12 @@ fn without_a_pump_threads_look_after_themselves() {
     assert_eq!(pipe.len(), 0);
 }
 
-/// Without a pump, a thread reads for itself even behind [`MANY`] calls.
+/// Without a pump, a thread reads for itself even behind [`MANY_CALLS`] calls.
 #[test]
 fn without_a_pump_a_call_behind_many() {
     let peer = Peer::start();
     let pipe = peer.connect(Arc::new(Threadless), SOON);
-    for _ in 0..MANY {
+    for _ in 0..MANY_CALLS {
         pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
     }
     assert_eq!(ask(&pipe, 1, soon()), answer(1));
