@@ -3,7 +3,7 @@
 //! | the wait is for | the servers are | a push with a grant means |
 //! |---|---|---|
 //! | a mutex | one server | **the lock**, if [`held_since`] says so; it costs no round trip |
-//! | a mutex | one server, and [`held_since`] is `None` | make an attempt: the server gives the wait the key from its grant |
+//! | a mutex | one server, [`held_since`] is `None` | make an attempt: the server gives the wait its granted key |
 //! | a mutex | a cluster | make an attempt |
 //! | a mutex | several nodes | make an attempt that names the grant; a majority decides, as in any Redlock round |
 //! | anything else | any | no grant is published: a hint says that an attempt may succeed now |

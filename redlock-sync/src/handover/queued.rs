@@ -1,4 +1,5 @@
-//! One wait in the queues on the servers, of a lock, a latch or a queue of tasks: its id, and whether it can be notified.
+//! One wait in the queues on the servers, of a lock, a latch or a queue of tasks: its id, and whether it can be
+//! notified.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -34,6 +34,8 @@ impl<T> WaitQueues<T> {
 
     /// The leftover tokens that an attempt on this key names.
     pub(crate) fn leftover_tokens(&self, key: &Arc<str>) -> Vec<LockId> {
+        // Read without the lock under which `count_leftover_tokens` stores it. A thread has stored its own leftover
+        // token before its next attempt.
         if self.leftover_tokens.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
@@ -59,6 +61,7 @@ impl<T> WaitQueues<T> {
     }
 
     fn count_leftover_tokens(&self, by_key: &HashMap<Arc<str>, WaitQueue<T>>) {
+        // Stored under the lock; `leftover_tokens` reads it without.
         self.leftover_tokens.store(by_key.values().map(|queue| queue.leftover_tokens.len()).sum(), Ordering::SeqCst);
     }
 

@@ -10,7 +10,7 @@ use crate::clock::Tick;
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// How long the lock is left free in a usual pause.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// With one node: every pause of this number, on a key that stays contended, is a [`DETECTION_PAUSE`].
+/// With one node: one pause in this many, on a key that stays contended, is a [`DETECTION_PAUSE`].
 pub(crate) const DETECTION_PAUSE_EVERY: u64 = 12;
 /// A pause that is long enough to meet a foreign client, which polls every 100 to 300 ms. Without foreign clients, all
 /// pauses together cost less than 3 % of the time.

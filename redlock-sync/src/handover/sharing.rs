@@ -35,6 +35,7 @@ impl Gate {
 
     /// Lets more threads join. Only a thread that holds the lease may call it.
     pub(crate) fn open(&self) {
+        // Pairs with `try_join`: a thread that joins sees all that was written before the gate was opened.
         self.0.fetch_or(OPEN, Ordering::AcqRel);
     }
 
@@ -49,6 +50,7 @@ impl Gate {
     /// Counts one more thread; false if the gate is closed.
     pub(crate) fn try_join(&self) -> bool {
         let more = |state: usize| (state & OPEN != 0).then_some(state + THREAD);
+        // Pairs with `open` and `leave`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
@@ -56,6 +58,7 @@ impl Gate {
     pub(crate) fn leave(&self) -> bool {
         let is_last = |state: usize| state <= THREAD | OPEN;
         let less = |state: usize| Some(if is_last(state) { 0 } else { state - THREAD });
+        // Pairs with itself: the last thread sees all that the others did before they left. See also `try_join`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok_and(is_last)
     }
 }

@@ -201,6 +201,7 @@ pub(super) struct AwaitedRelease(Arc<Backlog>);
 
 impl Drop for AwaitedRelease {
     fn drop(&mut self) {
+        // After the release was confirmed or added to the list. Pairs with `settle`.
         self.0.awaited.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -231,6 +232,7 @@ impl Backlog {
 
     /// Counts a release for which no thread waits.
     pub(super) fn announce(self: &Arc<Self>) -> AwaitedRelease {
+        // Before the release is sent. Pairs with `settle`.
         self.awaited.fetch_add(1, Ordering::SeqCst);
         AwaitedRelease(Arc::clone(self))
     }

@@ -282,6 +282,7 @@ impl Lease {
 
     /// True once the user has ended it.
     pub(crate) fn is_over(&self) -> bool {
+        // Pairs with `prepare_end` and `leave_held`.
         self.is_finished.load(Ordering::Acquire)
     }
 
@@ -298,6 +299,7 @@ impl Lease {
     /// Everything before the release. Returns the result if no release is needed: the lease is over already, or other
     /// threads hold it on.
     fn prepare_end(&self, began: Tick) -> Option<Result<(), Error>> {
+        // Pairs with `is_over`. Of two threads that end the lease, one gets `false` here, and goes on.
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }

@@ -98,6 +98,8 @@ impl Renewer {
         if assignment.due == Tick::NEVER {
             // The thread found the former lease ended and planned nothing. But the renewal is still due.
             assignment.due = Tick::ZERO;
+            // Unlocked before the notification, so that the woken thread finds the slot free. Pairs with `next_due`,
+            // which reads the slot under its lock before it sleeps: so no notification is lost.
             drop(slot);
             worker.wake.notify_one();
         }
@@ -147,6 +149,7 @@ impl Worker {
         let mut slot = self.slot.lock();
         let must_wake = slot.wakes_at > assignment.due;
         slot.assignment = Some(assignment);
+        // Unlocked before the notification, as in `transfer`.
         drop(slot);
         if must_wake {
             self.wake.notify_one();
@@ -194,6 +197,7 @@ impl Worker {
                 None => slot.nap,
             };
             let until = now.after(sleep.min(SLICE));
+            // Set under the lock of the slot, like the assignment: `give` and `transfer` compare the two there.
             slot.wakes_at = until;
             renewer.clock.idle_until(&self.wake, &mut slot, until);
             slot.wakes_at = Tick::ZERO;

@@ -43,10 +43,10 @@ pub(crate) fn of_key(key: &Key) -> TypedCall<Page> {
     more(&[key.as_str()], true, 0)
 }
 
-/// Lists what holds these keys, after the first `told` members of each. `is_named`: a user has named them, rather than
+/// Lists what holds these keys, after the first `listed` members of each. `is_named`: a user has named them, rather than
 /// a page.
-pub(crate) fn more(keys: &[&str], is_named: bool, told: u64) -> TypedCall<Page> {
-    let args = [Number(is_named.into()), Number(told)];
+pub(crate) fn more(keys: &[&str], is_named: bool, listed: u64) -> TypedCall<Page> {
+    let args = [Number(is_named.into()), Number(listed)];
     Call::new(&LIST, Purpose::Other, None, Duration::ZERO, keys, &args).into()
 }
 

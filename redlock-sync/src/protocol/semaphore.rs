@@ -209,19 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_aimed_at_what_a_majority_has_free() {
+    fn a_retry_begins_where_a_majority_has_free_slots() {
         let lent =
             |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
-        let aim = |many, votes: &[Vote<Holders>]| {
+        let retry = |many, votes: &[Vote<Holders>]| {
             let lock = Semaphore { many, ..semaphore(true) };
             lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
         };
         // Attempts that begin at 0 are lent 1, 2 and 0.
-        assert_eq!(aim(1, &[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));
-        assert_eq!(aim(1, &[lent(&[0]), Vote::Absent, lent(&[1])]).as_deref(), Some("2"));
-        assert_eq!(aim(1, &[lent(&[0, 1]), lent(&[1, 2]), lent(&[0, 2])]), None);
-        assert_eq!(aim(2, &[lent(&[0]), lent(&[0]), lent(&[1])]).as_deref(), Some("0"));
-        assert_eq!(aim(2, &[lent(&[0]), lent(&[2]), lent(&[1])]), None);
+        assert_eq!(retry(1, &[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));
+        assert_eq!(retry(1, &[lent(&[0]), Vote::Absent, lent(&[1])]).as_deref(), Some("2"));
+        assert_eq!(retry(1, &[lent(&[0, 1]), lent(&[1, 2]), lent(&[0, 2])]), None);
+        assert_eq!(retry(2, &[lent(&[0]), lent(&[0]), lent(&[1])]).as_deref(), Some("0"));
+        assert_eq!(retry(2, &[lent(&[0]), lent(&[2]), lent(&[1])]), None);
     }
 
     fn attempt() -> AcquireArgs<'static> {

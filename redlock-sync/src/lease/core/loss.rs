@@ -57,7 +57,7 @@ impl Core {
         log::log!(level, "{}", self.lost(reason));
     }
 
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         told(self.key.as_str(), "lock ", "a claim in queue ")
     }
 
@@ -66,9 +66,13 @@ impl Core {
         let left = || until.since(self.quorum.now()).as_millis();
         match (before, after) {
             (LeaseState::Held, LeaseState::Suspended) => {
-                log::warn!("a renewal of {} was not confirmed; it is lost in {} ms unless one is", self.told(), left());
+                log::warn!(
+                    "a renewal of {} was not confirmed; it is lost in {} ms unless one is",
+                    self.description(),
+                    left()
+                );
             }
-            (LeaseState::Suspended, LeaseState::Held) => log::info!("{} is renewed again", self.told()),
+            (LeaseState::Suspended, LeaseState::Held) => log::info!("{} is renewed again", self.description()),
             _ => {}
         }
     }
@@ -128,7 +132,7 @@ impl Core {
         for (_, handler) in handlers {
             let error = self.lost(reason);
             if caught(move || handler(error)).is_err() {
-                log::error!("an on_lost handler of {} panicked", self.told());
+                log::error!("an on_lost handler of {} panicked", self.description());
             }
         }
     }

@@ -80,7 +80,7 @@ pub(crate) struct Core {
     local: LocalHandover,
     renewals: AtomicU32,
     /// The user stopped renewal: the lease runs out.
-    is_left: AtomicBool,
+    is_renewal_stopped: AtomicBool,
     /// The guard was dropped, and no minimum hold keeps the key. Only the release is under way.
     is_dropped: AtomicBool,
     /// After the drop, an attempt of this client may have taken the lock from this token.
@@ -193,7 +193,7 @@ impl Core {
             origin,
             local: LocalHandover { since: born, count: 0 },
             renewals: AtomicU32::new(0),
-            is_left: AtomicBool::new(false),
+            is_renewal_stopped: AtomicBool::new(false),
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
             backlog,
@@ -251,12 +251,12 @@ impl Core {
     }
 
     fn may_renew(&self) -> bool {
-        self.options.renew && !self.is_out_of_renewals() && !self.is_left.load(Ordering::Relaxed)
+        self.options.renew && !self.is_out_of_renewals() && !self.is_renewal_stopped.load(Ordering::Relaxed)
     }
 
     /// Ends renewal: the lease runs out unless its holder releases it before.
     pub(crate) fn renew_no_more(&self) {
-        self.is_left.store(true, Ordering::Relaxed);
+        self.is_renewal_stopped.store(true, Ordering::Relaxed);
     }
 
     fn is_out_of_renewals(&self) -> bool {

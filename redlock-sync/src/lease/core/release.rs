@@ -56,6 +56,7 @@ impl ReleaseTerms {
 impl Core {
     /// Records that the guard is dropped, and released in this way.
     pub(in crate::lease) fn record_drop(&self, terms: &ReleaseTerms) {
+        // Stored before the release is sent. Pairs with `supersede`.
         self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
     }
 
@@ -63,6 +64,7 @@ impl Core {
     /// a minimum hold.
     pub(crate) fn supersede(&self) -> bool {
         let is_dropped = self.is_dropped.load(Ordering::SeqCst);
+        // Stored before the attempt is sent that takes the lock from this token. Pairs with `conclude`.
         self.is_superseded.fetch_or(is_dropped, Ordering::SeqCst);
         is_dropped
     }
@@ -101,7 +103,7 @@ impl<'a> PreparedRelease<'a> {
     pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> ReleaseOutcome {
         let PreparedRelease { core, io, terms, .. } = self;
         core.record_waits(&terms, &ballot);
-        // The next lease of this client then has another token.
+        // Read after the reply; `supersede` stored it before its attempt. The next lease then has another token.
         ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
         let ReleaseTerms { keep, random, .. } = &terms;
         let keep = *keep;

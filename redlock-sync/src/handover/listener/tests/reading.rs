@@ -10,9 +10,9 @@ use crate::node::{Heard, Push};
 
 /// A connection that plays a script; after that nothing arrives.
 #[derive(Debug)]
-struct Told(VecDeque<&'static str>);
+struct ScriptedConnection(VecDeque<&'static str>);
 
-impl Push for Told {
+impl Push for ScriptedConnection {
     fn receive(&mut self, timeout: Duration) -> Heard {
         match self.0.pop_front() {
             Some("panic") => panic!("told so"),
@@ -70,7 +70,7 @@ impl Rig {
         assert!(self.waiters.with(|table, _| table.attempt()));
         let channel: Arc<str> = "channel".into();
         self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
-        let conn = Box::new(Told(does.into_iter().collect()));
+        let conn = Box::new(ScriptedConnection(does.into_iter().collect()));
         self.waiters
             .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
