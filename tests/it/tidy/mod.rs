@@ -5,7 +5,7 @@
 //! 3. `circles`: no files that import from each other.
 //! 4. `code`: what stands in no code of the library, and how long a file may be.
 //! 5. `docs`: each public item has an example.
-//! 6. `guarantees`: each row of the table of faults and bad input has a test.
+//! 6. `guarantees`: each numbered heading of the guarantees, such as a fault or bad input, has a test.
 //! 7. `scripts`: the Lua files.
 //! 8. `controls`: the patches that break the library.
 //! 9. `packages`: changelog, versions, licences, and what must not be in any file.
