@@ -13,6 +13,7 @@
 //! 11. `prose`: sentences, cells and lines of pages and docs.
 //! 12. `words`: words that no text has.
 //! 13. `workflow`: the steps of CI.
+//! 14. `pictures`: no picture is older than what made it.
 
 mod circles;
 mod code;
@@ -22,6 +23,7 @@ mod guarantees;
 mod layers;
 mod packages;
 mod pages;
+mod pictures;
 mod prose;
 mod scripts;
 mod source;
