@@ -33,12 +33,16 @@ pub(crate) fn import(limits: &str, load: &str) {
     });
     let mut cost = Data::default();
     for (i, (row, measure, _)) in COSTS.into_iter().enumerate() {
-        pair(&limits, row, measure).into_iter().for_each(|value| cost.add(&format!("{i}"), value));
+        for value in pair(&limits, row, measure) {
+            cost.add(&format!("{i}"), value);
+        }
     }
     cost.write("cost");
     let mut threads = Data::default();
     for (row, measure, count) in THREADS {
-        pair(&load, row, measure).into_iter().for_each(|value| threads.add(&format!("{count}"), value));
+        for value in pair(&load, row, measure) {
+            threads.add(&format!("{count}"), value);
+        }
     }
     threads.write("threads");
 }

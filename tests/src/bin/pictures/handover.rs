@@ -56,7 +56,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     }
     svg.arrow((RELEASE + 120.0, y), (RELEASE, y), theme.red);
     svg.arrow((NEXT - 120.0, y), (NEXT, y), theme.red);
-    svg.text(((RELEASE + NEXT) / 2.0, y - 8.0), Anchor::Middle, theme.red, &format!("{p50:.0} µs"));
+    svg.text((f64::midpoint(RELEASE, NEXT), y - 8.0), Anchor::Middle, theme.red, &format!("{p50:.0} µs"));
     let runs = data.one("hand-overs");
     let words = format!(
         "Median of {runs:.0} hand-overs between three processes; 95 % took less than {p95:.0} µs. Not to scale."

@@ -32,7 +32,7 @@ fn lane(svg: &mut Svg, y: f64, name: &str) {
 fn waits(svg: &mut Svg, y: f64, from: f64, to: f64) {
     let dim = svg.theme.dim;
     svg.dashes((x(from), y + BAR / 2.0), (x(to), y + BAR / 2.0), dim);
-    svg.text(((x(from) + x(to)) / 2.0, y + 6.0), Anchor::Middle, dim, "waits");
+    svg.text((f64::midpoint(x(from), x(to)), y + 6.0), Anchor::Middle, dim, "waits");
 }
 
 fn holds(svg: &mut Svg, y: f64, from: f64, to: f64, colour: &str) {
@@ -70,7 +70,7 @@ fn killed(svg: &mut Svg, data: &Data) {
     renewals(svg, a, data.all("a-renewed"));
     svg.text((x(data.all("a-renewed")[0]), a - 12.0), Anchor::Middle, theme.dim, "renewal");
     svg.hollow((x(killed), a), (x(ends) - x(killed), BAR), theme.dim);
-    svg.text(((x(killed) + x(ends)) / 2.0 + 8.0, a + 17.0), Anchor::Middle, theme.dim, "rest of the lease");
+    svg.text((f64::midpoint(x(killed), x(ends)) + 8.0, a + 17.0), Anchor::Middle, theme.dim, "rest of the lease");
     svg.cross((x(killed), a + BAR / 2.0), theme.red);
     svg.text((x(killed) + 4.0, a - 12.0), Anchor::Start, theme.red, "killed");
     svg.text((x(ends) + 5.0, a - 12.0), Anchor::Start, theme.dim, "lease ends");
@@ -99,7 +99,7 @@ fn stopped(svg: &mut Svg, data: &Data) {
     word_on_bar(svg, c, 0.0, "holds");
     renewals(svg, c, &data.all("c-renewed")[..1]);
     svg.hollow((x(stopped), c), (x(continued) - x(stopped), BAR), theme.red);
-    svg.text(((x(stopped) + x(expires)) / 2.0, c + 17.0), Anchor::Middle, theme.red, "paused, and cannot know");
+    svg.text((f64::midpoint(x(stopped), x(expires)), c + 17.0), Anchor::Middle, theme.red, "paused, and cannot know");
     svg.text((x(data.all("c-checks")[0]), c - 12.0), Anchor::Middle, theme.dim, "check: Ok");
     svg.dashes((x(expires), c - 6.0), (x(expires), c + BAR + 6.0), theme.dim);
     svg.text((x(expires) + 5.0, c - 12.0), Anchor::Start, theme.dim, "lease ends");

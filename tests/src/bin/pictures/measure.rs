@@ -162,7 +162,9 @@ fn handover() {
     let mut gaps: Vec<u64> = pairs.map(|pair| pair[1].0.saturating_sub(pair[0].1) / 1000).collect();
     gaps.sort_unstable();
     let mut data = Data::default();
-    gaps.iter().for_each(|gap| data.add("gap_us", f64::from(u32::try_from(*gap).expect("a short gap"))));
+    for gap in &gaps {
+        data.add("gap_us", f64::from(u32::try_from(*gap).expect("a short gap")));
+    }
     data.write("gaps");
     let part = |percent: usize| f64::from(u32::try_from(gaps[gaps.len() * percent / 100]).expect("a short gap"));
     let mut data = Data::default();

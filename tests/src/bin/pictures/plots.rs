@@ -81,7 +81,9 @@ pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
         let times = data.all(&format!("lease-{lease}"));
         let (least, most) = times.iter().fold((f64::MAX, 0.0_f64), |(a, b), time| (a.min(*time), b.max(*time)));
         svg.bar((x(least), y - 9.0), (x(most) - x(least), 18.0), theme.pale);
-        times.iter().for_each(|time| svg.dot((x(*time), y), 4.0, theme.blue));
+        for time in times {
+            svg.dot((x(*time), y), 4.0, theme.blue);
+        }
         let words = format!("{least:.2} to {most:.2} s");
         let (at, anchor) = if lease == 30 { (x(least) - 12.0, Anchor::End) } else { (x(most) + 14.0, Anchor::Start) };
         svg.text((at, y + 5.0), anchor, theme.ink, &words);

@@ -94,5 +94,7 @@ fn contend(locks: &Redlock, span: u64) {
         guard.unlock().expect("the lock is held");
         turns.push((taken, released));
     }
-    turns.iter().for_each(|(taken, released)| tell_at("turn", *taken, &released.to_string()));
+    for (taken, released) in turns {
+        tell_at("turn", taken, &released.to_string());
+    }
 }
