@@ -5,7 +5,7 @@ use redlock_tests::pictures::Data;
 use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
 const LEFT: f64 = 60.0;
-const RIGHT: f64 = 24.0;
+const RIGHT: f64 = 40.0;
 /// Of the histogram.
 const BINS: usize = 48;
 
