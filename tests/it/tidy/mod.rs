@@ -9,11 +9,10 @@
 //! 7. `scripts`: the Lua files.
 //! 8. `controls`: the patches that break the library.
 //! 9. `packages`: changelog, versions, licences, and what must not be in any file.
-//! 10. `pages`: how long a page may be, its links, and its code.
+//! 10. `pages`: how long a page may be, its links, and its code. `pictures`: no picture is older than what made it.
 //! 11. `prose`: sentences, cells and lines of pages and docs.
 //! 12. `words`: words that no text has.
 //! 13. `workflow`: the steps of CI.
-//! 14. `pictures`: no picture is older than what made it.
 
 mod circles;
 mod code;
