@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 
 /// The pages, as `src/samples.rs` names them too.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "docs/async.md",
+    "docs/compare.md",
     "docs/connect.md",
     "docs/errors.md",
     "docs/faq.md",

@@ -120,7 +120,7 @@
 //! - With several nodes, one that has just restarted casts no vote, since it may have forgotten a lock
 //!   ([`restart_guard`](Builder::restart_guard), with its limits).
 //!
-//! Forty-one faults and fourteen kinds of bad input, and what comes of each: [`guarantees`].
+//! A picture of a lock's life, and what comes of each fault and of bad input: [`guarantees`].
 //!
 //! # When things go wrong
 //!

@@ -8,7 +8,8 @@
 //! 6. [`mod@bench`]: what the benches share.
 //! 7. [`foreign`]: programs of other libraries.
 //! 8. [`control`]: the patches that break the library for the negative controls.
-//! 9. [`stand_in`]: private servers for the code in README.md and `docs/`.
+//! 9. [`mod@pictures`]: what the program of that name shares with its test.
+//! 10. [`stand_in`]: private servers for the code in README.md and `docs/`.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
 //! skips one.
@@ -28,6 +29,7 @@ pub mod control;
 pub mod foreign;
 mod fork;
 mod pace;
+pub mod pictures;
 mod proxy;
 mod samples;
 mod server;

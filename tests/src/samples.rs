@@ -25,6 +25,7 @@ macro_rules! pages {
 pages! {
     readme = "README.md",
     in_async_programs = "docs-async.md",
+    compare = "docs-compare.md",
     connect = "docs-connect.md",
     errors = "docs-errors.md",
     faq = "docs-faq.md",

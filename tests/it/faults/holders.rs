@@ -1,6 +1,6 @@
 //! Rows 23 to 49: keys, holders and waiters.
 //!
-//! 1. `keys`: what happens to the key itself (rows 23, 38).
+//! 1. `keys`: what happens to the key itself (faults 23, 38).
 //! 2. `renewal`: the renewal and what gets in its way (24, 25, 26, 27).
 //! 3. `processes`: processes that fork, exit, or are killed (28, 30, 39, 41).
 //! 4. `guards`: guards that panic, move, nest, or are forgotten (29, 31, 32, 33).

@@ -1,7 +1,7 @@
 //! What goes wrong with kinds of lock that are no mutex, by the numbers of the table of its own.
 //!
-//! Each of them takes the way of a mutex through attempts, rounds, votes, renewals and releases. The first row shows that on every run, for readers and several
-//! permits too; by the feature `kinds` the rows of mutexes are run for the kinds of one holder at a time.
+//! Each of them takes the way of a mutex through attempts, rounds, votes, renewals and releases. The first case shows that on every run, for readers and several
+//! permits too; by the feature `kinds` the faults of mutexes are run for the kinds of one holder at a time.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     end(all(&locks), true);
 }
 
-/// Rows 2 and 38, and row 12: the end of the lease.
+/// Faults 2 and 38, and fault 12: the end of the lease.
 #[test]
 fn kind_01_what_the_servers_lose_is_lost_or_filled_in() {
     for nodes in [1, 3] {
@@ -166,7 +166,7 @@ fn kind_01_connections_break() {
     }
 }
 
-/// Row 6: a release that no server confirms is repeated.
+/// Fault 6: a release that no server confirms is repeated.
 #[test]
 fn kind_01_a_release_is_repeated() {
     let memory = Memory::new(1);

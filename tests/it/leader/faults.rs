@@ -1,4 +1,4 @@
-//! What goes wrong with leaders, by the numbers of the table in the guarantees, and what candidates cost.
+//! What goes wrong with leaders, by the numbers of the guarantees, and what candidates cost.
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -1,4 +1,4 @@
-//! What goes wrong with a job that is run once, by the numbers of the table in the guarantees.
+//! What goes wrong with a job that is run once, by the numbers of the guarantees.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

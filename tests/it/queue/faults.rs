@@ -1,4 +1,4 @@
-//! What may happen to tasks, claims and claimants. The numbers are those of the table in `redlock-sync/src/guarantees.md`.
+//! What may happen to tasks, claims and claimants. The numbers are those in `redlock-sync/src/guarantees.md`.
 
 use std::thread;
 use std::time::Duration;

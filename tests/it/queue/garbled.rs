@@ -1,4 +1,4 @@
-//! Row 15: entries that were removed or damaged by hand. No script fails, and no task that still has its time is lost.
+//! Fault 15: entries that were removed or damaged by hand. No script fails, and no task that still has its time is lost.
 
 use std::time::Duration;
 

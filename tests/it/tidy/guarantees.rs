@@ -1,36 +1,41 @@
-//! The table of faults and bad input in the crate's docs, and the tests of its rows: neither has what the other has not.
+//! The numbered headings of the crate's guarantees, and the tests of their numbers: neither has what the other has not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::source::{blank, read, tracked};
 
-const TABLE: &str = "redlock-sync/src/guarantees.md";
-/// How many rows there are under each heading, and how the tests of a row begin.
-const PARTS: [(&str, &str, u32); 6] = [
-    ("# Faults", "fault", 49),
-    ("# Other kinds of lock", "kind", 18),
-    ("# Closures, once, leaders, and cancelled waits", "built", 21),
-    ("# Bad input", "input", 14),
-    ("# Queues of tasks", "queue_fault", 21),
-    ("# Tasks by name and time", "queue_use", 7),
+const PAGE: &str = "redlock-sync/src/guarantees.md";
+/// How the tests of a case begin, for the cases under each heading.
+const PARTS: [(&str, &str); 6] = [
+    ("# Faults", "fault"),
+    ("# Other kinds of lock", "kind"),
+    ("# Closures, once, leaders, and cancelled waits", "built"),
+    ("# Bad input", "input"),
+    ("# Queues of tasks", "queue_fault"),
+    ("# Tasks by name and time", "queue_use"),
 ];
+/// What you see, and what to do.
+const MOST_PARAGRAPHS: usize = 2;
 
-/// The rows of the table under a heading: number, what happens, and the outcome.
-fn rows(text: &str, heading: &str) -> Vec<(u32, String, String)> {
+/// The cases under a heading: number, what happens, and the paragraphs.
+fn cases(text: &str, heading: &str) -> Vec<(u32, String, Vec<String>)> {
     let below = text.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("no heading `{heading}`"));
     let part = below.split("\n# ").next().unwrap();
-    let lines = part.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| # |"));
-    lines
-        .map(|line| {
-            let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-            let [number, what, outcome] = cells[..] else { panic!("not three cells: {line}") };
-            (number.parse().unwrap_or_else(|_| panic!("no number: {line}")), what.to_owned(), outcome.to_owned())
-        })
-        .collect()
+    let cases = part.split("\n### ").skip(1).map(|case| {
+        let (title, body) = case.split_once('\n').unwrap_or((case, ""));
+        let (number, what) = title.split_once(". ").unwrap_or_else(|| panic!("no number: {title}"));
+        let paragraphs = body.split("\n\n").map(|text| text.trim().replace('\n', " "));
+        (
+            number.parse().unwrap_or_else(|_| panic!("no number: {title}")),
+            what.to_owned(),
+            paragraphs.filter(|text| !text.is_empty()).collect(),
+        )
+    });
+    cases.collect()
 }
 
-/// The tests named for a row, by its number. A test that is generic over the kinds counts once.
+/// The tests named for a case, by its number. A test that is generic over the kinds counts once.
 fn tests(code: &str, prefix: &str) -> Vec<(u32, String)> {
     let start = format!("fn {prefix}_");
     let names = code.split(&start).skip(1).map(|after| {
@@ -43,7 +48,7 @@ fn tests(code: &str, prefix: &str) -> Vec<(u32, String)> {
     names.collect()
 }
 
-/// All tests of the workspace that are named for a row.
+/// All tests of the workspace that are named for a case.
 fn numbered(prefix: &str) -> BTreeMap<u32, Vec<String>> {
     let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for path in tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")) {
@@ -55,30 +60,30 @@ fn numbered(prefix: &str) -> BTreeMap<u32, Vec<String>> {
 }
 
 #[test]
-fn each_row_has_a_test_and_each_numbered_test_a_row() {
-    let text = read(Path::new(TABLE)).unwrap();
-    for (heading, prefix, count) in PARTS {
-        let rows = rows(&text, heading);
-        let numbers: Vec<u32> = rows.iter().map(|(number, ..)| *number).collect();
-        assert_eq!(numbers, (1..=count).collect::<Vec<_>>(), "the rows under `{heading}`");
+fn each_case_has_a_test_and_each_numbered_test_a_case() {
+    let text = read(Path::new(PAGE)).unwrap();
+    for (heading, prefix) in PARTS {
+        let cases = cases(&text, heading);
+        let numbers: Vec<u32> = cases.iter().map(|(number, ..)| *number).collect();
+        let in_order: Vec<u32> = (1..).take(numbers.len()).collect();
+        assert!(!numbers.is_empty() && numbers == in_order, "the numbers under `{heading}`: {numbers:?}");
         let tests = numbered(prefix);
-        for (number, what, outcome) in &rows {
-            assert!(
-                !what.is_empty() && outcome.ends_with('.'),
-                "row {number} under `{heading}` says nothing: {outcome}"
-            );
+        for (number, what, paragraphs) in &cases {
+            let is_short = (1..=MOST_PARAGRAPHS).contains(&paragraphs.len());
+            let says_something = !what.is_empty() && paragraphs.iter().all(|text| text.ends_with('.'));
+            assert!(is_short && says_something, "case {number} under `{heading}`: {paragraphs:#?}");
             let is_tested = tests.contains_key(number);
-            assert!(is_tested, "row {number} under `{heading}` has no test `{prefix}_{number:02}_…`");
+            assert!(is_tested, "case {number} under `{heading}` has no test `{prefix}_{number:02}_…`");
         }
         let strangers: Vec<_> = tests.iter().filter(|(number, _)| !numbers.contains(number)).collect();
-        assert!(strangers.is_empty(), "no row under `{heading}` for {strangers:?}");
+        assert!(strangers.is_empty(), "no case under `{heading}` for {strangers:?}");
     }
 }
 
 /// That each of them is run is the compiler's to say: a generic test that no list of kinds names is dead code.
 #[test]
 fn numbered_tests_have_names_of_their_own() {
-    for (_, prefix, _) in PARTS {
+    for (_, prefix) in PARTS {
         let all: Vec<String> = numbered(prefix).into_values().flatten().collect();
         let names: BTreeSet<&String> = all.iter().collect();
         assert_eq!(names.len(), all.len(), "a name is used twice: {all:#?}");
@@ -86,11 +91,13 @@ fn numbered_tests_have_names_of_their_own() {
 }
 
 #[test]
-fn rows_and_tests_are_read() {
-    let text = "x\n# A\n\n| # | b | c |\n|---|---|---|\n| 1 | d | e `f`. |\n| 2 | g | h. |\n\n# B\n\n| 3 | i | j. |\n";
-    let row = |number, what: &str, outcome: &str| (number, what.to_owned(), outcome.to_owned());
-    assert_eq!(rows(text, "# A"), [row(1, "d", "e `f`."), row(2, "g", "h.")]);
-    assert_eq!(rows(text, "# B"), [row(3, "i", "j.")]);
+fn cases_and_tests_are_read() {
+    let text = "x\n# A\n\ny.\n\n### 1. d `e`\n\nf\ng.\n\nh.\n\n### 2. i. j\n\nk.\n\n# B\n\n### 3. l\n\nm.\n";
+    let case = |number, what: &str, paragraphs: &[&str]| {
+        (number, what.to_owned(), paragraphs.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(cases(text, "# A"), [case(1, "d `e`", &["f g.", "h."]), case(2, "i. j", &["k."])]);
+    assert_eq!(cases(text, "# B"), [case(3, "l", &["m."])]);
     let code = "fn fault_07_a<K: Kind>() {}\nfn fault_12_b() {}\nfn input_07_c() {}\neach_kind!(fault_07_a);";
     assert_eq!(tests(code, "fault"), [(7, "fault_07_a".to_owned()), (12, "fault_12_b".to_owned())]);
 }

@@ -1,4 +1,4 @@
-//! Guards that are dropped: the drop sends the release, and does not wait for the servers (rows 42 to 49).
+//! Guards that are dropped: the drop sends the release, and does not wait for the servers (faults 42 to 49).
 
 use std::cell::RefCell;
 use std::sync::{Arc, mpsc};

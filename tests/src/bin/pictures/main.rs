@@ -1,0 +1,82 @@
+//! The pictures in `docs/images`: drawn from the runs in `docs/images/data`, for light and for dark pages.
+//!
+//! ```text
+//! cargo run --release -p redlock-tests --bin pictures             draws all pictures from the data
+//! cargo run --release -p redlock-tests --bin pictures measure     makes the runs first, on real servers: a minute
+//! cargo run --release -p redlock-tests --bin pictures import limits.json load.json     takes the numbers of the benches
+//! ```
+//!
+//! 1. `measure.rs`: the runs. `worker.rs`: the processes in them.
+//! 2. `svg.rs`: shapes and colours.
+//! 3. `life.rs`, `handover.rs`, `servers.rs`, `plots.rs`, `benches.rs`: a picture each, or a kind of picture.
+//!
+//! Each picture names a digest of these files and of its data. `tidy::pictures` fails if it is another one: then draw again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a program that cannot draw fails with a message, and waits by the real clock"
+)]
+
+mod benches;
+mod handover;
+mod life;
+mod measure;
+mod plots;
+mod servers;
+mod svg;
+mod worker;
+
+use std::{env, fs};
+
+use redlock_tests::pictures::{Data, IMAGES, digest};
+
+use svg::{DARK, LIGHT, Theme};
+
+/// The name of a picture, and what draws it from its data.
+type Picture = (&'static str, fn(&Data, &'static Theme) -> String);
+
+/// A picture is drawn from the data of its own name.
+const PICTURES: [Picture; 7] = [
+    ("life", life::draw),
+    ("handover", handover::draw),
+    ("servers", servers::draw),
+    ("gaps", plots::gaps),
+    ("takeover", plots::takeover),
+    ("cost", benches::cost),
+    ("threads", benches::threads),
+];
+
+fn main() {
+    let args: Vec<String> = env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        None => draw(),
+        Some("measure") => {
+            measure::all(&args[1..]);
+            draw();
+        }
+        Some("import") => {
+            benches::import(&args[1], &args[2]);
+            draw();
+        }
+        Some("worker") => worker::main(&args[1..]),
+        Some(other) => panic!("`{other}` is nothing that this program does"),
+    }
+}
+
+fn draw() {
+    for (name, picture) in PICTURES {
+        let Some(data) = Data::read(name) else {
+            println!("{name}: no data");
+            continue;
+        };
+        let made_from = digest(name);
+        for (theme, suffix) in [(&LIGHT, "light"), (&DARK, "dark")] {
+            let svg = picture(&data, theme);
+            let path = redlock_tests::pictures::root().join(IMAGES).join(format!("{name}-{suffix}.svg"));
+            fs::write(path, format!("{svg}<!-- made from {made_from} -->\n")).expect("docs/images can be written");
+        }
+    }
+}

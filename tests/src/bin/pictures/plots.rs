@@ -1,0 +1,95 @@
+//! Plots: the gap between two holders, and the time without a holder after one was killed.
+
+use redlock_tests::pictures::Data;
+
+use crate::svg::{Anchor, Svg, Theme, WIDTH};
+
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 40.0;
+/// Of the histogram.
+const BINS: usize = 48;
+
+pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
+    let gaps = data.all("gap_us");
+    let of = |percent: usize| gaps[gaps.len() * percent / 100];
+    let (p50, p95) = (of(50), of(95));
+    let about = format!(
+        "Histogram of the time from a release to the next holder in another process: median {p50:.0} microseconds, 95 % \
+         below {p95:.0} microseconds."
+    );
+    let (height, top, bottom) = (290.0, 56.0, 232.0);
+    let mut svg = Svg::new(theme, height, &about);
+    svg.title("From a release to the next holder, in another process");
+    let last = (p95 * 1.5 / 50.0).ceil() * 50.0;
+    let step = last / 48.0;
+    let mut counts = [0_u32; BINS];
+    for gap in gaps {
+        let mut bin = 0;
+        while bin < BINS && step * f64::from(u32::try_from(bin + 1).expect("few bins")) <= *gap {
+            bin += 1;
+        }
+        if bin < BINS {
+            counts[bin] += 1;
+        }
+    }
+    let most = f64::from(counts.into_iter().max().unwrap_or(1));
+    let x = |gap: f64| LEFT + gap / last * (WIDTH - LEFT - RIGHT);
+    let wide = x(step) - x(0.0);
+    for (bin, count) in (0_u32..).zip(counts) {
+        let high = f64::from(count) / most * (bottom - top);
+        if count > 0 {
+            svg.bar((x(step * f64::from(bin)) + 0.5, bottom - high), (wide - 1.0, high), theme.blue);
+        }
+    }
+    svg.line((LEFT, bottom), (WIDTH - RIGHT, bottom), theme.dim);
+    let tick = [25.0, 50.0, 100.0, 200.0, 500.0].into_iter().find(|tick| last / tick <= 10.0).unwrap_or(1000.0);
+    let mut at = 0.0;
+    while at <= last {
+        svg.text((x(at), bottom + 18.0), Anchor::Middle, theme.dim, &format!("{at:.0} µs"));
+        at += tick;
+    }
+    for (value, name) in [(p50, "median"), (p95, "95 %")] {
+        svg.dashes((x(value), top - 10.0), (x(value), bottom), theme.red);
+        let (place, anchor) = if value > last * 0.85 { (-6.0, Anchor::End) } else { (6.0, Anchor::Start) };
+        svg.text((x(value) + place, top - 2.0), anchor, theme.red, &format!("{name}: {value:.0} µs"));
+    }
+    let words = format!(
+        "{} hand-overs between three processes that want one lock all the time, hold 1 ms. {} are off the scale.",
+        gaps.len(),
+        gaps.iter().filter(|gap| **gap >= last).count()
+    );
+    svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, &words);
+    svg.end()
+}
+
+pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
+    let about = "Time without a holder after a SIGKILL, for leases of 1, 5 and 30 s: between two thirds of the lease and the \
+                 whole of it.";
+    let (height, top, bottom) = (262.0, 58.0, 206.0);
+    let mut svg = Svg::new(theme, height, about);
+    svg.title("How long a lock has no holder after its holder is killed");
+    let x = |second: f64| 110.0 + second / 30.0 * (WIDTH - 110.0 - 150.0);
+    for second in [0, 5, 10, 15, 20, 25, 30] {
+        let at = x(f64::from(second));
+        svg.line((at, top - 10.0), (at, bottom), theme.grid);
+        svg.text((at, bottom + 18.0), Anchor::Middle, theme.dim, &format!("{second} s"));
+    }
+    svg.text((WIDTH - 20.0, bottom + 18.0), Anchor::End, theme.dim, "after the kill");
+    for (i, lease) in [1_u8, 5, 30].into_iter().enumerate() {
+        let y = top + 20.0 + 50.0 * f64::from(u8::try_from(i).expect("three leases"));
+        svg.text((20.0, y + 5.0), Anchor::Start, theme.ink, &format!("lease {lease} s"));
+        let times = data.all(&format!("lease-{lease}"));
+        let (least, most) = times.iter().fold((f64::MAX, 0.0_f64), |(a, b), time| (a.min(*time), b.max(*time)));
+        svg.bar((x(least), y - 9.0), (x(most) - x(least), 18.0), theme.pale);
+        for time in times {
+            svg.dot((x(*time), y), 4.0, theme.blue);
+        }
+        let words = format!("{least:.2} to {most:.2} s");
+        let (at, anchor) = if lease == 30 { (x(least) - 12.0, Anchor::End) } else { (x(most) + 14.0, Anchor::Start) };
+        svg.text((at, y + 5.0), anchor, theme.ink, &words);
+    }
+    let words =
+        "40 locks for each lease, of every age when the process got a SIGKILL. A dot is the next holder of one.";
+    svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
+    svg.end()
+}

@@ -1,0 +1,82 @@
+//! What the program `pictures` and the test of its pictures share: where they are, their data, and what they were made from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the pictures are, seen from the workspace.
+pub const IMAGES: &str = "docs/images";
+/// The program that draws them.
+const PROGRAM: &str = "tests/src/bin/pictures";
+
+/// The workspace's folder.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the workspace")
+}
+
+/// The numbers from which a picture is drawn: lines of a name and its values.
+#[derive(Debug, Default)]
+pub struct Data(BTreeMap<String, Vec<f64>>);
+
+impl Data {
+    /// Those of this picture, if there are any.
+    pub fn read(picture: &str) -> Option<Self> {
+        let text = fs::read_to_string(path(picture)).ok()?;
+        let line = |line: &str| {
+            let mut words = line.split(' ');
+            let name = words.next().unwrap_or_default().to_owned();
+            (name, words.map(|word| word.parse().expect("a number")).collect())
+        };
+        Some(Self(text.lines().map(line).collect()))
+    }
+
+    /// Keeps them for this picture.
+    pub fn write(&self, picture: &str) {
+        let mut text = String::new();
+        for (name, values) in &self.0 {
+            text.push_str(name);
+            for value in values {
+                write!(text, " {value}").expect("a string takes everything");
+            }
+            text.push('\n');
+        }
+        fs::write(path(picture), text).expect("docs/images/data can be written");
+    }
+
+    /// One more value of this name.
+    pub fn add(&mut self, name: &str, value: f64) {
+        self.0.entry(name.to_owned()).or_default().push(value);
+    }
+
+    /// All values of a name.
+    pub fn all(&self, name: &str) -> &[f64] {
+        self.0.get(name).unwrap_or_else(|| panic!("no data `{name}`"))
+    }
+
+    /// The only value of a name.
+    pub fn one(&self, name: &str) -> f64 {
+        let [value] = self.all(name) else { panic!("several values of `{name}`") };
+        *value
+    }
+}
+
+fn path(picture: &str) -> PathBuf {
+    root().join(IMAGES).join("data").join(format!("{picture}.txt"))
+}
+
+/// What a picture is made from: the files of the program and the picture's data, in sixteen hexadecimal digits.
+pub fn digest(picture: &str) -> String {
+    let entries = fs::read_dir(root().join(PROGRAM)).expect("the program is there");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
+    files.sort();
+    files.push(path(picture));
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
+    for file in files {
+        let text = fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        for byte in text {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
