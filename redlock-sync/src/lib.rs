@@ -16,9 +16,10 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Its client is the default client of the process: made from [environment variables](Redlock::default_client), or
-//! given to [`Redlock::set_default`]. Keys, waiting, policies, and what the macro writes:
-//! [`distributed_lock`](macro@distributed_lock). The body never runs without the lock.
+//! The body never runs without the lock. The function uses the default client of the process. The library makes that
+//! client from [environment variables](Redlock::default_client), unless the program gives one to
+//! [`Redlock::set_default`]. [`distributed_lock`](macro@distributed_lock) documents keys, waiting, policies, and what
+//! the macro writes.
 //!
 //! # A guard in a scope
 //!
@@ -38,31 +39,36 @@
 //! ```
 //!
 //! While the guard lives, a background thread renews the lease. The guard of one lock derefs to [`Lease`], which has
-//! `check`, `remaining`, `fencing_token`, `extend` and `on_lost`. Two kinds of lock use the same keys and exclude each
-//! other:
+//! `check`, `remaining`, `fencing_token`, `extend` and `on_lost`. The guard of a [`MultiLock`] has a lease for each
+//! key.
 //!
-//! - [`Mutex`]: a thread that has it and wants it again gets an error ([`WouldDeadlock`](Error::WouldDeadlock)).
-//! - [`ReentrantMutex`]: a thread that has it gets it again, without I/O. The attribute's default.
+//! Two kinds of lock use the same keys, so they exclude each other:
+//!
+//! - [`Mutex`]: a thread that holds it and locks it again gets an error ([`WouldDeadlock`](Error::WouldDeadlock)).
+//! - [`ReentrantMutex`]: a thread that holds it and locks it again gets it at once, without I/O. The attribute uses
+//!   this kind by default.
 //!
 //! Both have [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) and
-//! [`try_lock_until`](Mutex::try_lock_until). **`Ok` from them means that the guard held the lock when the call
-//! returned**; that another holder has it is the error [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of
-//! another type: any number of readers hold it at a time, or one writer.
+//! [`try_lock_until`](Mutex::try_lock_until). **If one of these calls is `Ok`, the guard held the lock when the call
+//! returned.** If another holder has the lock, the error is [`Busy`](Error::Busy).
 //!
-//! A [`Semaphore`] admits a fixed number of holders at a time, each with a lease of its own; its
-//! [`acquire`](Semaphore::acquire) takes the place of `lock`.
+//! The other kinds use keys of another type, or several keys:
 //!
-//! A [`MultiLock`] is several mutexes at once, all or none. A [`CountDownLatch`] is not a lock, but threads wait for it
-//! in the same way: it opens when a given number of workers have arrived.
+//! - [`RwLock`]: any number of readers hold it at a time, or one writer.
+//! - [`Semaphore`]: a fixed number of holders at a time, each with a lease of its own. Its
+//!   [`acquire`](Semaphore::acquire) takes the place of `lock`.
+//! - [`MultiLock`]: several mutexes at once, all or none.
+//! - [`CountDownLatch`]: it is not a lock, but threads wait for it in the same way. It opens when a given number of
+//!   workers have arrived.
 //!
-//! Two more are built on a mutex. [`RunOnce`] runs a job once for each name, such as a report for each day. Of several
-//! processes, a [`Leader`] is the one that works, and another one takes over when it dies. A [`Cancel`] ends the waits
-//! of any of these from another thread.
+//! Two more are built on a mutex. [`RunOnce`] runs a job once for each name, such as a report for each day. Of
+//! several processes, a [`Leader`] is the one that works. If it dies, another one takes over. A [`Cancel`] ends the
+//! waits for any of these from another thread.
 //!
 //! # Several nodes
 //!
-//! With N independent servers a lock is held by a majority of them (the Redlock algorithm), and outlives the loss of
-//! the others. Nothing else changes.
+//! With several independent servers, a holder has the lock on a majority of them (the Redlock algorithm). The lock
+//! survives the loss of the others. Nothing else changes.
 //!
 //! ```
 //! # let servers = redlock_tests::servers(3);
@@ -76,17 +82,18 @@
 //! # Ok::<(), redlock_sync::Error>(())
 //! ```
 //!
-//! They must be independent masters, not replicas of each other: [how many, and how to run them][operations]. What can
-//! be set: [`Builder`].
+//! The servers must be independent masters, not replicas of each other: [how many, and how to run them][operations].
+//! [`Builder`] has the settings.
 //!
 //! # Waiting
 //!
-//! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them
-//! talks to the servers, and they hand the lock to each other in memory, for 20 ms at a time if other processes wait
-//! too. Between processes a release gives the lock to the process that has waited longest and wakes it, in one step on
-//! the server; [what breaks this order](Mutex#order). A lock is polled only where no message tells that it is free, as
-//! when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`] ends all waits, and lets holders
-//! finish.
+//! Threads of one client that want the same lock stand in a queue, first come, first served. Only the first of them
+//! talks to the servers. They hand the lock to each other in memory, for 20 ms at a time if other processes wait too.
+//!
+//! Between processes, a release gives the lock to the process that has waited longest, and wakes it. Both happen in one
+//! step on the server. [Some events break this order](Mutex#order). A wait polls the lock only if no message can tell
+//! that it is free, as when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`] ends all waits,
+//! and lets holders finish.
 //!
 //! # What is promised
 //!
@@ -97,51 +104,52 @@
 //!    persistence, a jump of its wall clock, eviction, or a failover to a replica that does not have it. With one node:
 //!    that node loses nothing.
 //!
-//! Where either may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write,
-//! and let it refuse a token smaller than the largest it has seen. No lock with a lease protects against a holder that
-//! was paused; only a fence does.
+//! If one of them may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write.
+//! Let the resource refuse a token that is smaller than the largest one it has seen. No lock with a lease protects
+//! against a holder that was paused. Only a fence does.
 //!
 //! Beyond that:
 //!
-//! - The lease counts from before the request was sent, less an allowance for drift, on a clock that goes on while the
-//!   machine sleeps. The wall clock of the client plays no part.
-//! - Losing a lock is final. A guard that lost it goes on reporting the loss, and deletes nothing that is not its own.
-//! - After an acquire that failed nothing is held. What it may have set is taken back; where no server could be told,
-//!   it ends with its lease.
-//! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that moment is told in
-//!   the background, as soon as it answers, unless the lease has ended by then. Such nodes are a minority: until then
-//!   such a node cannot vote for another client.
-//! - A request that was given up may still be executed by the server. The release is written behind it on the same
-//!   connection, which is kept for that. At most 16 such connections are kept for each node; beyond that the oldest is
-//!   closed, and what it still brings about ends with its lease.
-//! - A jump of a server's wall clock can end its keys early. With three nodes or more the lock survives such a jump on
-//!   one node while it has a spare vote; a node that lost the key is given it again at the next renewal. With one node
-//!   the lock is `Lost` at the next renewal.
-//! - With several nodes, one that has just restarted casts no vote, since it may have forgotten a lock
-//!   ([`restart_guard`](Builder::restart_guard), with its limits).
+//! - The client counts the lease from before it sent the request, less an allowance for drift. Its clock goes on while
+//!   the machine sleeps. The wall clock of the client plays no part.
+//! - The loss of a lock is final. A guard that has lost the lock goes on reporting the loss. It deletes nothing that is
+//!   not its own.
+//! - If an acquire fails, nothing is held. The client takes back what the acquire may have set. If a server cannot be
+//!   reached for that, the key ends with its lease.
+//! - `unlock()` is `Ok` as soon as a majority has confirmed it. If a node is down or left out at that moment, the
+//!   client repeats the release in the background, until the node answers or the lease ends. Until then the node cannot
+//!   vote for another client. Such nodes are a minority.
+//! - A server may still execute a request that the client has given up. The client writes the release behind it on the
+//!   same connection. A connection that does not answer is replaced. The client keeps two such connections to each
+//!   server, for eight node timeouts at most. What a server executes after that ends with its lease.
+//! - A jump of a server's wall clock can end its keys early. With one node, the lock is `Lost` at the next renewal.
+//!   With three or more, the lock survives the jump of one node while it has a spare vote. The next renewal sets the
+//!   key on that node again.
+//! - With several nodes, a node that has just restarted casts no vote, since it may have forgotten a lock.
+//!   [`restart_guard`](Builder::restart_guard) states the limits of this rule.
 //!
 //! A picture of a lock's life, and what comes of each fault and of bad input: [`guarantees`].
 //!
 //! # When things go wrong
 //!
-//! [`Error`] has a variant for each situation, and says what may still be held after it. What to do about each is in
-//! one table: [errors, and how to react][errors].
+//! [`Error`] has a variant for each situation, and says what may still be held after it. One table says what to do
+//! about each: [errors, and how to react][errors].
 //!
-//! An [`Observer`] is told of waits, holds, renewals and losses, for metrics; [`waited`](Lease::waited) and
+//! An [`Observer`] gets an event for each wait, hold, renewal and loss, for metrics. [`waited`](Lease::waited) and
 //! [`held_for`](Lease::held_for) ask a guard. [`Redlock::health`] says what is wrong with the servers, and
 //! [`Redlock::is_ready`] answers a readiness probe.
 //!
 //! # Settings
 //!
-//! [`Builder`] has those of a client and [`Mutex`] those of a lock, each with its default and what a larger or smaller
-//! value costs. All of them [in tables][settings]. The default client and [`Builder::from_env`] read them from
-//! environment variables; a client that is [opened](Redlock::open) or built by [`Redlock::builder`] reads none.
+//! [`Builder`] has the settings of a client, and [`Mutex`] those of a lock. Each states its default, and what a larger
+//! or smaller value costs. [Tables][settings] list all of them. The default client and [`Builder::from_env`] read
+//! settings from environment variables. [`Redlock::open`] and [`Redlock::builder`] read none.
 //!
 //! # Permissions
 //!
 //! If a server restricts its users (ACL), [one line for `ACL SETUSER`][permissions] makes a user that may do what the
-//! library needs and nothing else. A required permission that is missing is a [`Config`](Error::Config) error of the
-//! first acquire, which names it.
+//! library needs, and nothing else. If a required permission is missing, the first acquire is a
+//! [`Config`](Error::Config) error, which names the permission.
 //!
 //! # Features
 //!
@@ -149,6 +157,8 @@
 //!   [`assert_locked!`](macro@assert_locked) and [`#[derive(LockKey)]`](derive@LockKey).
 //! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
 //! - `json`: bodies of tasks as JSON, by `serde`: `Task::json`, `Job::json` and `Entry::json`.
+//! - `serde`: what the library shows of locks, queues and servers, such as [`Snapshot`], can be serialized.
+//! - `client`: `Builder::client` takes the settings of a client of the crate `redis`.
 //! - `metrics`: the observer `Metrics`, which counts and measures by the crate `metrics`, for Prometheus and others.
 //! - `tracing`: the observer `Tracing`, which writes events of the crate `tracing`, and a span around the bodies of
 //!   annotated functions.
@@ -157,27 +167,29 @@
 //!
 //! # TLS
 //!
-//! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3, by rustls. [`Builder::tls`](crate::Builder::tls),
-//! or variables, name authorities of your own and the certificate of this client; without them the system's authorities
-//! are trusted. [Connect][tls] says what is checked, and how certificates are replaced while the program runs.
+//! With feature `tls`, the URL `rediss://host/` stands for a connection by TLS 1.2 or 1.3. The client trusts the
+//! authorities that the system trusts. To name others, or a certificate of this client, use
+//! [`Builder::tls`](crate::Builder::tls) or environment variables. [Connect][tls] says what the client checks, and how
+//! a running program replaces certificates.
 //!
-//! A certificate that is not trusted, one for another host, and authorities that cannot be read are
-//! [`Config`](Error::Config) errors, which say what to do. Nothing turns these checks off.
+//! If a certificate is not trusted or is for another host, or if authorities cannot be read, the call is a
+//! [`Config`](Error::Config) error, which says what to do. Nothing turns these checks off.
 //!
 //! # What this crate does not do
 //!
-//! - async: it blocks threads. In a program with a runtime, use it [in `spawn_blocking`][async], or use `rslock`.
-//! - Turn a read lock into a write lock: two readers that both wait for that would wait for ever.
-//! - Survive a fork: a forked child cannot use its parent's client or guards. Fork first, then open a client in each
-//!   process.
-//! - Replace a transaction: if everything protected is in one database, that database's own locks are simpler and
-//!   stronger.
+//! - It is not async: it blocks threads. In a program with a runtime, use it [in `spawn_blocking`][async], or use
+//!   `rslock`.
+//! - It turns no read lock into a write lock: two readers that both wanted that would wait for ever.
+//! - It does not survive a fork: a forked child cannot use its parent's client or guards. Fork first, then open a
+//!   client in each process.
+//! - It does not replace a transaction: if all protected data is in one database, the locks of that database are
+//!   simpler and stronger.
 //!
 //! # Platforms
 //!
-//! Linux is the main platform; macOS is supported. On both, leases are measured on a clock that goes on while the
-//! machine sleeps. Elsewhere `std::time::Instant` is used, which may stop in suspend: a machine that sleeps past its
-//! lease learns of the loss late.
+//! Linux is the main platform, and macOS is supported. On both, the library measures leases on a clock that goes on
+//! while the machine sleeps. Elsewhere it uses `std::time::Instant`, which may stop meanwhile. A machine that sleeps
+//! past its lease then learns of the loss late.
 //!
 //! [async]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/async.md
 //! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md

@@ -15,8 +15,8 @@
 //! | shared, extend and check writers, downgrade | read-write lock |
 //!
 //! A [`TypedCall`] carries the type of its reply to the round that sends it. The answer of each node becomes a
-//! [`Vote`](reply::Vote): yes with that type, a definite no, or a failure. The layers above send these calls, count the
-//! votes, and name no kind.
+//! [`Vote`](reply::Vote): yes with that type, a definite no, or a failure. The layers above send these calls, and count
+//! the votes. For what only some kinds can do, they ask [`Protocol`].
 //!
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: typed replies of a node, and the form in which all scripts answer.
