@@ -93,7 +93,7 @@ impl Redlock {
     /// ```
     pub fn holders(&self, key: impl LockKey) -> Result<Vec<HeldLock>, Error> {
         let key = self.key(&key)?;
-        self.inner.serves()?;
+        self.inner.serves_holders()?;
         let quorum = &self.inner.quorum;
         let ballot = quorum.round(&of_key(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.rest(node, page, true) } else { vote };
@@ -164,10 +164,10 @@ impl Redlock {
     /// All pages of all nodes, of one node after the other, and the shortest round trip to each. The servers are kept
     /// busy for `share` of the time at most.
     pub(super) fn scan(&self, patterns: &[String], share: f64) -> Result<(Vec<Said>, Vec<Option<Duration>>), Error> {
-        self.inner.serves()?;
+        self.inner.serves_holders()?;
         let each = (0..self.inner.quorum.len()).map(|node| self.pages(node, patterns, share));
         let (votes, round_trips) = each.unzip();
-        self.inner.serves()?;
+        self.inner.serves_holders()?;
         let names = patterns.first().map_or("", String::as_str);
         Ok((self.answered("list", names, votes)?, round_trips))
     }
@@ -177,7 +177,7 @@ impl Redlock {
         for slot in self.inner.quorum.nodes.parts(node) {
             let mut next = START.to_owned();
             // A pass can take long.
-            while self.inner.serves().is_ok() {
+            while self.inner.serves_holders().is_ok() {
                 let asked = clock.now();
                 let said = self.ask(node, &page(&next, patterns, slot));
                 let took = clock.now().since(asked);

@@ -24,7 +24,7 @@ fn silent() -> Vote<LatchStatus> {
 #[test]
 fn an_arrival_counts_once_wherever_it_is_stored() {
     let votes = [looked(false, &["a", "b"]), silent(), looked(false, &["b", "c"])];
-    let union = Union::of(&votes);
+    let union = ArrivalUnion::of(&votes);
     assert_eq!((union.arrived(), union.open, union.kept), (3, 0, Duration::from_millis(2)));
     let (lacking, nodes) = union.lacking(&votes);
     assert_eq!(lacking.into_iter().collect::<Vec<_>>(), ["a", "c"]);
@@ -34,14 +34,14 @@ fn an_arrival_counts_once_wherever_it_is_stored() {
 #[test]
 fn nodes_that_know_all_lack_nothing() {
     let votes = [looked(false, &["a"]), looked(false, &["a"])];
-    let (lacking, nodes) = Union::of(&votes).lacking(&votes);
+    let (lacking, nodes) = ArrivalUnion::of(&votes).lacking(&votes);
     assert!(lacking.is_empty() && nodes == [false, false]);
 }
 
 #[test]
 fn nodes_that_are_open_by_themselves_are_counted() {
     let votes = [looked(true, &[]), looked(false, &["a"]), looked(true, &[])];
-    assert_eq!(Union::of(&votes).open, 2);
+    assert_eq!(ArrivalUnion::of(&votes).open, 2);
 }
 
 // --- on nodes in memory ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! What every lock handle carries: the client, the checked key, the settings.
+//! The part that all lock handles share: the client, the checked key, and the settings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,14 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
 use crate::lock::holder::{HoldMode, Holder};
-use crate::lock::reentry::Mine;
+use crate::lock::reentry::HeldByThread;
 use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::token::LockId;
 
-/// A lock by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
+/// A lock by name, with its settings. It has no state, and is cheap to make. If the name is invalid, the first use
+/// reports that.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     pub(crate) client: Arc<ClientInner>,
@@ -43,7 +44,7 @@ impl Handle {
         self.lock.as_ref().map(|(key, _)| key).map_err(Error::clone)
     }
 
-    /// What an acquire asks for, if the settings fit each other.
+    /// The request of an acquire. Returns an error if the settings contradict each other.
     pub(crate) fn request(&self) -> Result<Request, Error> {
         self.options.check(&self.client.quorum.limits)?;
         let (key, protocol) = self.lock.clone()?;
@@ -70,22 +71,23 @@ impl Handle {
         MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
-    /// Refuses a thread that holds the lock itself, as [`refuse_own`](Handle::refuse_own) does.
-    pub(crate) fn refuse_mine(&self, mine: &Mine, wait: MaxWait) -> Result<(), Error> {
+    /// Returns an error if this thread holds the lock, like [`check_not_held_by`](Handle::check_not_held_by).
+    pub(crate) fn check_not_held(&self, held: &HeldByThread, wait: MaxWait) -> Result<(), Error> {
         let kind = self.lock.as_ref().map_err(Error::clone)?.1.kind().name;
-        match mine {
-            Mine::Nothing => Ok(()),
-            // The servers are asked, and say of what type the key is.
-            Mine::Once(own) if own.protocol().kind().name != kind => Ok(()),
-            Mine::Nested(own) if own.core().protocol().kind().name != kind => Ok(()),
-            Mine::Once(own) => self.refuse_own(own, wait),
-            // The outer code believes to hold it, as with a nested lock.
-            Mine::Nested(own) => own.check().and_then(|()| self.refuse_own(own.core(), wait)),
+        match held {
+            HeldByThread::Nothing => Ok(()),
+            // A lock of another kind by the same name. The attempt goes on: the servers then report the type of the
+            // key.
+            HeldByThread::Single(own) if own.protocol().kind().name != kind => Ok(()),
+            HeldByThread::Nested(own) if own.core().protocol().kind().name != kind => Ok(()),
+            HeldByThread::Single(own) => self.check_not_held_by(own, wait),
+            // The outer code still relies on the lock, so a lost lease is an error, as with a nested lock.
+            HeldByThread::Nested(own) => own.check().and_then(|()| self.check_not_held_by(own.core(), wait)),
         }
     }
 
-    /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
-    pub(crate) fn refuse_own(&self, own: &Core, wait: MaxWait) -> Result<(), Error> {
+    /// Returns an error, since this thread holds the lock by `own`, unless that lease certainly ends within `wait`.
+    pub(crate) fn check_not_held_by(&self, own: &Core, wait: MaxWait) -> Result<(), Error> {
         let key = self.key()?.as_str().to_owned();
         let ends_in_time = match wait {
             MaxWait::No => false,
@@ -107,10 +109,10 @@ impl Handle {
         Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
     }
 
-    /// All holders that a majority of the nodes names, as the servers name them.
+    /// The holders that a majority of the nodes has, with their tokens as stored on the servers.
     pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        self.client.serves()?;
+        self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
         if !ballot.tally().is_answered() {
@@ -119,11 +121,11 @@ impl Handle {
         Ok(ballot.of_majority())
     }
 
-    /// Frees the lock on all nodes where this holder has it. True if it had a majority.
+    /// Releases the lock on all nodes where this holder has it. Returns true if that was a majority.
     pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        self.client.serves()?;
-        // The second is what a token that is no text was read as.
+        self.client.serves_holders()?;
+        // A token that is not valid UTF-8 was read with this replacement character.
         if holder.id.as_str().is_empty() || holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
             let problem = format!("lock `{key}` has a holder whose token is empty or no text: delete the key by hand");
             return Err(Error::config(problem));
@@ -135,10 +137,10 @@ impl Handle {
         if !tally.is_answered() {
             return Err(quorum.failed("force unlock", key.as_str(), &ballot));
         }
-        // A call that was sent twice finds nothing where its first copy freed the lock.
+        // If the call was sent twice, the second copy finds no key where the first one released the lock.
         let is_freed = tally.won() || ballot.duplicate;
         if is_freed {
-            self.client.taken_away(&holder.id);
+            self.client.mark_force_unlocked(&holder.id);
         }
         Ok(is_freed)
     }
@@ -465,7 +467,7 @@ macro_rules! looking {
     };
 }
 
-/// What every guard is: a lease in the first place.
+/// Implements `Deref` to the lease for a guard.
 macro_rules! derefs_to_lease {
     ($guard:ident $(<$bound:ident>)?, $($lease:ident).+) => {
         impl$(<$bound>)? std::ops::Deref for $guard$(<$bound>)? {

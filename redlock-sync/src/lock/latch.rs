@@ -10,13 +10,14 @@ use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::latch::{Latch, Words};
+use crate::latch::{Latch, LatchTerms};
 use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry};
 use crate::protocol::latch::LatchCalls;
 use crate::token::random_part;
 
-/// The words of errors.
-const WORDS: Words = Words { look: "wait for", arrive: "count down", reset: "reset", lifetime: "the lifetime" };
+/// The terms of errors.
+const TERMS: LatchTerms =
+    LatchTerms { check: "wait for", arrive: "count down", reset: "reset", lifetime: "the lifetime" };
 /// Longest name of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
@@ -310,7 +311,7 @@ impl CountDownLatch {
         self.retry.check()?;
         let (client, name, calls) = (Arc::clone(&self.client), key.clone(), LatchCalls::new(key, self.count));
         let (retry, cancel) = (self.retry.clone(), self.cancel.clone());
-        Ok(Latch { client, name, words: WORDS, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
+        Ok(Latch { client, name, terms: TERMS, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
     }
 }
 

@@ -200,7 +200,7 @@ impl MultiLock {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
         // Before any is taken: a thread that would wait for itself shall not wait for others first.
-        mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
+        mutexes.iter().try_for_each(|mutex| mutex.check_not_held_by(wait))?;
         let until = match wait {
             MaxWait::No => self.client.quorum.now(),
             // One in the past leaves the time for one attempt, as for a mutex.

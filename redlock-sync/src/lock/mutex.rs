@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, finish_all};
 use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
-use crate::lock::reentry::{self, Entry};
+use crate::lock::reentry::{self, SingleHold};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Request;
@@ -225,8 +225,8 @@ impl Mutex {
     }
 
     /// Refuses a thread that holds the lock itself.
-    pub(super) fn refuse_own(&self, wait: MaxWait) -> Result<(), Error> {
-        self.handle.refuse_mine(&reentry::mine(self.handle.client.id, self.handle.key()?.as_str()), wait)
+    pub(super) fn check_not_held_by(&self, wait: MaxWait) -> Result<(), Error> {
+        self.handle.check_not_held(&reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str()), wait)
     }
 
     pub(super) fn take(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
@@ -240,13 +240,13 @@ impl Mutex {
 
     /// The guard of a lease on this lock.
     pub(super) fn guard(&self, lease: Lease) -> MutexGuard {
-        let entry = Entry::new(self.handle.client.id, lease.core());
-        MutexGuard { entry: Some(entry), lease, bound: PhantomData }
+        let hold = SingleHold::new(self.handle.client.id, lease.core());
+        MutexGuard { hold: Some(hold), lease, bound: PhantomData }
     }
 
     fn take_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
-        self.refuse_own(wait)?;
+        self.check_not_held_by(wait)?;
         Ok(self.guard(acquire()?))
     }
 }
@@ -343,7 +343,7 @@ pub struct GuardSend {
 pub struct MutexGuard<M = ThreadBound> {
     /// Dropped before the lease: this thread may lock the key again by then. `None` once the guard may leave its
     /// thread.
-    entry: Option<Entry>,
+    hold: Option<SingleHold>,
     lease: Lease,
     bound: PhantomData<M>,
 }
@@ -372,7 +372,7 @@ impl<M> MutexGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn unlock(self) -> Result<(), Error> {
-        drop(self.entry);
+        drop(self.hold);
         self.lease.finish()
     }
 
@@ -401,7 +401,7 @@ impl<M> MutexGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_token(self) -> Result<LockToken, Error> {
-        drop(self.entry);
+        drop(self.hold);
         self.lease.leave_held()?;
         Ok(LockToken::new(self.lease.id()))
     }
@@ -428,7 +428,7 @@ impl MutexGuard {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_send(self) -> MutexGuard<GuardSend> {
-        MutexGuard { entry: None, lease: self.lease, bound: PhantomData }
+        MutexGuard { hold: None, lease: self.lease, bound: PhantomData }
     }
 }
 

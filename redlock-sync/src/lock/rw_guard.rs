@@ -33,7 +33,7 @@ macro_rules! guard {
             /// # Ok::<(), redlock_sync::Error>(())
             /// ```
             pub fn into_send(self) -> Result<$guard<GuardSend>, $guard> {
-                if reentry::let_go(&self.hold.lease) {
+                if reentry::remove_only(&self.hold.lease) {
                     return Ok($guard { hold: self.hold, bound: PhantomData });
                 }
                 Err(self)
@@ -155,7 +155,7 @@ impl<M> RwLockWriteGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn downgrade(self) -> Result<RwLockReadGuard<M>, Error> {
-        Ok(RwLockReadGuard { hold: self.hold.step_down()?, bound: PhantomData })
+        Ok(RwLockReadGuard { hold: self.hold.downgrade()?, bound: PhantomData })
     }
 }
 

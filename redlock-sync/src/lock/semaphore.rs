@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::permit::SemaphorePermit;
-use crate::lock::reentry::{self, Mine};
+use crate::lock::reentry::{self, HeldByThread};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Protocol;
@@ -344,8 +344,8 @@ impl Semaphore {
     fn take(&self, many: u32, wait: MaxWait) -> Result<SemaphorePermit, Error> {
         // A lock of another kind that this thread has under the name stays before it in the queue of this process. The servers are asked at once, and
         // say that it is one.
-        let mine = reentry::mine(self.handle.client.id, self.handle.key()?.as_str());
-        let wait = if matches!(mine, Mine::Nothing) { wait } else { MaxWait::No };
+        let held = reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str());
+        let wait = if matches!(held, HeldByThread::Nothing) { wait } else { MaxWait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
         Ok(SemaphorePermit::new(lease?))
     }

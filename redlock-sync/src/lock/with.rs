@@ -1,12 +1,14 @@
-//! A lock for the time of a closure: taken, the body run, released by the method that tells a loss.
+//! Methods that hold a lock while a closure runs.
 
 use std::ops::Deref;
 
 use crate::error::Error;
 use crate::lease::Lease;
 
-/// Runs the body under the guard, and releases it by `end`. As an annotated function does: the body's own error comes
-/// before that of the release, and a release that is not confirmed is logged. A panic drops the guard.
+/// Runs the body under the guard, and releases the guard by `end`.
+///
+/// The rules are those of an annotated function. The error of the body takes precedence over that of the release. A
+/// release that is not confirmed is logged. A panic drops the guard.
 pub(crate) fn run<G, R, T, E>(
     guard: Result<G, Error>,
     body: impl FnOnce(&Lease) -> Result<T, E>,

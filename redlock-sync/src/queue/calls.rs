@@ -10,7 +10,7 @@ use super::task::{Entry, Pushed, Task};
 use super::worker::{Verdict, Worker};
 use super::{Queue, on_one_node};
 use crate::acquire::MaxWait;
-use crate::acquire::claim::{Wanted, claim};
+use crate::acquire::claim::{ClaimRequest, claim};
 use crate::error::Error;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
@@ -172,7 +172,7 @@ impl Queue {
         self.options.check(&self.client.quorum.limits)?;
         let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
         let limits = Limits { attempts, keep_dead: self.keep_dead };
-        let wanted = Wanted { client: &self.client, tasks, options: &self.options, limits, stop };
+        let wanted = ClaimRequest { client: &self.client, tasks, options: &self.options, limits, stop };
         Ok(claim(&wanted, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
     }
 
@@ -252,7 +252,7 @@ impl Queue {
     pub(super) fn ready(&self) -> Result<&Arc<Tasks>, Error> {
         let tasks = self.tasks()?;
         on_one_node(self.client.quorum.len())?;
-        self.client.serves()?;
+        self.client.serves_holders()?;
         Ok(tasks)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::task::{check_due, sendable};
-use crate::acquire::claim::Held;
+use crate::acquire::claim::HeldTask;
 use crate::error::{Error, LostReason};
 use crate::lease::{Core, Lease};
 use crate::observer::Event;
@@ -47,8 +47,8 @@ pub struct Job {
 }
 
 impl Job {
-    pub(super) fn new(held: Held, retry: Retry) -> Job {
-        let Held { lease, claim, task } = held;
+    pub(super) fn new(held: HeldTask, retry: Retry) -> Job {
+        let HeldTask { lease, claim, task } = held;
         let job = Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, waited: task.waited, retry };
         // A handler that hangs through each stop of its process has no more attempts than others.
         job.claim.given_up_by(job.failed(Some(Duration::ZERO), &"the client gave the claim up"));
