@@ -1,8 +1,8 @@
 //! Time. The only place in the crate that reads a clock or sleeps.
 //!
-//! Leases are measured on a clock that goes on while the machine sleeps (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on
-//! macOS, which counts sleep there): a laptop that slept past its lease must know. Elsewhere it is [`std::time::Instant`], which
-//! may stop in suspend.
+//! Leases are measured on a clock that goes on while the machine sleeps (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC`
+//! on macOS, which counts sleep there): a laptop that slept past its lease must know. Elsewhere it is
+//! [`std::time::Instant`], which may stop in suspend.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,18 +46,21 @@ fn saturating_nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the time comes from: the machine, or a test. All waiting for time to pass is done here, so that a test's clock can end it.
+/// Where the time comes from: the machine, or a test. All waiting for time to pass is done here, so that a test's clock
+/// can end it.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Tick;
     fn sleep(&self, d: Duration);
 
-    /// Waits for a notification of this condition variable, until that moment at most; as from any, a thread can come back from it without one. It is
-    /// a moment and not a length of time, so that what passes between the caller's look at the clock and the wait counts as well.
+    /// Waits for a notification of this condition variable, until that moment at most; as from any, a thread can come
+    /// back from it without one. It is a moment and not a length of time, so that what passes between the caller's look
+    /// at the clock and the wait counts as well.
     fn wait(&self, _condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
         waiting.wait_for(until.since(self.now()));
     }
 
-    /// As [`wait`](Clock::wait), of a thread that has done all that was due: to a test's clock any other wait is a part of its work.
+    /// Like [`wait`](Clock::wait), of a thread that has done all that was due: to a test's clock any other wait is a
+    /// part of its work.
     fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
         self.wait(condvar, waiting, until);
     }
@@ -174,7 +177,8 @@ mod tests {
         assert!(SystemClock.now().since(before) >= Duration::from_millis(2));
     }
 
-    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which can be set.
+    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which can be
+    /// set.
     #[cfg(target_os = "linux")]
     #[test]
     fn fault_14_the_lease_clock_is_not_the_wall_clock() {

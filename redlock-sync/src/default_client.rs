@@ -124,7 +124,8 @@ impl Redlock {
         if let Some(client) = &*current {
             return Ok(client.clone());
         }
-        // The environment could name other servers than the parent's client has: parent and child would not exclude each other.
+        // The environment could name other servers than the parent's client has: parent and child would not exclude
+        // each other.
         if parent_set_one {
             return Err(Error::Closed);
         }

@@ -1,8 +1,8 @@
 //! Whether this is still the process in which something was made.
 //!
-//! A forked child has copies of its parent's clients and guards, on the same sockets: they must do nothing. Each lock and unlock asks, so the answer
-//! must not cost a system call: a handler that `fork` calls in the child (`pthread_atfork`) raises a counter. A child that a program makes by a
-//! bare `clone` system call is not noticed.
+//! A forked child has copies of its parent's clients and guards, on the same sockets: they must do nothing. Each lock
+//! and unlock asks, so the answer must not cost a system call: a handler that `fork` calls in the child
+//! (`pthread_atfork`) raises a counter. A child that a program makes by a bare `clone` system call is not noticed.
 
 /// The process in which this was made.
 #[derive(Clone, Debug)]

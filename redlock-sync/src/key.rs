@@ -178,7 +178,7 @@ pub(crate) struct QueueKeys {
 }
 
 impl QueueKeys {
-    /// As [`Key::new`].
+    /// Like [`Key::new`].
     pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
         let named = Key::of("queue", prefix, name, max_len)?;
         let [due, body, meta, dead, claims, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());

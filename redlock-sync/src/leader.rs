@@ -374,7 +374,7 @@ impl LeaderHandle {
     /// an error.
     ///
     /// # Errors
-    /// As for [`Leader::run`]. [`Closed`](Error::Closed) at once in a forked child, which has no such thread.
+    /// The errors of [`Leader::run`]. [`Closed`](Error::Closed) at once in a forked child, which has no such thread.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -53,7 +53,7 @@ use crate::protocol::latch::LatchCalls;
 
 /// For how long a success is remembered by default.
 const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
-/// The terms of errors about the mark.
+/// How error messages name the operations on the mark.
 const TERMS: LatchTerms =
     LatchTerms { check: "look for the mark of", arrive: "mark", reset: "forget", lifetime: "`remember`" };
 
@@ -305,7 +305,8 @@ impl Run {
         guard.check()?;
         let until = mark.client.quorum.now().after(guard.core().options.lease);
         let marked = mark.open(MaxWait::Until(until));
-        // No other run has looked for the mark while the lock was held. What the servers know of that the release tells.
+        // No other run has looked for the mark while the lock was held. What the servers know of that the release
+        // tells.
         let held = guard.check();
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {

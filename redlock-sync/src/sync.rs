@@ -1,4 +1,5 @@
-//! What threads wait with in the files that `tests/models` runs under a scheduler of its own, which has another one of this file.
+//! What threads wait with in the files that `tests/models` runs under a scheduler of its own, which has another one of
+//! this file.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 pub(crate) use std::thread;

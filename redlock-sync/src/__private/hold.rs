@@ -75,8 +75,8 @@ impl<G: Guard> Hold<G> {
 }
 
 impl<G: Guard> Hold<G> {
-    /// As [`release`](Hold::release), but does not wait for the servers. An error says that the lock was lost by then,
-    /// as far as this process knows.
+    /// Like [`release`](Hold::release), but does not wait for the servers. An error says that the lock was lost by
+    /// then, as far as this process knows.
     pub fn release_in_background(&mut self, body_failed: bool) -> Result<(), Error> {
         let Some(held) = self.0.take() else { return Ok(()) };
         let known = held.guard.leases().try_for_each(Lease::check);
@@ -86,7 +86,7 @@ impl<G: Guard> Hold<G> {
     }
 }
 
-/// As [`Hold`], for a body that is a function of its own.
+/// Like [`Hold`], for a body that is a function of its own.
 ///
 /// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output
 /// could not be left out.
@@ -100,20 +100,20 @@ impl<G: Guard> SharedHold<G> {
         SharedHold(Rc::default())
     }
 
-    /// As [`Hold::keep`]; once.
+    /// Like [`Hold::keep`]; once.
     pub fn keep(&self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
         let held = Held::new(guard?);
         Ok(self.0.get_or_init(|| held).guard.seen())
     }
 
-    /// As [`Hold::release`], when the body's clone is gone.
+    /// Like [`Hold::release`], when the body's clone is gone.
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
     }
 }
 
 impl<G: Guard> SharedHold<G> {
-    /// As [`Hold::release_in_background`], when the body's clone is gone.
+    /// Like [`Hold::release_in_background`], when the body's clone is gone.
     pub fn release_in_background(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release_in_background(body_failed)
     }

@@ -137,8 +137,8 @@ impl Redlock {
     /// [`held_locks`](Redlock::held_locks) does.
     ///
     /// # Errors
-    /// As for [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes, as
-    /// queues live on one.
+    /// The errors of [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes,
+    /// as queues live on one.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -84,12 +84,12 @@ impl Redlock {
         Builder::default()
     }
 
-    /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
+    /// Whether every use returns [`Closed`](Error::Closed) from now on.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.ready().is_err()
     }
 
-    /// How long an annotated function waits that does not say it.
+    /// How long an annotated function without a `wait` argument waits.
     pub(crate) fn default_wait(&self) -> Option<Duration> {
         self.inner.quorum.limits.default_wait
     }

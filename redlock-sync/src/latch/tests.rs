@@ -44,7 +44,8 @@ fn nodes_that_are_open_by_themselves_are_counted() {
     assert_eq!(ArrivalUnion::of(&votes).open, 2);
 }
 
-// --- on nodes in memory ---------------------------------------------------------------------------------------------------
+// --- on nodes in memory
+// ---------------------------------------------------------------------------------------------------
 
 fn memory(nodes: usize) -> Vec<Arc<MemoryServer>> {
     (1..=nodes).map(|number| MemoryServer::new(number, Arc::new(SystemClock))).collect()
@@ -76,8 +77,8 @@ fn in_memory_the_last_arrival_opens_it() {
     }
 }
 
-/// One schedule: arrivals, looks of two clients, and nodes that lose the latch. With `is_repaired` a node loses it only after a look has repaired the
-/// last loss: then nothing is lost for good.
+/// One schedule: arrivals, looks of two clients, and nodes that lose the latch. With `is_repaired` a node loses it only
+/// after a look has repaired the last loss: then nothing is lost for good.
 fn schedule(seed: u64, is_repaired: bool) {
     const COUNT: usize = 4;
     let mut rng = fastrand::Rng::with_seed(seed);

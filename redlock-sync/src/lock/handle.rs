@@ -146,10 +146,10 @@ impl Handle {
     }
 }
 
-/// The settings that every kind of lock has, as builder methods on its handle, by its method `set`. `$open` is how the
-/// examples make a handle.
+/// The settings that every kind of lock has, as builder methods on its handle, which call its method `set`.
 ///
-/// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
+/// `$open` is the expression by which the examples make a handle. `$take` and `$try` are the methods of the handle that
+/// take the lock, and `$free` is the method of the guard that releases it.
 macro_rules! settings {
     ($open:literal, $take:literal, $try:literal, $free:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer
@@ -290,7 +290,7 @@ macro_rules! settings {
     };
 }
 
-/// More settings of every kind of lock, which hardly any program needs.
+/// Further settings of every kind of lock. Few programs need them.
 macro_rules! rarely_needed {
     ($open:literal, $take:literal) => {
         /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default:
@@ -352,17 +352,18 @@ macro_rules! rarely_needed {
     };
 }
 
-/// The setting that only a kind has that is held by one at a time, as programs of other libraries know it.
+/// The setting for keys without a time-to-live, which programs of other libraries can leave. Only exclusive kinds have
+/// it.
 macro_rules! taking_over {
     ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind
         /// if it stops between `SETNX` and `EXPIRE`; default false. With `true` the key is taken over once its value
         /// has not changed for one lease of this handle while the thread waited, if it still has no time-to-live then.
         /// All handles for this key of a client need the setting: a thread without it that waits for the lock keeps the
-        /// others behind it from looking. An annotated function has no such argument, so use handles for such a key.
-        /// **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
-        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, longer than 80
-        /// bytes, or not valid UTF-8 are left alone; so is a key of another type.
+        /// others behind it from taking the key over. An annotated function has no such argument, so use handles for
+        /// such a key. **Set it only where no program holds the lock by a key that never ends: its holder would not
+        /// notice.** With `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty,
+        /// longer than 80 bytes, or not valid UTF-8 are left alone; so is a key of another type.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -383,8 +384,8 @@ macro_rules! taking_over {
     };
 }
 
-/// How a kind that is held by one at a time is looked at, and taken away.
-macro_rules! looking {
+/// The methods that inspect a lock and unlock it by force. Only exclusive kinds have them.
+macro_rules! inspection {
     ($open:literal) => {
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have
         /// changed when this returns: use it to watch a system, not to decide whether to act. A holder asks
@@ -486,4 +487,4 @@ macro_rules! derefs_to_lease {
     };
 }
 
-pub(crate) use {derefs_to_lease, looking, rarely_needed, settings, taking_over};
+pub(crate) use {derefs_to_lease, inspection, rarely_needed, settings, taking_over};

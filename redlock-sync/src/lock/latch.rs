@@ -15,10 +15,10 @@ use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry}
 use crate::protocol::latch::LatchCalls;
 use crate::token::random_part;
 
-/// The terms of errors.
+/// How error messages name the operations.
 const TERMS: LatchTerms =
     LatchTerms { check: "wait for", arrive: "count down", reset: "reset", lifetime: "the lifetime" };
-/// Longest name of an arrival, in bytes.
+/// The longest id of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
 /// A gate that is closed until a given number of workers have arrived, in whatever processes they run. Made by
@@ -146,8 +146,8 @@ impl CountDownLatch {
     /// arrived or not; when it is started again it calls it again.
     ///
     /// # Errors
-    /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for
-    /// a name that is empty or too long.
+    /// The errors of [`count_down`](CountDownLatch::count_down), after which it can be repeated;
+    /// [`Config`](Error::Config) for a name that is empty or too long.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -198,7 +198,7 @@ impl CountDownLatch {
     /// # Errors
     /// - [`Busy`](Error::Busy) if it was closed all the time
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
-    /// - as for [`wait`](CountDownLatch::wait)
+    /// - the errors of [`wait`](CountDownLatch::wait)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -213,11 +213,11 @@ impl CountDownLatch {
         self.latch()?.wait(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted
+    /// Like [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted
     /// once, on entry.
     ///
     /// # Errors
-    /// As for [`wait_for`](CountDownLatch::wait_for).
+    /// The errors of [`wait_for`](CountDownLatch::wait_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -255,7 +255,7 @@ impl CountDownLatch {
     /// ask [`is_open`](CountDownLatch::is_open).
     ///
     /// # Errors
-    /// As for [`is_open`](CountDownLatch::is_open).
+    /// The errors of [`is_open`](CountDownLatch::is_open).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

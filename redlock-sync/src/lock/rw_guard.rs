@@ -44,7 +44,7 @@ macro_rules! guard {
             /// Gives up this hold; releases the lock if it was the last of this thread.
             ///
             /// # Errors
-            /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports
+            /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports
             /// [`Lost`](Error::Lost) too when the lock is gone.
             ///
             /// ```

@@ -1,8 +1,8 @@
 //! The locks for which no process waited at this client's last release.
 //!
 //! A first attempt by `SET NX` takes a free lock whether or not others wait for it. So this client uses it only for a
-//! lock that it released recently, if that release found no wait. If the client still takes a lock ahead of a queue, its
-//! own release finds the queue and is recorded here.
+//! lock that it released recently, if that release found no wait. If the client still takes a lock ahead of a queue,
+//! its own release finds the queue and is recorded here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

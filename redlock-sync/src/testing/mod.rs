@@ -137,7 +137,7 @@ impl Memory {
     /// A client of these nodes, with settings of its own. The builder names no node.
     ///
     /// # Errors
-    /// As those of [`Builder::build`].
+    /// The errors of [`Builder::build`].
     ///
     /// ```
     /// use redlock_sync::{Redlock, testing::Memory};
