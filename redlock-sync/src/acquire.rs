@@ -77,13 +77,13 @@ fn observed(
 ) -> Result<Lease, Error> {
     let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
     let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
-    observers.tell(&Event::Wanted { lock });
+    observers.notify(&Event::Wanted { lock });
     let mut outcome = call();
     match &mut outcome {
         Ok(lease) => lease.acquired(began),
         Err(error) if observers.are_there() => {
             let waited = client.quorum.now().since(began);
-            observers.tell(&Event::NotAcquired { lock, waited, error });
+            observers.notify(&Event::NotAcquired { lock, waited, error });
         }
         Err(_) => {}
     }

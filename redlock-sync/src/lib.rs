@@ -127,7 +127,7 @@
 //! [`Error`] has a variant for each situation, and says what may still be held after it. What to do about each is in
 //! one table: [errors, and how to react][errors].
 //!
-//! An [`Observer`] is told of waits, holds, renewals and losses, for metrics; [`waited`](Lease::waited) and
+//! An [`Observer`] is notified of waits, holds, renewals and losses, for metrics; [`waited`](Lease::waited) and
 //! [`held_for`](Lease::held_for) ask a guard. [`Redlock::health`] says what is wrong with the servers, and
 //! [`Redlock::is_ready`] answers a readiness probe.
 //!

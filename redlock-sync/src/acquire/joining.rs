@@ -21,7 +21,7 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
         return None;
     }
     // Only readers share a lease.
-    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, LockKind::Read) });
+    client.quorum.limits.observers.notify(&Event::Wanted { lock: options.observed(key, LockKind::Read) });
     lease.acquired(now);
     Some(lease)
 }

@@ -258,7 +258,7 @@ impl Job {
             let queue = &*self.core().options.label;
             let Job { id, attempt, waited, .. } = self;
             let ran = self.lease.held_for();
-            observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
+            observers.notify(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
         }
     }
 

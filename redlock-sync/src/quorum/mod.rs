@@ -23,7 +23,7 @@ use self::quiet::QuietKeys;
 pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
-use crate::names::told;
+use crate::names::key_in_message;
 use crate::node::{Answers, Node, NodeFilter, Nodes, Priority};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
@@ -249,7 +249,7 @@ impl Quorum {
                 return error;
             }
             if let Some(node) = self.errors(&ballot.votes, FailureKind::is_misuse).next() {
-                return Error::config(format!("failed to {op} {}: {node}", told(key, "lock ", "in queue ")));
+                return Error::config(format!("failed to {op} {}: {node}", key_in_message(key, "lock ", "in queue ")));
             }
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }
