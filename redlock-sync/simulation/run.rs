@@ -16,7 +16,7 @@ use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::cancel::Cancel;
 use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
 use crate::inner::ClientInner;
-use crate::lock::reentry::Belongings;
+use crate::lock::reentry::ThreadHolds;
 
 type Coroutine = Generator<'static, (), ()>;
 
@@ -44,7 +44,7 @@ pub(super) struct Outcome {
 }
 
 /// The coroutines of a schedule, by the number of their task.
-struct Coroutines(Vec<Option<(Coroutine, Belongings)>>);
+struct Coroutines(Vec<Option<(Coroutine, ThreadHolds)>>);
 
 impl Coroutines {
     fn start(&mut self, client: usize, life: Job) {
@@ -56,7 +56,7 @@ impl Coroutines {
             }
             None => Gn::new_opt(STACK, life),
         };
-        self.0.push(Some((coroutine, Belongings::default())));
+        self.0.push(Some((coroutine, ThreadHolds::default())));
         with(|world| {
             world.tasks.push(Task::new(client));
             let waiter = (world.tasks.len() - 1, 0);
@@ -123,7 +123,7 @@ fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
     for client in 0..plan.clients {
         let quorum = quorum(client, plan.nodes, plan.limits.clone());
         // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
-        quorum.note_lease(plan.longest());
+        quorum.record_lease_length(plan.longest());
         if client >= plan.clients - plan.foreign {
             coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
             continue;

@@ -1,14 +1,14 @@
 //! Taking a lock, from top to bottom.
 //!
-//! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
-//! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
-//! 3. [`attempt`](mod@attempt): one round, what it brought, and what is taken back.
-//! 4. [`together`]: several locks in one round trip.
-//! 5. [`common_slots`]: a second attempt at a semaphore, aimed at slots that a majority has free.
-//! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
-//! 7. [`join`]: a part of a lease that threads of this process have together.
-//! 8. [`limit`]: when a call that waits gives up.
-//! 9. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 1. [`acquire`]: the entry point. A thread waits in the queue of its process until it is the head.
+//! 2. [`AcquireLoop`]: **the loop** that alternates between attempts and waits for other processes ([`ServerWait`]).
+//! 3. [`attempt`](mod@attempt): one round, its outcome, and its roll-back.
+//! 4. [`together`]: takes several locks in one round trip.
+//! 5. [`common_slots`]: a second attempt at a semaphore, restricted to slots that are free on a majority.
+//! 6. [`adopt`](mod@adopt): takes over a lock that a holder has left held.
+//! 7. [`join`]: shares a lease with other threads of this process.
+//! 8. [`limit`]: decides when a call that waits gives up.
+//! 9. [`claim`]: claims tasks of a queue, which works without the loop.
 
 pub(crate) mod adopt;
 mod attempt;
@@ -23,7 +23,7 @@ pub(crate) mod together;
 
 use std::sync::Arc;
 
-use self::attempt::{Try, attempt, only_attempt};
+use self::attempt::{AttemptOptions, attempt, only_attempt};
 pub(crate) use self::joining::join;
 pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
@@ -43,18 +43,18 @@ use crate::protocol::Request;
 use crate::quorum::Refusal;
 use crate::token::LockId;
 
-/// How long an acquire may take.
+/// How long an acquire may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MaxWait {
-    /// One attempt.
+    /// The call makes one attempt and does not wait.
     No,
     Until(Tick),
-    /// Until the lock is held, the retry policy gives up, or the servers were unavailable for too long.
+    /// The call waits until it holds the lock, the retry policy gives up, or the servers were unavailable for too long.
     Forever,
 }
 
 impl MaxWait {
-    /// An attempt that begins later than this is the last one.
+    /// An attempt that begins at this time or later is the last one.
     fn until(self) -> Tick {
         match self {
             MaxWait::No => Tick::ZERO,
@@ -66,10 +66,10 @@ impl MaxWait {
 
 /// Takes the lock.
 pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
-    observed(client, request, || take(client, request, wait))
+    observed(client, request, || enqueue_and_acquire(client, request, wait))
 }
 
-/// Tells the observers how a call begins and ends.
+/// Reports the begin and the outcome of `call` to the observers.
 fn observed(
     client: &ClientInner,
     request: &Request,
@@ -77,80 +77,84 @@ fn observed(
 ) -> Result<Lease, Error> {
     let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
     let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
-    observers.tell(&Event::Wanted { lock });
+    observers.notify(&Event::Wanted { lock });
     let mut outcome = call();
     match &mut outcome {
         Ok(lease) => lease.acquired(began),
         Err(error) if observers.are_there() => {
             let waited = client.quorum.now().since(began);
-            observers.tell(&Event::NotAcquired { lock, waited, error });
+            observers.notify(&Event::NotAcquired { lock, waited, error });
         }
         Err(_) => {}
     }
     outcome
 }
 
-fn take(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
-    let _competing = client.competes();
+/// Waits in the queue of threads; the thread at its head runs the loop of attempts.
+fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
+    let _call = client.begin_call();
     client.ready()?;
     request.not_cancelled()?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     if wait == MaxWait::No {
         let head = match queues.try_enqueue(key, kind, &request.options) {
-            Some(QueueOutcome::Handed(lease)) if is_good(&lease) => return Ok(lease),
+            Some(QueueOutcome::Handed(lease)) if is_usable(&lease) => return Ok(lease),
             Some(QueueOutcome::Head(head)) => Some(head),
             _ => None,
         };
         let lease = only_attempt(client, request)?;
         if let Some(head) = head {
-            keep(&lease, head);
+            keep_or_share_head(&lease, head);
         }
         return Ok(lease);
     }
     let until = wait.until();
-    // Where attempts are counted, the wait in the queue takes no longer than they would.
+    // If the retry policy limits the attempts, the wait in the queue takes no longer than those attempts would.
     let attempts_take = request.options.retry.total_time();
     let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
-    // Behind a lock of another kind there is nothing to wait for, if the servers have it. If they do not answer now, the
-    // attempt at the head of the queue asks them again.
+    // If threads of this process hold or want a lock of another kind by this name, the servers report the conflict at
+    // once. If the servers do not answer now, the attempt at the head of the queue asks them again.
     if queues.is_of_another_kind(key, kind) {
         match only_attempt(client, request) {
             Err(error) if error.is_busy() || error.is_unavailable() => {}
             outcome => return outcome,
         }
     }
-    // Not at the end of the wait: a look and the last attempt would outlast it by two node timeouts.
-    let look = || {
+    // Checked only while there is time left: this check and the last attempt would exceed the deadline by two node
+    // timeouts.
+    let check_holder = || {
         if in_queue.since(client.quorum.now()) > client.quorum.limits.node_timeout {
-            client.look_after(key);
+            client.check_holders(key);
         }
     };
     loop {
-        match queues.enqueue_and_check(key, in_queue, kind, &request.options, &look) {
+        match queues.enqueue_and_check(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
                 let pause = head.rest();
                 if pause.until > Tick::ZERO {
                     rest(&client.quorum, queues, request, pause.until.min(until));
                 }
                 let lease = AcquireLoop::new(client, request, wait, pause.pauses).run()?;
-                keep(&lease, head);
+                keep_or_share_head(&lease, head);
                 return Ok(lease);
             }
             QueueOutcome::Handed(lease) => {
-                // It can have run out on the way, if this process did not run.
-                if is_good(&lease) {
+                // The lease can have expired during the hand-over, if this process was suspended.
+                if is_usable(&lease) {
                     return Ok(lease);
                 }
             }
-            // A thread that never got to the head still makes one attempt, and so learns whether the lock is busy or Redis is away.
+            // A thread that never reached the head still makes one attempt. So its error says whether the lock is busy
+            // or the servers are unavailable.
             QueueOutcome::Late => return request.not_cancelled().and_then(|()| only_attempt(client, request)),
             QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
 }
 
-/// What was handed to this thread can be used. If it is shared and cannot, no other thread joins it.
-fn is_good(lease: &Lease) -> bool {
+/// True if the lease that was handed to this thread is still held. If a shared lease is not, no further thread may join
+/// it.
+fn is_usable(lease: &Lease) -> bool {
     let core = lease.core();
     if core.protocol().kind().mode != Mode::Joint {
         return lease.check().is_ok();
@@ -162,9 +166,9 @@ fn is_good(lease: &Lease) -> bool {
     is_fresh
 }
 
-/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets
-/// the next thread in at once.
-fn keep(lease: &Lease, head: QueueHead<Lease>) {
+/// An exclusive holder stays the head of the queue while it holds the lock, so that it can hand the lock to the next
+/// thread. A shared holder lets the next thread become the head at once.
+fn keep_or_share_head(lease: &Lease, head: QueueHead<Lease>) {
     if lease.core().protocol().kind().mode == Mode::Exclusive {
         lease.core().keep_head(head);
     } else {
@@ -178,10 +182,11 @@ struct AcquireLoop<'a> {
     request: &'a Request,
     limit: WaitLimit<'a>,
     began: Tick,
+    /// Number of attempts made.
     made: u32,
     wait: ServerWait<'a, Lease>,
-    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with
-    /// it may not get through.
+    /// With several nodes: the random part of the last grant that was pushed. It is kept for all further attempts,
+    /// since the first attempt with it can fail, and an outdated one does no harm.
     pending_grant: Option<LockId>,
     keys_without_ttl: KeysWithoutTtl,
 }
@@ -202,19 +207,19 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Until the lock is held, or the wait is over.
+    /// Runs the loop. If the wait may still be in a server queue afterwards, it is removed there in the background.
     fn run(mut self) -> Result<Lease, Error> {
         let outcome = self.attempts();
         if let Some((queued, id)) = self.wait.lingering() {
-            self.client.left_wait(self.request, queued, id);
+            self.client.remove_ended_wait(self.request, queued, id);
         }
         outcome
     }
 
-    /// **This is the loop**: attempts, and waiting in between.
+    /// **This is the loop** of attempts, with a wait after each.
     fn attempts(&mut self) -> Result<Lease, Error> {
         loop {
-            // The first time, `take` has asked whether the client is ready.
+            // Before the first attempt, `enqueue_and_acquire` has checked that the client is ready.
             let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
             if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
                 self.wait.give_up();
@@ -223,7 +228,7 @@ impl<'a> AcquireLoop<'a> {
             let tried_at = self.client.quorum.now();
             let retry = &self.request.options.retry;
             let is_last = tried_at >= self.limit.until || retry.is_exhausted(self.made.saturating_add(1));
-            let (outcome, was_bare) = self.attempt(is_last, tried_at)?;
+            let (outcome, was_fast_path) = self.attempt(is_last, tried_at)?;
             let refusal = match outcome {
                 Ok(lease) => {
                     self.limit.answered();
@@ -234,14 +239,14 @@ impl<'a> AcquireLoop<'a> {
             self.made = self.made.saturating_add(1);
             let is_over = is_last || self.limit.is_over();
             if self.ends_with(&refusal.error, tried_at) || is_over {
-                // The last attempt leaves the queue, if it is answered.
+                // If every node has answered the last attempt, it has removed the wait from the server queues already.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
                     self.wait.give_up();
                 }
                 return Err(refusal.error);
             }
-            // Ends at the deadline at the latest: the attempt after that is the last.
-            if let Some(pushed) = self.wait.sleep(&refusal, was_bare, self.made)
+            // The sleep ends at the deadline at the latest; the attempt after that is the last one.
+            if let Some(pushed) = self.wait.sleep(&refusal, was_fast_path, self.made)
                 && let Some(lease) = self.open(&pushed)
             {
                 return Ok(lease);
@@ -249,21 +254,23 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// One attempt; whether it was bare. Most locks are free, and a bare one costs the servers least. Where it finds
-    /// others, the next one enters the queue.
+    /// Makes one attempt. Returns its outcome, and whether it took the fast path.
+    ///
+    /// Most locks are free, and the fast path costs the servers least. If it finds the lock held, the next attempt
+    /// enters the server queues.
     fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.entry(self.made == 0, is_last)?;
-        let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
+        let is_fast_path = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
         let leftover_tokens = self.more_leftover_tokens(now);
-        let what = Try {
-            is_bare,
+        let options = AttemptOptions {
+            is_fast_path,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
             keeps_wait: self.wait.evidence.may_linger,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,
         };
-        let outcome = attempt(self.client, self.request, &what, by);
+        let outcome = attempt(self.client, self.request, &options, by);
         match &outcome {
             Ok(lease) => {
                 self.wait.evidence.may_linger |= id.is_some() && lease.core().may_linger();
@@ -275,10 +282,11 @@ impl<'a> AcquireLoop<'a> {
                 }
             }
         }
-        Ok((outcome, is_bare))
+        Ok((outcome, is_fast_path))
     }
 
-    /// What the next attempt may take the lock from: a grant to this wait, and keys that no program looks after.
+    /// The tokens, besides those in the queue of threads, from which the next attempt may take the lock: the pending
+    /// grant of this wait, and, if the options allow it, the token of a key without a TTL.
     fn more_leftover_tokens(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
         let keys_without_ttl =
@@ -286,7 +294,7 @@ impl<'a> AcquireLoop<'a> {
         self.pending_grant.iter().cloned().chain(keys_without_ttl).collect()
     }
 
-    /// True for an error that no further attempt can help.
+    /// True for an error after which no further attempt is made.
     fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
         match error {
             Error::Busy { .. } => {
@@ -298,7 +306,8 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// The lease of a grant that is the lock (`handover/grant.rs` has the table). `None` if an attempt has to decide.
+    /// Returns the lease if the pushed grant is already the lock (table in `handover/grant.rs`), and `None` if an
+    /// attempt has to decide.
     fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;

@@ -1,5 +1,5 @@
-//! Ending one wait from another thread. All waits look at it: those in the queue of threads, those that sleep until a
-//! server tells them something, and pauses.
+//! Ending one wait from another thread. All waits check it: those in the queue of threads, those that sleep until a
+//! message of a server, and pauses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::sync::AtomicBool;
 
-/// How soon a wait that can be cancelled sees that it was.
-const SEEN: Duration = Duration::from_millis(5);
+/// How often a wait checks whether it was cancelled.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Ends waits for locks from another thread: of all handles that have it as their setting
 /// [`cancel`](crate::Mutex::cancel).
@@ -22,7 +22,7 @@ const SEEN: Duration = Duration::from_millis(5);
 /// leaves the queues on the servers by one more round. What was granted to it meanwhile goes to the next waiter. A wait
 /// that got the lock at that moment returns the lock.
 ///
-/// A wait with a `Cancel` looks at it each 5 ms. That costs no call to a server, and about 0.2 % of a core for each
+/// A wait with a `Cancel` checks it every 5 ms. That costs no call to a server, and about 0.2 % of a core for each
 /// such thread.
 ///
 /// ```
@@ -47,7 +47,7 @@ pub struct Cancel(Arc<Flag>);
 #[derive(Debug, Default)]
 struct Flag {
     is_set: AtomicBool,
-    /// It is cancelled by this one, too.
+    /// It counts as cancelled if this one is.
     within: Option<Cancel>,
 }
 
@@ -101,7 +101,7 @@ impl Cancel {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cancelling(Option<Cancel>);
 
-/// Threads that differ in it alone hand a lock to each other, or share one.
+/// All values are equal: threads whose settings differ only in this can hand a lock to each other, or share one.
 impl PartialEq for Cancelling {
     fn eq(&self, _: &Cancelling) -> bool {
         true
@@ -121,12 +121,13 @@ impl Cancelling {
         if self.is_cancelled() { Err(Error::Cancelled { op, key: key.to_owned() }) } else { Ok(()) }
     }
 
-    /// Until when a sleep until then may last before it is looked whether it was cancelled; now, if it was.
+    /// The time at which a sleep until `until` has to check again whether it was cancelled. Not later than `now` if it
+    /// was.
     pub(crate) fn slice(&self, now: Tick, until: Tick) -> Tick {
         match &self.0 {
             None => until,
             Some(cancel) if cancel.is_cancelled() => until.min(now),
-            Some(_) => until.min(now.after(SEEN)),
+            Some(_) => until.min(now.after(CHECK_INTERVAL)),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Time. The only place in the crate that reads a clock or sleeps.
+//! Time. No other file of the crate reads a clock or sleeps.
 //!
-//! Leases are measured on a clock that goes on while the machine sleeps (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on
-//! macOS, which counts sleep there): a laptop that slept past its lease must know. Elsewhere it is [`std::time::Instant`], which
-//! may stop in suspend.
+//! Leases are measured on a clock that goes on while the machine sleeps, so that a laptop that slept past its lease
+//! notices the loss. It is `CLOCK_BOOTTIME` on Linux and `CLOCK_MONOTONIC` on macOS. Elsewhere it is
+//! [`std::time::Instant`], which may stop in suspend.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,14 +10,15 @@ use std::{fmt, io};
 
 use crate::sync::{Condvar, MutexGuard, thread};
 
-/// A moment on the lease clock, in nanoseconds since some fixed start. Arithmetic saturates: "for ever" stays for ever.
+/// A point in time on the lease clock, in nanoseconds since some fixed start. Arithmetic saturates, so `NEVER` stays
+/// `NEVER`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Tick(u64);
 
 impl Tick {
-    /// Before every other moment.
+    /// Earlier than every other point in time.
     pub(crate) const ZERO: Tick = Tick(0);
-    /// After every other moment: no deadline.
+    /// Later than every other point in time. As a deadline it means none.
     pub(crate) const NEVER: Tick = Tick(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Tick {
@@ -46,18 +47,22 @@ fn saturating_nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the time comes from: the machine, or a test. All waiting for time to pass is done here, so that a test's clock can end it.
+/// The source of time: the machine, or a test. Every wait for time to pass goes through this trait, so that a test
+/// clock can end it.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Tick;
     fn sleep(&self, d: Duration);
 
-    /// Waits for a notification of this condition variable, until that moment at most; as from any, a thread can come back from it without one. It is
-    /// a moment and not a length of time, so that what passes between the caller's look at the clock and the wait counts as well.
+    /// Waits for a notification of the condition variable, until `until` at most. Spurious wake-ups are possible.
+    ///
+    /// The limit is a point in time, so it does not shift by the time between the read of the clock and the begin of
+    /// the wait.
     fn wait(&self, _condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
         waiting.wait_for(until.since(self.now()));
     }
 
-    /// As [`wait`](Clock::wait), of a thread that has done all that was due: to a test's clock any other wait is a part of its work.
+    /// Like [`wait`](Clock::wait), for a thread that has done everything that was due. For a test clock, any other wait
+    /// is a part of the work of its thread.
     fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
         self.wait(condvar, waiting, until);
     }
@@ -65,7 +70,7 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// Starts a thread that sleeps by this clock.
     ///
     /// # Errors
-    /// When the system starts no more.
+    /// The system cannot start another thread.
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
     }
@@ -85,7 +90,7 @@ impl dyn Clock + '_ {
 
 /// A wait on a condition variable, as a clock carries it out.
 pub(crate) trait Waiting {
-    /// Waits so long by the machine's clock. True if there was a notification.
+    /// Waits for this long by the machine's clock. True if there was a notification.
     fn wait_for(&mut self, time: Duration) -> bool;
 
     /// Runs `f` with the mutex unlocked.
@@ -174,7 +179,8 @@ mod tests {
         assert!(SystemClock.now().since(before) >= Duration::from_millis(2));
     }
 
-    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which can be set.
+    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which can be
+    /// set.
     #[cfg(target_os = "linux")]
     #[test]
     fn fault_14_the_lease_clock_is_not_the_wall_clock() {

@@ -9,33 +9,33 @@ use crate::client::{Builder, NODES, Redlock, URL};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
-static FIRST: OnceLock<OfProcess> = OnceLock::new();
+static FIRST: OnceLock<ProcessDefault> = OnceLock::new();
 
-/// The default client of one process. A forked child has one of its own, with a lock of its own: another thread of the
-/// parent may have had that of the parent at the fork, and nothing in the child would give it up.
-struct OfProcess {
+/// The default client of one process. A forked child has a value of its own, with a lock of its own: another thread of
+/// the parent may have held the parent's lock at the time of the fork, and no thread of the child would release it.
+struct ProcessDefault {
     home: ForkGuard,
     client: RwLock<Option<Redlock>>,
-    /// By the program, which may have given it other servers or another prefix than the environment names.
+    /// True if the program set the client. It may name other servers, or another prefix, than the environment.
     was_set: AtomicBool,
-    /// The default client of a forked child. It is in the memory of the child alone.
-    child: OnceLock<Box<OfProcess>>,
+    /// The default client of a forked child. It exists in the memory of the child only.
+    child: OnceLock<Box<ProcessDefault>>,
 }
 
-impl OfProcess {
-    fn new() -> OfProcess {
+impl ProcessDefault {
+    fn new() -> ProcessDefault {
         let (client, was_set, child) = (RwLock::new(None), AtomicBool::new(false), OnceLock::new());
-        OfProcess { home: ForkGuard::new(), client, was_set, child }
+        ProcessDefault { home: ForkGuard::new(), client, was_set, child }
     }
 
     /// The default client of this process, and true if a process from which it was forked had set one.
-    fn here() -> (&'static OfProcess, bool) {
-        let (mut default, mut was_set) = (FIRST.get_or_init(OfProcess::new), false);
+    fn current() -> (&'static ProcessDefault, bool) {
+        let (mut default, mut was_set) = (FIRST.get_or_init(ProcessDefault::new), false);
         while default.home.is_left() {
             was_set |= default.was_set.load(Ordering::SeqCst);
-            // The parent's client is of no use here. Where its lock is taken it stays.
+            // The child cannot use the client of the parent. If the lock is held, the client is not dropped.
             drop(default.client.try_write().and_then(|mut client| client.take()));
-            default = default.child.get_or_init(|| Box::new(OfProcess::new()));
+            default = default.child.get_or_init(|| Box::new(ProcessDefault::new()));
         }
         (default, was_set)
     }
@@ -76,18 +76,18 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn set_default(client: Redlock) -> Result<(), Error> {
-        let (default, _) = OfProcess::here();
+        let (default, _) = ProcessDefault::current();
         let mut current = default.client.write();
         if current.as_ref().is_some_and(|client| !client.is_closed()) {
             return Err(Error::config(
                 "the default client is set already, or in use; set it once, before the first use, or close it first",
             ));
         }
-        // First: a child that is forked in between must not take one from the environment.
+        // Set before the client is: a child that is forked in between must not make a client from the environment.
         default.was_set.store(true, Ordering::SeqCst);
         let old = current.replace(client);
         drop(current);
-        // Outside of the lock: the end of a client can take a moment.
+        // Dropped after the lock is released, since closing a client can take some time.
         drop(old);
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn default_client() -> Result<Redlock, Error> {
-        let (default, parent_set_one) = OfProcess::here();
+        let (default, parent_set_one) = ProcessDefault::current();
         if let Some(client) = &*default.client.read() {
             return Ok(client.clone());
         }
@@ -124,7 +124,8 @@ impl Redlock {
         if let Some(client) = &*current {
             return Ok(client.clone());
         }
-        // The environment could name other servers than the parent's client has: parent and child would not exclude each other.
+        // The environment could name other servers than the client of the parent has. Then parent and child would not
+        // exclude each other.
         if parent_set_one {
             return Err(Error::Closed);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::{printable, told};
+use crate::names::{key_in_message, printable};
 
 /// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock means that its guard held it when
 /// the call returned**; everything else is here.
@@ -279,12 +279,18 @@ impl fmt::Display for Error {
                 expires_in.map_or(Ok(()), |d| write!(f, "; it ends in {} ms unless it is renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
-                write!(f, "failed to {op} {}: no majority of {of} node(s) can be reached", told(key, "", "in queue "))?;
+                write!(
+                    f,
+                    "failed to {op} {}: no majority of {of} node(s) can be reached",
+                    key_in_message(key, "", "in queue ")
+                )?;
                 write_nodes(f, nodes)
             }
-            Error::Lost { key, reason } => write!(f, "{} was lost: {reason}", told(key, "lock ", "a claim in queue ")),
+            Error::Lost { key, reason } => {
+                write!(f, "{} was lost: {reason}", key_in_message(key, "lock ", "a claim in queue "))
+            }
             Error::Unconfirmed { key, confirmed, of, nodes } => {
-                let what = told(key, "release of ", "the end of a claim in queue ");
+                let what = key_in_message(key, "release of ", "the end of a claim in queue ");
                 write!(f, "{what} was confirmed by {confirmed} of {of} node(s)")?;
                 write_nodes(f, nodes)
             }
@@ -294,11 +300,19 @@ impl fmt::Display for Error {
                 key.escape_debug()
             ),
             Error::WrongType { op, key, node } => {
-                write!(f, "failed to {op} {}: the key holds something else: {node}", told(key, "", "in queue "))
+                write!(
+                    f,
+                    "failed to {op} {}: the key holds something else: {node}",
+                    key_in_message(key, "", "in queue ")
+                )
             }
-            Error::Full { key, len } => write!(f, "{} is full: it has {len} tasks", told(key, "queue ", "queue ")),
+            Error::Full { key, len } => {
+                write!(f, "{} is full: it has {len} tasks", key_in_message(key, "queue ", "queue "))
+            }
             Error::Config { message } => write!(f, "{message}"),
-            Error::Cancelled { op, key } => write!(f, "the wait to {op} {} was cancelled", told(key, "", "in queue ")),
+            Error::Cancelled { op, key } => {
+                write!(f, "the wait to {op} {} was cancelled", key_in_message(key, "", "in queue "))
+            }
             Error::Closed => write!(f, "the lock client is closed, or was opened in another process before a fork"),
         }
     }

@@ -1,8 +1,8 @@
-//! Whether this is still the process in which something was made.
+//! Detects that a process was forked.
 //!
-//! A forked child has copies of its parent's clients and guards, on the same sockets: they must do nothing. Each lock and unlock asks, so the answer
-//! must not cost a system call: a handler that `fork` calls in the child (`pthread_atfork`) raises a counter. A child that a program makes by a
-//! bare `clone` system call is not noticed.
+//! A forked child has copies of the clients and guards of its parent, on the same sockets, and must not use them. Each
+//! lock and unlock checks this, so the check must not cost a system call: a handler that `fork` calls in the child
+//! (`pthread_atfork`) raises a counter. A child that is made by a bare `clone` system call is not detected.
 
 /// The process in which this was made.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ impl ForkGuard {
 
     /// True in a child that was forked since.
     pub(crate) fn is_left(&self) -> bool {
-        // A guard that was asked forgets: so a copy is asked.
+        // A guard reports a fork once only, so a copy is asked.
         self.0.clone().detected_fork()
     }
 }

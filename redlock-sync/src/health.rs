@@ -1,7 +1,7 @@
 //! Whether the servers can keep locks, and what is wrong with them, for readiness probes.
 //!
-//! Two rounds: what each server says of itself ([`facts`]), which needs no key, and a write that changes nothing
-//! ([`probe`]). What follows from the answers is [`judge`]d without I/O.
+//! Two rounds: one asks each server for facts about itself ([`facts`]), which needs no key; the other is a write that
+//! changes nothing ([`probe`]). [`judge`] draws the conclusions, without I/O.
 
 mod judge;
 
@@ -31,7 +31,7 @@ use crate::protocol::server_info::{facts, probe};
 pub struct Health {
     need: usize,
     nodes: Vec<NodeHealth>,
-    /// No two of them are the same server, and none is a replica of another one.
+    /// True if no two nodes are the same server, and none is a replica of another one.
     are_independent: bool,
     warnings: Vec<String>,
 }
@@ -57,19 +57,19 @@ pub struct NodeHealth {
     pub problem: Option<String>,
     /// The version of Redis or Valkey.
     pub version: Option<String>,
-    /// How long it has been up, in whole seconds.
+    /// How long the server has been up, in whole seconds.
     #[cfg_attr(feature = "serde", serde(rename = "uptime_ms", serialize_with = "crate::serial::some_millis"))]
     pub uptime: Option<Duration>,
-    /// What its wall clock showed.
+    /// The time on its wall clock when it was asked.
     #[cfg_attr(feature = "serde", serde(rename = "clock_ms", serialize_with = "since_1970"))]
     pub clock: Option<SystemTime>,
-    /// Bytes in use.
+    /// The memory in use, in bytes.
     pub used_memory: Option<u64>,
-    /// The limit of that, in bytes; zero for none.
+    /// The limit of its memory (`maxmemory`), in bytes. Zero means no limit.
     pub max_memory: Option<u64>,
-    /// What it does at that limit: `maxmemory-policy`.
+    /// The policy for keys at that limit (`maxmemory-policy`).
     pub eviction_policy: Option<String>,
-    /// Keys that it has evicted since it started.
+    /// How many keys it has evicted since it started.
     pub evicted_keys: Option<u64>,
     /// Whether it has an append-only file.
     pub append_only: Option<bool>,
@@ -163,19 +163,19 @@ impl fmt::Display for Health {
     }
 }
 
-/// Asks all servers. `key` is one that is never there.
+/// Asks all servers. `key` is the key that the probe tries to write. It never exists.
 pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
-    client.serves()?;
+    client.serves_holders()?;
     let quorum = &client.quorum;
-    let said = quorum.round(&facts(), Priority::Normal, quorum.round_deadline(), &|_| true);
-    let took = quorum.now().since(said.started);
+    let answers = quorum.round(&facts(), Priority::Normal, quorum.round_deadline(), &|_| true);
+    let took = quorum.now().since(answers.started);
     let mut written = quorum.round(&probe(key), Priority::Normal, quorum.round_deadline(), &|_| true);
     quorum.disqualify_restarted(&mut written.votes);
     let addresses = quorum.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();
-    for ((address, said), written) in addresses.zip(said.votes).zip(written.votes) {
-        let facts = judge::Facts::read(said, quorum.limits.min_replicas_ack);
+    for ((address, answer), written) in addresses.zip(answers.votes).zip(written.votes) {
+        let facts = judge::Facts::parse(answer, quorum.limits.min_replicas_ack);
         let node = facts.node(address, &written, key.as_str());
         warnings.extend(facts.warnings(&node, quorum.len(), &written));
         nodes.push(node);
@@ -185,6 +185,6 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     warnings.extend(
         conflict.map(|why| format!("{why}, so no lock is given: name only servers that are independent of each other")),
     );
-    warnings.extend(judge::together(&nodes, took, client.quorum.longest_lease(), quorum.limits.restart_guard));
+    warnings.extend(judge::common_warnings(&nodes, took, client.quorum.longest_lease(), quorum.limits.restart_guard));
     Ok(Health { need: quorum.need(), nodes, are_independent, warnings })
 }

@@ -20,9 +20,10 @@ use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
 use crate::token::{LockId, TokenSource, random_part};
 
+/// The state that all handles and guards of one client share.
 #[derive(Debug)]
 pub(crate) struct ClientInner {
-    /// Tells the clients of a process apart.
+    /// A number that is unique among the clients of this process.
     pub(crate) id: u64,
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) queues: Arc<WaitQueues<Lease>>,
@@ -31,21 +32,21 @@ pub(crate) struct ClientInner {
     pub(crate) outages: Outages,
     pub(crate) backlog: Arc<Backlog>,
     leases: Arc<Leases>,
-    /// How many threads are in an acquire.
-    competing: AtomicUsize,
-    /// It has given up everything.
-    is_over: AtomicBool,
+    /// The number of threads that acquire or wait, and may get a lock.
+    active_calls: AtomicUsize,
+    /// Set once the client has been shut down and its grace is over.
+    has_ended: AtomicBool,
 }
 
-/// No code of users runs under a lock in here, so a panic of theirs leaves nothing half done.
+/// No code of users runs while a lock of this type is held, so a panic in it leaves no state half changed.
 impl RefUnwindSafe for ClientInner {}
 
-/// A thread is in an acquire for as long as this lives.
-pub(crate) struct Competing<'a>(&'a ClientInner);
+/// Counts one call of a thread until it is dropped.
+pub(crate) struct ActiveCall<'a>(&'a ClientInner);
 
-impl Drop for Competing<'_> {
+impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
-        self.0.competing.fetch_sub(1, Ordering::SeqCst);
+        self.0.active_calls.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -65,8 +66,8 @@ impl ClientInner {
             queues,
             tokens: TokenSource::new(),
             outages: Outages::default(),
-            competing: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
+            active_calls: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
         });
         let this = Arc::downgrade(&client);
         client.listener.on_unclaimed_grant(Box::new(move |grant| {
@@ -77,25 +78,25 @@ impl ClientInner {
         client
     }
 
-    /// `Closed` once the client takes no more locks, and in a forked child, which shares the sockets of its parent and
-    /// has none of its threads.
+    /// Returns `Closed` once the client takes no more locks. Also in a forked child, which shares the sockets of its
+    /// parent but has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
         if self.tokens.home().is_left() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// As `ready`, for what holders need until their end: it goes on while the client shuts down.
-    pub(crate) fn serves(&self) -> Result<(), Error> {
-        if self.tokens.home().is_left() || self.is_over.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+    /// Like `ready`, but for calls that holders need until their end: those go on while the client shuts down.
+    pub(crate) fn serves_holders(&self) -> Result<(), Error> {
+        if self.tokens.home().is_left() || self.has_ended.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Counted before the thread looks whether the client is closed: `close` looks the other way round, so that one of
-    /// the two sees the other.
-    pub(crate) fn competes(&self) -> Competing<'_> {
-        self.competing.fetch_add(1, Ordering::SeqCst);
-        Competing(self)
+    /// Counts a call. Each call is counted before it checks whether the client is closed; `end` closes the client
+    /// before it reads the count. So at least one of the two notices the other.
+    pub(crate) fn begin_call(&self) -> ActiveCall<'_> {
+        self.active_calls.fetch_add(1, Ordering::SeqCst);
+        ActiveCall(self)
     }
 
-    /// What a lease for this request is made from.
+    /// The values from which a lease for this request is made.
     pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
         LeaseStart {
             quorum: Arc::clone(&self.quorum),
@@ -109,7 +110,7 @@ impl ClientInner {
         }
     }
 
-    /// Gives a lock that is held its renewal thread.
+    /// Makes the lease of a lock that is held, with its renewal thread.
     pub(crate) fn lease(&self, core: &Arc<Core>) -> Result<Lease, Error> {
         self.leases.hold(core).map_err(|spawn| Error::Unavailable {
             op: "acquire",
@@ -119,16 +120,18 @@ impl ClientInner {
         })
     }
 
-    /// Asks the servers whether this client still holds the lock, for a thread that waits for it: nothing else tells of
-    /// a key that was deleted by hand before the next renewal, and without renewals nothing does. It lengthens nothing.
-    /// If the lock is lost, the next thread goes on.
-    pub(crate) fn look_after(&self, key: &Arc<str>) {
+    /// Asks the servers whether this client still holds the lock, for a thread that waits for it. The check does not
+    /// extend the lease.
+    ///
+    /// Until the next renewal, and for ever without renewals, nothing else notices a key that was deleted by hand. If
+    /// the lock is lost, the next thread in the queue goes on.
+    pub(crate) fn check_holders(&self, key: &Arc<str>) {
         let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
         holders.for_each(|core| core.check_on_servers());
     }
 
-    /// Those of these tokens whose guards were dropped, and whose releases are not known to be executed: the next attempt takes the lock from them. What the
-    /// servers say to the releases then is no loss.
+    /// The tokens among `tokens` whose guards were dropped and whose releases are not confirmed. The next attempt takes
+    /// the lock from them. Whatever the servers then reply to those releases is not a loss.
     pub(crate) fn supersede_dropped(&self, tokens: &[&str]) -> Vec<LockId> {
         if tokens.is_empty() {
             return Vec::new();
@@ -137,29 +140,37 @@ impl ClientInner {
         all.filter(|core| tokens.contains(&core.id.as_str()) && core.supersede()).map(|core| core.id.clone()).collect()
     }
 
-    // --- what is left of an acquire -----------------------------------------------------------------------------------
+    // --- what an acquire leaves behind
+    // ----------------------------------------------------------------------------------
 
-    /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock
-    /// from it, and its release is repeated.
-    pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
+    /// Records that an attempt may have left its token on the nodes `at`, although it was rolled back. The next attempt
+    /// may take the lock from that token, and the backlog repeats the release.
+    pub(crate) fn add_leftover_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
         self.queues.add_leftover_token(request.key.name(), id.clone(), ends);
         let protocol = Arc::clone(&request.protocol);
         self.backlog.add(PendingRelease::of_token(protocol, id.clone(), ends, at));
     }
 
-    /// An adoption that failed may have left its token on one of these nodes: it is given back there, as soon as the
-    /// servers answer.
-    pub(crate) fn left_adoption(&self, request: &Request, id: &LockId, former: &LockId, ends: Tick, at: Vec<bool>) {
+    /// Records that a failed adoption may have left its token on the nodes `at`. The backlog gives the lock back to
+    /// `former` there as soon as the servers answer.
+    pub(crate) fn add_unfinished_adoption(
+        &self,
+        request: &Request,
+        id: &LockId,
+        former: &LockId,
+        ends: Tick,
+        at: Vec<bool>,
+    ) {
         let of_token = PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at);
         self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
-    /// Gives back what may be granted to a wait although it is over: what was granted by now, as soon as the servers
-    /// answer; what a late attempt brings, when it is pushed.
+    /// Removes a wait that is over but may still be in a server queue, and gives back what is granted to it: a grant
+    /// that was made by now, as soon as the servers answer; a later one, when it is pushed.
     ///
-    /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered
-    /// (`GrantEvidence`), and does not linger.
-    pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &Queued, wait: &Arc<str>) {
+    /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
+    /// (`GrantEvidence`), so it is in no queue.
+    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &Queued, wait: &Arc<str>) {
         self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
         if queued.polls() {
             return;
@@ -175,7 +186,7 @@ impl ClientInner {
         );
     }
 
-    /// Gives back what was granted to a wait that is over, in the background.
+    /// Gives a grant to a wait that is over back to the servers, in the background.
     fn give_back(self: &Arc<Self>, request: &Request, id: LockId) {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
@@ -185,7 +196,7 @@ impl ClientInner {
         });
     }
 
-    /// Gives back what was granted to a wait that this client has forgotten, unless that is a lock which it holds.
+    /// Gives back a grant to a wait that this client does not know, unless this client holds the lock by it.
     fn give_back_unclaimed(&self, grant: &UnclaimedGrant) {
         let UnclaimedGrant { key, random, wait, span, with_fence } = grant;
         let id = LockId::granted(random, wait);
@@ -203,7 +214,7 @@ impl ClientInner {
         }
     }
 
-    /// Gives up a lock that was granted, to the next wait.
+    /// Releases a lock that was granted, for the next wait.
     fn grant_to_next(&self, protocol: &Protocol, id: &LockId, next: Grant<'_>) {
         let (quorum, random) = (&self.quorum, next.random);
         let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::First(next) };
@@ -212,7 +223,8 @@ impl ClientInner {
         grant::unreserve(quorum, protocol, &ballot, random, by);
     }
 
-    // --- the end of a client ------------------------------------------------------------------------------------------
+    // --- the end of a client
+    // ------------------------------------------------------------------------------------------
 
     /// Ends all waits with `Closed`, for good, and gives up what is still held after the grace.
     pub(crate) fn end(&self, grace: Duration) -> Result<GivenUp, Error> {
@@ -223,34 +235,36 @@ impl ClientInner {
         self.queues.close();
         self.listener.close();
         self.wait_until(until, || {
-            !self.is_competing() && self.leases.registry.live().iter().all(|core| core.is_lost())
+            !self.has_active_calls() && self.leases.registry.live().iter().all(|core| core.is_lost())
         });
-        self.is_over.store(true, Ordering::SeqCst);
-        // What guards released that were dropped just now: if it is not confirmed, it is repeated below with all else.
+        self.has_ended.store(true, Ordering::SeqCst);
+        // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
+        // with all others.
         self.backlog.settle();
         let by = self.quorum.now().after(CLOSING);
         let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
-        // In a loop: a thread may have looked before the client was closed, and start to wait only now.
-        self.wait_until(by, || !self.is_competing());
-        // What a thread got after the first look.
+        // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
+        // begin to wait only now.
+        self.wait_until(by, || !self.has_active_calls());
+        // Gives up what such a thread acquired after the first list of leases was taken.
         given_up.add(revoke(&self.backlog, self.leases.registry.live(), Vec::new()));
         Ok(given_up)
     }
 
-    /// Asked before the registry: what a thread got before it stopped to compete is there.
-    fn is_competing(&self) -> bool {
-        self.competing.load(Ordering::SeqCst) > 0
+    /// Read before the registry of leases: whatever a call acquired is in the registry before its count is taken back.
+    fn has_active_calls(&self) -> bool {
+        self.active_calls.load(Ordering::SeqCst) > 0
     }
 
-    fn wait_until(&self, until: Tick, so: impl Fn() -> bool) {
-        while self.quorum.now() < until && !so() {
+    fn wait_until(&self, until: Tick, is_done: impl Fn() -> bool) {
+        while self.quorum.now() < until && !is_done() {
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
     }
 
-    /// The lock that has this token was taken away: its guard reports it lost at once if it is one of this client, and
-    /// the next thread in the queue goes on.
-    pub(crate) fn taken_away(&self, id: &LockId) {
+    /// Records that the lock with this token was unlocked by force. If a guard of this client has it, the guard reports
+    /// the loss at once, and the next thread in the queue goes on.
+    pub(crate) fn mark_force_unlocked(&self, id: &LockId) {
         for core in self.leases.registry.live().into_iter().filter(|core| core.id == *id) {
             core.revoke();
             core.tell_loss();
@@ -264,7 +278,7 @@ impl ClientInner {
 
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
-        self.serves()?;
+        self.serves_holders()?;
         Ok(revoke(&self.backlog, self.leases.registry.live(), Vec::new()))
     }
 }

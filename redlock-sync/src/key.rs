@@ -1,4 +1,4 @@
-//! Names of locks, and the keys on the server that belong to one.
+//! The names of locks, and the keys that belong to each on the server.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -59,7 +59,7 @@ pub(crate) struct Key {
     helpers: Arc<Helpers>,
 }
 
-/// Keys beside the lock's own, in its hash slot.
+/// Helper keys of a lock, in its hash slot.
 #[derive(PartialEq, Eq, Hash)]
 struct Helpers {
     fence: String,
@@ -122,12 +122,13 @@ impl Key {
         &self.helpers.queue
     }
 
-    /// That of the waits for a semaphore of this name, so that locks of two kinds under one name never wake each other.
+    /// The sorted set of the waits for a semaphore of this name. It is another key than the queue of a mutex, so that
+    /// two kinds under one name never notify each other's waits.
     pub(crate) fn permit_queue(&self) -> &str {
         &self.helpers.permit_queue
     }
 
-    /// That of the waits for several permits of it, where there are several nodes.
+    /// The sorted set of the waits for several permits of a semaphore, used with several nodes.
     pub(crate) fn many_permits(&self) -> String {
         helper(&self.name, "many_permits")
     }
@@ -142,7 +143,7 @@ impl Key {
         helper(&self.name, "latch_waits")
     }
 
-    /// The mark of a job that has succeeded: a latch of its own.
+    /// The key of the mark that a job has succeeded. The mark is a latch.
     pub(crate) fn done(&self) -> Key {
         Key { name: helper(&self.name, "done").into(), helpers: Arc::clone(&self.helpers) }
     }
@@ -167,7 +168,8 @@ impl fmt::Debug for Key {
 /// The keys of a queue of tasks, all in one hash slot. A lock of the same name has other keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QueueKeys {
-    /// When each task is due: claims are known in this process by this key.
+    /// The sorted set with the time at which each task is due. This process identifies the claims of the queue by this
+    /// key.
     pub(crate) due: Key,
     pub(crate) body: Arc<str>,
     pub(crate) meta: Arc<str>,
@@ -178,7 +180,7 @@ pub(crate) struct QueueKeys {
 }
 
 impl QueueKeys {
-    /// As [`Key::new`].
+    /// Like [`Key::new`].
     pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
         let named = Key::of("queue", prefix, name, max_len)?;
         let [due, body, meta, dead, claims, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());

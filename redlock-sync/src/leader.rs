@@ -1,4 +1,4 @@
-//! One of several processes leads: it holds a mutex while its body runs, and the others wait for it.
+//! Leader election: the leader holds a mutex while its body runs, and the other candidates wait for that mutex.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::sync::{Condvar, Mutex as SyncMutex};
 
 /// The default pause after a term.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Below this a body that ends at once would make a storm of terms.
+/// With a shorter pause, a body that returns at once would take and release the lock too often.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longest uninterrupted wait for the thread of a handle.
-const SLICE: Duration = Duration::from_secs(1);
+/// The longest uninterrupted wait of `join`.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A candidate that leads whenever it is its turn. Made by [`Redlock::leader`](crate::Redlock::leader).
 ///
@@ -103,10 +103,10 @@ impl Leader {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn run<E: fmt::Display>(&self, body: impl FnMut(&Lease) -> Result<(), E>) -> Result<(), Error> {
-        self.lead(self.cancel.as_ref(), &Seat::default(), body)
+        self.lead(self.cancel.as_ref(), &CandidateStatus::default(), body)
     }
 
-    /// As [`run`](Leader::run), on a thread of its own. As any wait with a [`Cancel`], also for what it costs.
+    /// Like [`run`](Leader::run), but on a thread of its own. Its waits have a [`Cancel`], with the cost of that.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if no thread could be started. What `run` would return is returned by
@@ -126,18 +126,20 @@ impl Leader {
         &self,
         body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
     ) -> Result<LeaderHandle, Error> {
-        // The given one can end other waits, which go on when this candidacy ends.
-        let (leader, cancel, seat) = (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(Seat::default()));
-        let handle = LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), seat: Arc::clone(&seat) };
+        // A `Cancel` of its own: the given one may belong to other waits as well, which go on when this candidacy ends.
+        let (leader, cancel, status) =
+            (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(CandidateStatus::default()));
+        let handle =
+            LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), status: Arc::clone(&status) };
         let run = move || {
             let mut body = body;
-            let outcome = leader.lead(Some(&cancel), &seat, &mut body);
-            // `join` waits for it, also if what the body owns panics when it is dropped.
+            let outcome = leader.lead(Some(&cancel), &status, &mut body);
+            // The body is dropped before the outcome is stored. If its destructor panics, `join` still returns.
             if caught(move || drop(body)).is_err() {
                 log::error!("what the body of a leader owned panicked when it was dropped");
             }
-            seat.state.lock().ended = Some(outcome);
-            seat.changed.notify_all();
+            status.state.lock().ended = Some(outcome);
+            status.changed.notify_all();
         };
         self.client.quorum.clock.start("redlock-leader", Box::new(run)).map_err(|error| {
             let quorum = &self.client.quorum;
@@ -151,19 +153,19 @@ impl Leader {
     fn lead<E: fmt::Display>(
         &self,
         cancel: Option<&Cancel>,
-        seat: &Seat,
+        status: &CandidateStatus,
         mut body: impl FnMut(&Lease) -> Result<(), E>,
     ) -> Result<(), Error> {
         if !(MIN_PAUSE..=MAX_PAUSE).contains(&self.pause) {
             let message = format!("pause = {:?} is outside {MIN_PAUSE:?} to {MAX_PAUSE:?}", self.pause);
             return Err(Error::config(message));
         }
-        // Without one the wait sleeps: it has nothing to look at.
+        // Without a `Cancel`, the wait sleeps without interruptions.
         let mutex = cancel.map_or_else(|| self.mutex.clone(), |cancel| self.mutex.clone().cancel(cancel));
         let cancelling = cancel.map(Cancelling::by).unwrap_or_default();
         loop {
             match mutex.lock() {
-                Ok(guard) => term(guard, &cancelling, seat, &mut body),
+                Ok(guard) => term(guard, &cancelling, status, &mut body),
                 Err(Error::Cancelled { .. }) => return Ok(()),
                 Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
                     log::warn!("a candidate waits: {error}");
@@ -175,19 +177,19 @@ impl Leader {
     }
 }
 
-/// While this process leads.
+/// Runs the body once, while this process leads.
 fn term<E: fmt::Display>(
     guard: MutexGuard,
     cancelling: &Cancelling,
-    seat: &Seat,
+    status: &CandidateStatus,
     body: &mut impl FnMut(&Lease) -> Result<(), E>,
 ) {
-    seat.state.lock().leads = Some(Arc::clone(guard.core()));
-    // Asked after that: `resign` looks the other way round, so that one of the two sees the other.
-    // What shows its error may panic as the body may.
+    status.state.lock().leads = Some(Arc::clone(guard.core()));
+    // `leads` is set before this check; `resign` cancels before it reads `leads`. So at least one of the two notices
+    // the other. Displaying the error may panic, like the body.
     let body = || body(&guard).map_err(|error| error.to_string());
     let outcome = if cancelling.is_cancelled() { Ok(Ok(())) } else { caught(body) };
-    seat.state.lock().leads = None;
+    status.state.lock().leads = None;
     let key = guard.key().to_owned();
     match outcome {
         Ok(Ok(())) => {}
@@ -195,7 +197,7 @@ fn term<E: fmt::Display>(
         Err(_) => log::error!("the body of leader `{}` panicked", key.escape_debug()),
     }
     match guard.unlock() {
-        // What resigns has given it up.
+        // After `resign`, the client has already given the lock up.
         Err(error) if !cancelling.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
         _ => {}
     }
@@ -291,15 +293,15 @@ impl fmt::Debug for Leader {
     }
 }
 
-/// What a candidate's thread and its handle share.
+/// The state that the thread of a candidate and its handle share.
 #[derive(Default)]
-struct Seat {
-    state: SyncMutex<State>,
+struct CandidateStatus {
+    state: SyncMutex<StatusFields>,
     changed: Arc<Condvar>,
 }
 
 #[derive(Default)]
-struct State {
+struct StatusFields {
     /// While the body runs.
     leads: Option<Arc<Core>>,
     ended: Option<Result<(), Error>>,
@@ -322,7 +324,7 @@ struct State {
 pub struct LeaderHandle {
     client: Arc<ClientInner>,
     cancel: Cancel,
-    seat: Arc<Seat>,
+    status: Arc<CandidateStatus>,
 }
 
 impl LeaderHandle {
@@ -339,8 +341,8 @@ impl LeaderHandle {
     /// ```
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        // In a forked child a thread that is not there can have it locked.
-        self.seat.state.try_lock().is_some_and(|state| state.leads.as_ref().is_some_and(|core| core.check().is_ok()))
+        // In a forked child the mutex can be locked for ever, by a thread that does not exist there.
+        self.status.state.try_lock().is_some_and(|state| state.leads.as_ref().is_some_and(|core| core.check().is_ok()))
     }
 
     /// Ends the candidacy. A wait ends within 10 ms. A lock that is held is given up at once, within two node timeouts:
@@ -358,10 +360,10 @@ impl LeaderHandle {
     /// ```
     pub fn resign(&self) {
         self.cancel.cancel();
-        if self.client.serves().is_ok() {
-            // Not under the lock: a handler of the loss is called, and may resign too, or wait for the end of the term. A
-            // term that ends meanwhile has given its lease up, or handed it over, and then nothing is revoked.
-            let leads = self.seat.state.lock().leads.clone();
+        if self.client.serves_holders().is_ok() {
+            // Not called with the mutex locked: a handler of the loss may resign too, or wait for the end of the term.
+            // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
+            let leads = self.status.state.lock().leads.clone();
             if let Some(core) = leads {
                 self.client.give_up(&core);
             }
@@ -372,7 +374,7 @@ impl LeaderHandle {
     /// an error.
     ///
     /// # Errors
-    /// As for [`Leader::run`]. [`Closed`](Error::Closed) at once in a forked child, which has no such thread.
+    /// The errors of [`Leader::run`]. [`Closed`](Error::Closed) at once in a forked child, which has no such thread.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -388,13 +390,13 @@ impl LeaderHandle {
             return Err(Error::Closed);
         }
         let clock = &self.client.quorum.clock;
-        let mut state = self.seat.state.lock();
+        let mut state = self.status.state.lock();
         loop {
             if let Some(outcome) = state.ended.take() {
                 return outcome;
             }
-            let until: Tick = clock.now().after(SLICE);
-            clock.wait_until(&self.seat.changed, &mut state, until);
+            let until: Tick = clock.now().after(LONGEST_WAIT);
+            clock.wait_until(&self.status.changed, &mut state, until);
         }
     }
 }

@@ -1,15 +1,14 @@
-//! How text of unknown origin is shown, and how the keys beside a lock's own, and those of a queue, are named; and how
-//! messages name a lock or a queue by its key.
+//! Names: how messages show text of unknown origin and the keys of locks and queues, and how helper keys are named.
 
-/// A name for a message, behind the words for what has it: the key of a lock, but of a queue of tasks its name, and not
-/// the key at which these are.
-pub(crate) fn told(key: &str, of_lock: &str, of_queue: &str) -> String {
+/// The key of a lock, or the name of a queue, for a message. `of_lock` or `of_queue` stands before it. A queue is shown
+/// by its name, not by the key of its tasks.
+pub(crate) fn key_in_message(key: &str, of_lock: &str, of_queue: &str) -> String {
     let (words, name) = queue_of(key).map_or((of_lock, key), |queue| (of_queue, queue));
     format!("{words}`{}`", name.escape_debug())
 }
 
-/// Text of unknown origin for a line of the log or a terminal: control characters, and those that change how others are
-/// shown, are escaped. A server, a key or a variable could else begin a line of its own, or send the terminal commands.
+/// Escapes control characters, and characters that change how others are shown. Otherwise text of unknown origin could
+/// begin a line of its own in a log, or control a terminal.
 pub(crate) fn printable(text: &str) -> String {
     let is_odd = |c: char| {
         c.is_control()
@@ -25,17 +24,18 @@ pub(crate) fn printable(text: &str) -> String {
     })
 }
 
-/// What keys beside a lock's own end in.
+/// The suffixes of the helper keys of locks.
 pub(crate) const HELPERS: [&str; 8] =
     ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits", "done"];
-/// What the keys of a queue of tasks end in.
+/// The suffixes of the keys of queues of tasks.
 pub(crate) const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits", "q:fence"];
 
-/// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
+/// The helper key of `name` with this suffix, in the same hash slot: `{name}:suffix`, or `name::suffix` if `name` has a
+/// hash tag of its own.
 ///
-/// No two locks share one. A `name` of the first form has no `}` (see `Key::new`), so it can be read back from its
-/// helper: what stands between the first `{` and the only `}`. From the second form it is what stands before the last
-/// `::`. And no key has both forms: before `:suffix` stands a `}` in the first and a `:` in the second.
+/// No two locks share a helper key. In the first form `name` has no `}` (see `Key::new`), so it is the text between the
+/// first `{` and the only `}`. In the second form it is the text before the last `::`. No key has both forms: `:suffix`
+/// follows a `}` in the first form and a `:` in the second.
 pub(crate) fn helper(name: &str, suffix: &str) -> String {
     if has_hash_tag(name) { format!("{name}::{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }
@@ -52,12 +52,13 @@ fn owner<'a>(key: &'a str, suffix: &str) -> Option<&'a str> {
     wrapped.or_else(|| owner.strip_suffix(':').filter(|o| has_hash_tag(o)))
 }
 
-/// The name, with the prefix, of the queue of tasks that has tasks or dead ones at this key.
+/// The name, with prefix, of the queue whose tasks or dead tasks are stored at this key.
 pub(crate) fn queue_of(key: &str) -> Option<&str> {
     ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))
 }
 
-/// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
+/// True if Redis Cluster hashes only a part of the name: the text between the first `{` and the next `}`, if it is not
+/// empty.
 pub(crate) fn has_hash_tag(name: &str) -> bool {
     name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }

@@ -123,13 +123,7 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// Which lock it happened to.
-///
-/// ```
-/// fn title(lock: redlock_sync::ObservedLock<'_>) -> String {
-///     format!("{} {}", lock.kind, lock.label) // such as `mutex order:{id}`
-/// }
-/// ```
+/// The lock to which an event happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
@@ -144,7 +138,7 @@ pub struct ObservedLock<'a> {
     pub kind: LockKind,
 }
 
-/// What an [`Observer`] is told.
+/// An event, of which an [`Observer`] is notified.
 ///
 /// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not.
 /// A guard that nests in a lock which its thread holds already causes no event.
@@ -158,34 +152,34 @@ pub struct ObservedLock<'a> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A thread wants the lock.
+    /// A thread begins to acquire the lock.
     #[non_exhaustive]
     Wanted {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
     },
-    /// It has the lock.
+    /// The thread has the lock.
     #[non_exhaustive]
     Acquired {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
         /// How long the call took.
         waited: Duration,
     },
-    /// It does not get the lock.
+    /// The thread does not get the lock.
     #[non_exhaustive]
     NotAcquired {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
         /// How long the call took.
         waited: Duration,
-        /// Why not.
+        /// The error.
         error: &'a Error,
     },
     /// The lease was renewed.
     #[non_exhaustive]
     Renewed {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
         /// How long it lasts without another renewal.
         remaining: Duration,
@@ -193,28 +187,28 @@ pub enum Event<'a> {
     /// A renewal was not confirmed by a majority. The lock is held as long as something remains.
     #[non_exhaustive]
     RenewalFailed {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
         /// How long it lasts unless a renewal is confirmed.
         remaining: Duration,
-        /// Why not.
+        /// The error.
         error: &'a Error,
     },
     /// The lock was lost while its guard lived.
     #[non_exhaustive]
     Lost {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
         /// How long it was held.
         held: Duration,
-        /// Why.
+        /// The reason.
         reason: LostReason,
     },
-    /// Its guard gave the lock up. Of a guard that is dropped a background thread tells this, once the servers have
-    /// answered.
+    /// The guard released the lock. If the guard was dropped, a background thread reports this event once the servers
+    /// have answered.
     #[non_exhaustive]
     Released {
-        /// Which.
+        /// The lock.
         lock: ObservedLock<'a>,
         /// How long it was held.
         held: Duration,
@@ -227,19 +221,19 @@ pub enum Event<'a> {
     Job {
         /// The [`label`](crate::Queue::label) of the queue; else its name, without the client's `key_prefix`.
         queue: &'a str,
-        /// The task.
+        /// The id of the task.
         id: &'a str,
         /// How often it has been claimed, this time included.
         attempt: u32,
-        /// How: `done`, `retry`, `again` or `dead`; `lost` if it had been lost before, and `unconfirmed` if the server
-        /// may not know that it has ended.
+        /// How it ended: `done`, `retry`, `again` or `dead`; `lost` if it had been lost before; `unconfirmed` if the
+        /// server may not know that it has ended.
         verdict: &'static str,
         /// How long the task had been due when it was claimed.
         waited: Duration,
         /// How long it was claimed.
         ran: Duration,
     },
-    /// A server cannot be used: it does not answer, or refuses. Told again only if the cause is another one.
+    /// A server cannot be used: it does not answer, or refuses. Reported again only if the cause changes.
     #[non_exhaustive]
     NodeDown {
         /// Its address.
@@ -247,12 +241,12 @@ pub enum Event<'a> {
         /// The cause.
         why: &'a str,
     },
-    /// A server for which [`NodeDown`](Event::NodeDown) was told can be used again.
+    /// A server for which [`NodeDown`](Event::NodeDown) was reported can be used again.
     #[non_exhaustive]
     NodeUp {
         /// Its address.
         node: &'a str,
-        /// How long ago it was first told that it cannot be used.
+        /// How long ago it was first reported that it cannot be used.
         after: Duration,
     },
 }
@@ -271,7 +265,7 @@ impl Observers {
         self.0.is_some()
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn notify(&self, event: &Event<'_>) {
         for observer in self.0.iter().flat_map(|all| all.iter()) {
             if caught(|| observer.event(event)).is_err() {
                 log::error!("an observer panicked at {event:?}");

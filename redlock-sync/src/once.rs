@@ -45,7 +45,7 @@ use crate::acquire::MaxWait;
 use crate::cancel::Cancelling;
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::latch::{Latch, Words};
+use crate::latch::{Latch, LatchTerms};
 use crate::lease::Lease;
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry};
@@ -53,8 +53,9 @@ use crate::protocol::latch::LatchCalls;
 
 /// For how long a success is remembered by default.
 const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
-/// The words of errors about the mark.
-const WORDS: Words = Words { look: "look for the mark of", arrive: "mark", reset: "forget", lifetime: "`remember`" };
+/// How error messages name the operations on the mark.
+const TERMS: LatchTerms =
+    LatchTerms { check: "look for the mark of", arrive: "mark", reset: "forget", lifetime: "`remember`" };
 
 /// A job that several processes want to run, and that one of them runs once. Made by
 /// [`Redlock::once`](crate::Redlock::once).
@@ -279,7 +280,7 @@ impl RunOnce {
         }
         let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(name.done(), 1));
         let (retry, cancel) = (Retry::default(), Cancelling::default());
-        Ok(Latch { client, name, words: WORDS, calls, count: 1, lifetime, retry, cancel })
+        Ok(Latch { client, name, terms: TERMS, calls, count: 1, lifetime, retry, cancel })
     }
 }
 
@@ -304,7 +305,8 @@ impl Run {
         guard.check()?;
         let until = mark.client.quorum.now().after(guard.core().options.lease);
         let marked = mark.open(MaxWait::Until(until));
-        // No other run has looked for the mark while the lock was held. What the servers know of that the release tells.
+        // No other run has looked for the mark while the lock was held. What the servers know of that the release
+        // tells.
         let held = guard.check();
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {

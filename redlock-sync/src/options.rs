@@ -8,15 +8,16 @@ use crate::cancel::Cancelling;
 use crate::error::Error;
 use crate::observer::{LockKind, ObservedLock, Observers};
 
-/// Shortest lease that can be asked for.
+/// The shortest lease that can be set.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
-/// Longest lease that can be asked for.
+/// The longest lease that can be set.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a latch is kept after the last arrival: the default, and the limits.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const MIN_LIFETIME: Duration = Duration::from_secs(1);
 pub(crate) const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Most arrivals of a latch: several nodes tell all of them at each look. `latch_arrive.lua` has the same number.
+/// The largest number of arrivals of a latch. With several nodes, a full check fetches all of them. `latch_arrive.lua`
+/// has the same number.
 pub(crate) const MOST_ARRIVALS: usize = 10_000;
 /// How long a fence counter stays after the server's clock has passed it.
 ///
@@ -25,18 +26,18 @@ pub(crate) const MOST_ARRIVALS: usize = 10_000;
 /// for longer by as much, so only a step back after the counter's end can matter, whatever the leases are. Time daemons
 /// step a running clock by 1000 s at most (the panic threshold of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
-/// How long the end of a client waits for its threads.
+/// How long a client that is closed waits for its threads.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 
-/// Between half of it and all, so that waiters do not move in step.
+/// A random time between half of `pause` and all of it, so that waiters do not act in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Renewal is due at this part of the lease.
+/// Renewal is due when this part of the lease has passed: a third.
 pub(crate) const RENEW_DIVISOR: u32 = 3;
 
-/// What an allowance for clocks that run at different speeds takes from each lease: 1 % and 2 ms.
+/// The time that is subtracted from each lease, since clocks run at different speeds: 1 % and 2 ms.
 pub(crate) fn drift(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
@@ -49,12 +50,12 @@ pub(crate) struct ClientOptions {
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
-    /// `None`: on for several nodes.
+    /// `None` means on with several nodes, and off with one.
     pub(crate) failover_guard: Option<bool>,
-    /// So many replicas of a node have to have what gives or lengthens a lease; 0: none is asked.
+    /// How many replicas of a node must confirm what grants or extends a lease. With 0, no replica is asked.
     pub(crate) min_replicas_ack: u32,
     pub(crate) observers: Observers,
-    /// How long annotated functions wait that do not say it; without a limit if there is none.
+    /// How long an annotated function without a `wait` argument waits. `None` means without a limit.
     pub(crate) default_wait: Option<Duration>,
 }
 
@@ -79,12 +80,11 @@ impl Default for ClientOptions {
 pub(crate) enum Mode {
     Exclusive,
     Shared,
-    /// Like `Shared`, and threads of a process that want it with the same plain settings hold it by one lease.
+    /// Like `Shared`, but threads of a process that want the lock with the same plain settings share one lease.
     Joint,
 }
 
-/// What a kind of lock is to the threads of this process: only threads that want the same kind hand a lock to each
-/// other.
+/// The kind of a lock for the queue of threads. Threads hand a lock to each other only if they want the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -103,9 +103,9 @@ pub(crate) struct LockOptions {
     pub(crate) retry: Retry,
     pub(crate) holder_name: Option<String>,
     pub(crate) take_over_keys_without_ttl: bool,
-    /// What ends its waits.
+    /// What cancels the waits for the lock.
     pub(crate) cancel: Cancelling,
-    /// What observers are told of it.
+    /// The label of the lock for observers.
     pub(crate) label: Cow<'static, str>,
 }
 
@@ -128,21 +128,22 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
+    /// The lock as observers see it.
     pub(crate) fn observed<'a>(&'a self, key: &'a str, kind: LockKind) -> ObservedLock<'a> {
         ObservedLock { label: &self.label, key, kind }
     }
 
-    /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
+    /// True if a lease can be handed to another thread: no setting is counted from the time of the acquisition.
     pub(crate) fn can_change_hands(&self) -> bool {
         self.renew && self.min_hold.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()
     }
 
-    /// One lease can serve threads that came at different times, and that the servers need not tell apart.
+    /// True if threads can share one lease: no setting is counted from the acquisition, and none names the holder.
     pub(crate) fn is_plain(&self) -> bool {
         self.can_change_hands() && self.holder_name.is_none()
     }
 
-    /// The rules between the settings of a lock and those of its client.
+    /// Checks the rules between the settings of a lock and those of its client.
     pub(crate) fn check(&self, limits: &ClientOptions) -> Result<(), Error> {
         check_lease("lease", self.lease, limits)?;
         if self.min_hold > self.lease {
@@ -167,7 +168,7 @@ impl LockOptions {
     }
 }
 
-/// A lease must lie within the limits, and outlast what a round can take from it.
+/// Returns an error unless the lease is within the limits and longer than a round can take from it.
 pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -> Result<(), Error> {
     if what == "lease" && lease > MAX_LEASE || lease < MIN_LEASE {
         return Err(Error::config(format!("{what} = {lease:?} is outside {MIN_LEASE:?} to {MAX_LEASE:?}")));
@@ -210,7 +211,7 @@ pub struct Retry {
     max_attempts: Option<u32>,
 }
 
-/// The pause below which polling would be a busy loop.
+/// The shortest pause. With a shorter one, polling would be a busy loop.
 const MIN_PAUSE: Duration = Duration::from_micros(500);
 
 impl Retry {
@@ -314,7 +315,7 @@ impl Retry {
     /// How long the attempts take at most, if they are counted: the sum of the pauses between them.
     pub(crate) fn total_time(&self) -> Option<Duration> {
         let pauses = self.max_attempts?.saturating_sub(1);
-        // After sixty it does not grow any more.
+        // After sixty pauses the length no longer grows.
         let growing = pauses.min(60);
         let grown: Duration =
             (1..=growing).map(|made| self.pause(made, 1.0)).fold(Duration::ZERO, Duration::saturating_add);

@@ -1,4 +1,5 @@
-//! What threads wait with in the files that `tests/models` runs under a scheduler of its own, which has another one of this file.
+//! The mutexes, condition variables and atomics of the files that `tests/models` runs under a scheduler. The models
+//! have their own version of this file.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 pub(crate) use std::thread;

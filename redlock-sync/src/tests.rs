@@ -1,4 +1,5 @@
-//! Clients on a clock that a test moves, against real servers: a machine that sleeps (row 13 of the table in `guarantees.md`).
+//! Clients on a clock that a test moves, against real servers: a machine that sleeps (row 13 of the table in
+//! `guarantees.md`).
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -98,7 +99,8 @@ impl Rig {
         settings(self.servers.iter().map(Server::url)).build().unwrap()
     }
 
-    /// What came in from the machine that sleeps, but for the talk on a new connection, of which there can be one more at any time.
+    /// What came in from the machine that sleeps, but for the talk on a new connection, of which there can be one more
+    /// at any time.
     fn calls(&self) -> usize {
         self.proxies.iter().flat_map(Proxy::seen).filter(|call| call.name != "INFO").count()
     }
@@ -169,7 +171,8 @@ fn fault_13_a_machine_sleeps_for_a_part_of_its_lease<K: Kind>() {
         eventually("the lease is renewed", SOON, || guard.remaining() > LEASE * 9 / 10);
         assert_eq!(guard.state(), LeaseState::Held);
         K::unlock(guard).unwrap();
-        // Not everywhere: a spare connection that was being made during the sleep has timed out, and its node is left out for a moment.
+        // Not everywhere: a spare connection that was being made during the sleep has timed out, and its node is left
+        // out for a moment.
         let free = rig.servers.iter().filter(|server| server.get(KEY).is_none()).count();
         assert!(free > rig.servers.len() / 2, "free on {free}");
         K::unlock(K::try_lock(&rig.elsewhere()).unwrap()).unwrap();

@@ -1,12 +1,12 @@
-//! Tokens: what names the holder of a lock.
+//! Tokens, which identify the holders of locks.
 //!
-//! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per
-//! `lock()` call a delayed release of the first attempt could delete the lock that the second attempt had won. It is a
-//! random UUID (122 bits), then the name of the holder, for people to read.
+//! Each attempt draws a new token. A token is never used again after a release for it was sent: with one token for each
+//! `lock()` call, a delayed release of the first attempt could delete the lock that the second attempt had won. A token
+//! is a random UUID (122 bits) and a readable name of the holder.
 //!
-//! Every random bit is asked of the operating system when it is needed. A generator inside the process would be copied
-//! by `fork`, and with the memory of a virtual machine: two processes would draw the same tokens from then on, and each
-//! would hold, and release, the other's lock.
+//! All random bits come from the operating system when they are needed. A generator inside the process would be copied
+//! by `fork`, and with the memory of a virtual machine. Two processes would then draw the same tokens, and each would
+//! hold, and release, the lock of the other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
-/// What a reservation has in the place of a random part.
+/// The random part of a reservation, which no token has.
 const RESERVED: &str = "00000000000000000000000000000000";
-/// So much of a random part is shown: it tells tokens apart, and is no token.
-const SHOWN: usize = 8;
-/// What the text of a right to take a lock over begins with: so the id of a guard that is still there is none.
-const LEFT: &str = "left:";
-/// Longest name of a holder that is stored with a token.
+/// How many characters of the random part are shown. They distinguish tokens, but do not give them away.
+const SHOWN_LEN: usize = 8;
+/// The prefix in the text of a `LockToken`. Without it, the id of a live guard would be accepted as one.
+const LOCK_TOKEN_PREFIX: &str = "left:";
+/// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
 
 /// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one
@@ -83,18 +83,19 @@ impl LockId {
         LockId(value.into())
     }
 
-    /// It stands for a place that is reserved for a wait (`lua/slots.lua`), and for no holder. No random part is 0.
+    /// True for a slot that is reserved for a wait (`lua/slots.lua`) and has no holder. The random part of a token is
+    /// never 0.
     pub(crate) fn is_reservation(&self) -> bool {
         self.0.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with(":granted:"))
     }
 
     /// The first characters of the random part.
     pub(crate) fn shown(&self) -> String {
-        self.0.split_once(':').map_or(&*self.0, |(random, _)| random).chars().take(SHOWN).collect()
+        self.0.split_once(':').map_or(&*self.0, |(random, _)| random).chars().take(SHOWN_LEN).collect()
     }
 
-    /// What stands in Redis once a lock was granted to a wait: it says to which, so that one grant cannot be taken for
-    /// that of another.
+    /// The token by which a wait holds a lock that was granted to it. It contains the id of the wait, so a grant cannot
+    /// be taken for that of another wait.
     pub(crate) fn granted(random: &str, wait: &str) -> LockId {
         LockId(format!("{random}:granted:{wait}").into())
     }
@@ -150,12 +151,12 @@ impl LockToken {
     }
 
     pub(crate) fn new(id: &LockId) -> LockToken {
-        LockToken(format!("{LEFT}{}", id.as_str()).into())
+        LockToken(format!("{LOCK_TOKEN_PREFIX}{}", id.as_str()).into())
     }
 
-    /// What stands in Redis.
+    /// The token as stored in Redis.
     pub(crate) fn id(&self) -> LockId {
-        LockId(self.0.strip_prefix(LEFT).unwrap_or_default().into())
+        LockId(self.0.strip_prefix(LOCK_TOKEN_PREFIX).unwrap_or_default().into())
     }
 }
 
@@ -166,7 +167,7 @@ impl std::str::FromStr for LockToken {
     /// [`Config`](Error::Config) for a text that no [`into_token`](crate::MutexGuard::into_token) made, such as the
     /// [id](LockId) of a guard.
     fn from_str(text: &str) -> Result<LockToken, Error> {
-        if text.strip_prefix(LEFT).is_some_and(is_ours) {
+        if text.strip_prefix(LOCK_TOKEN_PREFIX).is_some_and(is_ours) {
             Ok(LockToken(text.into()))
         } else {
             Err(Error::config(
@@ -182,10 +183,10 @@ impl fmt::Debug for LockToken {
     }
 }
 
-/// Makes the tokens of one client. Knows the process it was made in.
+/// Makes the tokens of one client, and knows the process in which the client was made.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
-    /// `:host:process:`
+    /// The middle part of each name: `:host:process:`.
     place: String,
     home: ForkGuard,
 }
@@ -200,7 +201,8 @@ impl TokenSource {
         &self.home
     }
 
-    /// A token, and a random part for the one that its release may grant: both by one call of the operating system.
+    /// A new token, and a random part for the token that its release may grant. Both take one call of the operating
+    /// system.
     pub(crate) fn fresh(&self, holder_name: Option<&str>) -> Result<(LockId, RandomPart), Error> {
         let [own, next] = two_random()?;
         Ok((self.token(holder_name, own), RandomPart(next)))
@@ -220,12 +222,12 @@ impl TokenSource {
     }
 }
 
-/// The random part of a token that is granted, or of an id that is used once: 32 hexadecimal digits.
+/// The random part of a granted token, or of an id that is used once: 32 hexadecimal digits.
 pub(crate) fn random_part() -> Result<String, Error> {
     Ok(RandomPart(random()?).to_text())
 }
 
-/// The random part of a token that nothing holds yet. For one token only.
+/// The random part of a token that no holder has yet. It is used for one token only.
 #[derive(Clone, Debug)]
 pub(crate) struct RandomPart([u8; 16]);
 
@@ -237,24 +239,24 @@ impl RandomPart {
     }
 }
 
-/// The channel on which a client is told of locks that were handed to it.
+/// The name of the channel on which a client receives grants and notifications.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
     let random = u128::from_be_bytes(random()?) >> 64;
     Ok(format!("redlock-sync:{random:016x}").into())
 }
 
-/// 32 hexadecimal digits of a random UUID.
+/// Appends the 32 hexadecimal digits of a random UUID.
 fn push_random(text: &mut String, random: [u8; 16]) {
     let uuid = uuid::Builder::from_random_bytes(random).into_uuid();
     text.push_str(uuid.simple().encode_lower(&mut Uuid::encode_buffer()));
 }
 
-/// The one source of tokens and ids.
+/// The only source of random bits for tokens and ids.
 fn random() -> Result<[u8; 16], Error> {
     two_random().map(|[first, _]| first)
 }
 
-/// By one system call, which costs the same for both.
+/// Both by one system call, which costs as much as one for a single part.
 fn two_random() -> Result<[[u8; 16]; 2], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
@@ -275,13 +277,13 @@ fn process_id() -> u32 {
     std::process::id()
 }
 
-/// True if the token is one of this library's making, whose holder pushes when it releases.
+/// True if the token was made by this library, so that its holder notifies waits when it releases the lock.
 pub(crate) fn is_ours(token: &str) -> bool {
     let Some((random, rest)) = token.split_at_checked(32) else { return false };
     rest.starts_with(':') && random.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Checks a name that the caller chose for the holder.
+/// Checks a holder name that was set by the caller.
 pub(crate) fn check_holder_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > MAX_HOLDER_NAME {
         return Err(Error::config(format!(
@@ -292,7 +294,7 @@ pub(crate) fn check_holder_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A small number for this thread, given on first use.
+/// A small number for this thread, assigned on first use.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));

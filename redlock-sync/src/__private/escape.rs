@@ -1,9 +1,10 @@
-//! Values in keys that have several: see `key!`.
+//! Escapes the values in keys that have several: see `key!`.
 
 use std::fmt::Display;
 
-/// A value in which `%` and one character more are written as `%` and two hexadecimal digits for each byte. `follower`
-/// is the character behind the hole in the template: where it stands unescaped, the value is at its end.
+/// Escapes `%` and the character `follower` in a value: each byte of them becomes `%` and two hexadecimal digits.
+/// `follower` is the character behind the placeholder in the template. An unescaped `follower` so marks the end of the
+/// value.
 pub fn escape<T: Display>(value: T, follower: char) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {

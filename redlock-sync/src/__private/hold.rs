@@ -1,4 +1,4 @@
-//! The place of a guard outside the body of a locked function.
+//! Keeps the guard of a locked function outside its body.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -10,22 +10,22 @@ use crate::{
     SemaphorePermit, once,
 };
 
-/// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is
-/// released.
+/// The guard of one call of a locked function. The body runs inside [`run`](Hold::run). All of its values are dropped
+/// before the lock is released.
 #[derive(Debug)]
-pub struct Hold<G>(Option<Held<G>>);
+pub struct Hold<G>(Option<GuardInSpan<G>>);
 
-/// In the order in which they end: what is told of the release is told in the span.
+/// The guard is dropped before the span, so that events of its release are in the span.
 #[derive(Debug)]
-struct Held<G> {
+struct GuardInSpan<G> {
     guard: G,
     _span: Span,
 }
 
-impl<G: Guard> Held<G> {
-    fn new(guard: G) -> Held<G> {
+impl<G: Guard> GuardInSpan<G> {
+    fn new(guard: G) -> GuardInSpan<G> {
         let span = enter(|| guard.leases());
-        Held { guard, _span: span }
+        GuardInSpan { guard, _span: span }
     }
 
     fn end(self, has_succeeded: bool) -> Result<(), Error> {
@@ -35,11 +35,11 @@ impl<G: Guard> Held<G> {
 
 /// A guard of any kind.
 pub trait Guard {
-    /// What the body knows by the name that it gives the guard.
+    /// The type of the guard in the body.
     type Seen;
     fn seen(&self) -> &Self::Seen;
     fn leases(&self) -> impl Iterator<Item = &Lease>;
-    /// Releases the lock. Only a run that succeeded is marked as such.
+    /// Releases the lock. With `once`, the mark is set only if the body has succeeded.
     fn end(self, has_succeeded: bool) -> Result<(), Error>;
 }
 
@@ -50,18 +50,18 @@ impl<G: Guard> Hold<G> {
         Hold(None)
     }
 
-    /// Calls `body`. Through a bound on `FnOnce`, so that it may return a borrow from its captures.
+    /// Calls `body`. Since the bound is `FnOnce`, the body may return a borrow from its captures.
     pub fn run<R>(&mut self, body: impl FnOnce(&mut Hold<G>) -> R) -> R {
         body(self)
     }
 
-    /// Keeps the guard for as long as the call lasts.
+    /// Keeps the guard until the call ends.
     pub fn keep(&mut self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
-        Ok(self.0.insert(Held::new(guard?)).guard.seen())
+        Ok(self.0.insert(GuardInSpan::new(guard?)).guard.seen())
     }
 
-    /// Releases the lock. An error says that the lock was lost under the body; one that the body's own error hides is
-    /// logged.
+    /// Releases the lock. Returns an error if the lock was lost while the body ran. If the body has failed too, its
+    /// error takes precedence, and this one is logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
         match self.0.take().map_or(Ok(()), |held| held.end(!body_failed)) {
             Ok(()) => Ok(()),
@@ -75,23 +75,23 @@ impl<G: Guard> Hold<G> {
 }
 
 impl<G: Guard> Hold<G> {
-    /// As [`release`](Hold::release), but does not wait for the servers. An error says that the lock was lost by then,
-    /// as far as this process knows.
+    /// Like [`release`](Hold::release), but does not wait for the servers. Returns an error if this process knows that
+    /// the lock was lost.
     pub fn release_in_background(&mut self, body_failed: bool) -> Result<(), Error> {
         let Some(held) = self.0.take() else { return Ok(()) };
         let known = held.guard.leases().try_for_each(Lease::check);
         drop(held);
-        // A loss is logged where it is noticed.
+        // A loss has been logged when it was noticed.
         if body_failed { Ok(()) } else { known }
     }
 }
 
-/// As [`Hold`], for a body that is a function of its own.
+/// Like [`Hold`], for a body that is a function of its own.
 ///
-/// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output
-/// could not be left out.
+/// The body gets a clone. With a reference, the body would have one more lifetime parameter, and the lifetime of its
+/// result could no longer be elided.
 #[derive(Debug)]
-pub struct SharedHold<G>(Rc<OnceCell<Held<G>>>);
+pub struct SharedHold<G>(Rc<OnceCell<GuardInSpan<G>>>);
 
 impl<G: Guard> SharedHold<G> {
     #[must_use]
@@ -100,20 +100,20 @@ impl<G: Guard> SharedHold<G> {
         SharedHold(Rc::default())
     }
 
-    /// As [`Hold::keep`]; once.
+    /// Like [`Hold::keep`], but may be called only once.
     pub fn keep(&self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
-        let held = Held::new(guard?);
+        let held = GuardInSpan::new(guard?);
         Ok(self.0.get_or_init(|| held).guard.seen())
     }
 
-    /// As [`Hold::release`], when the body's clone is gone.
+    /// Like [`Hold::release`]. Called after the clone of the body was dropped.
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
     }
 }
 
 impl<G: Guard> SharedHold<G> {
-    /// As [`Hold::release_in_background`], when the body's clone is gone.
+    /// Like [`Hold::release_in_background`]. Called after the clone of the body was dropped.
     pub fn release_in_background(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release_in_background(body_failed)
     }
@@ -125,7 +125,7 @@ impl<G> Clone for SharedHold<G> {
     }
 }
 
-/// Guards of one lease each: of a type, and the method that gives it up.
+/// Implements [`Guard`] for guards with one lease: the type, and the method that releases it.
 macro_rules! of_one_lease {
     ($($guard:ident $end:ident),*) => {$(
         impl Guard for $guard {
@@ -170,11 +170,11 @@ impl Guard for MultiLockGuard {
     }
 }
 
-/// The lock of a run of a function with `once`.
+/// The guard of a function with `once`.
 #[derive(Debug)]
 pub struct OnceGuard(once::Run);
 
-/// Takes it; `None` if the job has succeeded before.
+/// Takes the lock of a function with `once`. `None` if the job has succeeded before.
 pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
     Ok(job.begin()?.map(OnceGuard))
 }
@@ -195,9 +195,9 @@ impl Guard for OnceGuard {
     }
 }
 
-/// What a body returned, to be asked whether it is an error.
+/// The result of a body, which is checked for an error.
 ///
-/// `is_err` of a `Result` is found first, since it is inherent; anything else has that of [`AnyValue`].
+/// For a `Result`, the compiler finds the inherent `is_err` first. For every other type it finds that of [`AnyValue`].
 #[derive(Debug)]
 pub struct Value<'a, R>(pub &'a R);
 
@@ -208,7 +208,7 @@ impl<T, E> Value<'_, Result<T, E>> {
     }
 }
 
-/// A future is known by its type, also under an alias.
+/// A future is recognized by its type, also under an alias.
 impl<F: Future> Value<'_, F> {
     pub fn has_run(&self)
     where
@@ -217,14 +217,14 @@ impl<F: Future> Value<'_, F> {
     }
 }
 
-/// No future implements it, so a function that returns one does not compile.
+/// No future implements this trait, so a function that returns a future does not compile.
 #[diagnostic::on_unimplemented(
     message = "the lock would be released when the future is returned, before it runs; this lock is for functions that block",
     label = "the function returns a future"
 )]
 pub trait Run {}
 
-/// A value that is not a `Result` is no error, and one that is not known to be a future has run.
+/// For values that are no `Result`: they are no errors. Values that are not known to be futures have run.
 pub trait AnyValue {
     fn is_err(&self) -> bool;
     fn has_run(&self);
@@ -238,19 +238,20 @@ impl<R> AnyValue for Value<'_, R> {
     fn has_run(&self) {}
 }
 
-/// The client of `client = expr`: whatever coerces to a reference to one. A `Result`, as the default client is.
+/// The client of the argument `client = expr`, which may be any expression that coerces to a reference. It returns a
+/// `Result`, like the default client.
 pub fn client(client: &Redlock) -> Result<Redlock, Error> {
     Ok(client.clone())
 }
 
-/// How long a function waits whose attribute has no `wait`.
+/// How long a function waits if its attribute has no `wait`.
 #[must_use]
 pub fn default_wait(client: &Redlock) -> Option<Duration> {
     client.default_wait()
 }
 
-/// What a call gets that has `busy`, but no `wait` and no default wait: it would wait until it has the lock, and `busy`
-/// would have no effect.
+/// The error of a call with `busy`, but without `wait` and without a default wait. It would wait until it has the lock,
+/// so `busy` would have no effect.
 #[must_use]
 pub fn wait_without_end() -> Error {
     Error::config(

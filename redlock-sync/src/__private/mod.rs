@@ -1,12 +1,12 @@
 //! What the macros expand to and what the test rig needs; not part of the public API.
 //!
-//! 1. `hold`: the place of a guard outside the body, and how it ends.
-//! 2. `policy`: what a call returns that had no lock.
-//! 3. `escape`: values in keys.
-//! 4. `assert`: whether this thread holds a lock.
-//! 5. `span`: that of a body, with feature `tracing`.
-//! 6. `memory`: commands to a node in memory, as any client of a server can send them.
-//! 7. `duration`: lengths of time as variables have them, for `redlock-cli`.
+//! 1. `hold`: keeps the guard outside the body, and releases it.
+//! 2. `policy`: the result of a call that got no lock.
+//! 3. `escape`: escapes values in keys.
+//! 4. `assert`: checks whether this thread holds a lock.
+//! 5. `span`: the span of a body, with feature `tracing`.
+//! 6. `memory`: sends commands to a node in memory, as any client of a server can.
+//! 7. `duration`: parses lengths of time as environment variables have them, for `redlock-cli`.
 
 mod assert;
 mod escape;
@@ -31,7 +31,7 @@ pub fn scripts() -> Vec<(&'static str, String)> {
     crate::protocol::script::all().into_iter().map(|script| (script.operation, script.sha.clone())).collect()
 }
 
-/// A length of time as environment variables have it, such as `1h30m`.
+/// Parses a length of time with units, such as `1h30m`.
 #[must_use]
 pub fn duration(text: &str) -> Option<std::time::Duration> {
     crate::client::duration(text)

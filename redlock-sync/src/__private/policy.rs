@@ -1,8 +1,8 @@
-//! What a locked function returns when its body did not run, or lost the lock.
+//! The result of a locked function whose body did not run, or lost the lock.
 
 use crate::Error;
 
-/// `error`: a type that can carry a lock error.
+/// The policy `error`: for return types that can carry a lock error.
 #[diagnostic::on_unimplemented(
     message = "a locked function that returns `{Self}` cannot tell that it got no lock",
     label = "this type carries no `redlock_sync::Error`",
@@ -20,7 +20,7 @@ impl<T, E: From<Error>> OrError for Result<T, E> {
     }
 }
 
-/// `skip`: a type with a value that says "nothing was done".
+/// The policy `skip`: for return types with a value that says that nothing was done.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the body was skipped",
     label = "a function with `skip` returns `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
@@ -54,7 +54,7 @@ impl<T: OrSkip, E> OrSkip for Result<T, E> {
     }
 }
 
-/// `panic`: asked for by the user.
+/// The policy `panic`, which the user has chosen.
 #[cold]
 #[track_caller]
 #[allow(

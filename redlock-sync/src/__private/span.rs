@@ -1,4 +1,4 @@
-//! The span of a body: with feature `tracing` one of that crate, else nothing.
+//! The span of a body: a span of the crate `tracing` with that feature, and an empty type without it.
 
 #[cfg(feature = "tracing")]
 use tracing::debug_span;
@@ -7,15 +7,15 @@ pub(super) use tracing::span::EnteredSpan as Span;
 
 use crate::Lease;
 
-/// Nothing.
+/// An empty type.
 #[cfg(not(feature = "tracing"))]
 #[derive(Debug)]
 pub(super) struct Span;
 
-/// Begins with the body, and ends when the lock is released.
+/// Enters a span that begins with the body and ends when the lock is released.
 #[cfg(feature = "tracing")]
 pub(super) fn enter<'a, I: Iterator<Item = &'a Lease>>(leases: impl Fn() -> I) -> Span {
-    // Made only for a subscriber that wants the span.
+    // The closures run only if a subscriber wants the span.
     let first = || leases().next().map(|lease| lease.core().observed());
     let keys = || leases().map(Lease::key).collect::<Vec<_>>().join(" ");
     debug_span!(

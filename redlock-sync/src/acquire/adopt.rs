@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::{keep, observed};
+use super::{keep_or_share_head, observed};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
@@ -20,13 +20,14 @@ use crate::protocol::{Exclusive, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
 
-/// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.
+/// Takes over a lock that its holder has left held under the token `former`. It does not wait: if `former` does not
+/// hold the lock, the lock is lost.
 pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
     observed(client, request, || take_over(client, request, former))
 }
 
 fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
-    let _competing = client.competes();
+    let _call = client.begin_call();
     client.ready()?;
     let (key, kind) = (request.key.as_str(), request.protocol.kind());
     let Some(mutex) = request.protocol.mutex() else {
@@ -47,7 +48,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         let Err(error) = adoption.attempt.judge("adopt", &ballot) else {
             break adoption.adopted(&from, &ballot)?;
         };
-        let may_repeat = made < TRIES && client.quorum.now() < until;
+        let may_repeat = made < MOST_ATTEMPTS && client.quorum.now() < until;
         if let Some(error) = adoption.refused(&ballot, by, error, may_repeat) {
             return Err(error);
         }
@@ -55,13 +56,14 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         (made, pause) = (made + 1, pause * 2);
     };
     if let Some(head) = head {
-        keep(&lease, head);
+        keep_or_share_head(&lease, head);
     }
     Ok(lease)
 }
 
-/// Most attempts of a call that adopts a token which others adopt too, if the votes are split; and the longest pause after the first one, doubled each time.
-const TRIES: u32 = 5;
+/// Several calls can adopt the same token and split the votes. Each then repeats its attempt up to this number, after a
+/// random pause. The pause is at most `FIRST_PAUSE` at first, and doubles each time.
+const MOST_ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 
 /// One attempt to adopt a token.
@@ -72,32 +74,34 @@ struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// The tokens to take the lock from. Where an earlier adoption is still to be undone, its token stands for the former one.
+    /// The tokens from which the lock is taken. If an earlier adoption is still to be undone, a node may have its token
+    /// in place of the former one.
     fn tokens(&self) -> Vec<LockId> {
         iter::once(self.former.clone()).chain(self.attempt.client.backlog.adoptions_of(self.former)).collect()
     }
 
-    /// The former tokens are freed on the nodes that did not answer, and the next renewal sets ours there. Otherwise such a node would have a former token to
-    /// its end.
+    /// The lease of an adoption that was won. On the nodes that did not answer, the former tokens are released, and the
+    /// next renewal sets the new token. Otherwise such a node would keep a former token until it expires.
     fn adopted(self, from: &[LockId], ballot: &Ballot<Acquired>) -> Result<Lease, Error> {
         let Attempt { client, request, lease, .. } = self.attempt;
         let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
         if missed.contains(&true) {
             let ends = client.quorum.now().after(lease);
             for former in from {
-                client.left_token(request, former, ends, missed.clone());
+                client.add_leftover_token(request, former, ends, missed.clone());
             }
         }
         self.attempt.hold(ballot, None, Chain::default(), None)
     }
 
-    /// Undoes what was set; the error, unless another attempt is to be made.
+    /// Undoes the adoption. Returns the error, or `None` if another attempt is to be made.
     ///
-    /// Others may adopt the token at the same time, and each may have too few nodes. Were they to free what they got, the lock would be lost to all of them.
-    /// So each gives its nodes back to the former token, and tries again after a random pause, until one has a majority.
+    /// Other calls may adopt the token at the same time, and none may reach a majority. If each released the nodes that
+    /// it got, the lock would be lost to all. So each gives its nodes back to the former token and tries again after a
+    /// random pause, until one call has a majority.
     fn refused(&self, ballot: &Ballot<Acquired>, by: Tick, error: Error, may_repeat: bool) -> Option<Error> {
         if error.is_busy() && ballot.is_lost_for_good() {
-            self.attempt.take_back(ballot, by);
+            self.attempt.roll_back(ballot, by);
             let is_taken = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
             let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
             return Some(Error::Lost { key: self.attempt.request.key.as_str().to_owned(), reason });
@@ -110,25 +114,28 @@ impl Adoption<'_> {
         }
     }
 
-    /// Gives the nodes back to the former token, also those that execute the adoption later: it can be tried again then. What is given back to a token that
-    /// another call has adopted meanwhile harms none: these nodes are a minority.
+    /// Gives the nodes back to the former token, so that the adoption can be tried again. This also covers nodes that
+    /// execute the adoption later.
+    ///
+    /// Another call may have adopted the former token meanwhile. Giving nodes back to it does no harm then, since these
+    /// nodes are a minority.
     fn give_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
         let Attempt { client, request, id, lease, .. } = &self.attempt;
         if let Some(at) = self.attempt.undo(ballot, &self.mutex.give_back(id, self.former), by) {
-            client.left_adoption(request, id, self.former, client.quorum.now().after(*lease), at);
+            client.add_unfinished_adoption(request, id, self.former, client.quorum.now().after(*lease), at);
         }
     }
 
     /// The error if no token has a majority.
     fn unsettled(&self, ballot: &Ballot<Acquired>) -> Error {
         let quorum = &self.attempt.client.quorum;
-        let said = |vote: &Vote<Acquired>| match vote {
+        let describe = |vote: &Vote<Acquired>| match vote {
             Vote::Failed(failure) => failure.message.clone(),
             Vote::Yes(_) | Vote::Void => "has the token".to_owned(),
             Vote::Absent => "has no such key".to_owned(),
             Vote::Taken { .. } => "has another token, such as that of another call that adopts the lock".to_owned(),
         };
-        let nodes = ballot.votes.iter().enumerate().map(|(i, vote)| quorum.node_error(i, said(vote))).collect();
+        let nodes = ballot.votes.iter().enumerate().map(|(i, vote)| quorum.node_error(i, describe(vote))).collect();
         Error::Unavailable { op: "adopt", key: self.attempt.request.key.as_str().to_owned(), of: quorum.len(), nodes }
     }
 }

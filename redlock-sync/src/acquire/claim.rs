@@ -1,11 +1,13 @@
-//! Claiming a task of a queue, and waiting for one.
+//! Claiming a task of a queue, and claims for one.
 //!
-//! One thread of a process waits for all that want a task of a queue; the others stand in line behind it. It is told by
-//! a hint over the client's push connection, which a script publishes to one waiting client when a task comes to be
-//! due, or the next to be. A hint can be lost with its receiver, so the thread also looks when the next task is due,
-//! and every [`LONGEST`] at the latest. Each look enters the wait in the step that finds no task: a push before it is
-//! seen by the look, a push after it finds the wait. Without a subscription the thread looks by itself, at pauses that
-//! grow to [`LAST_POLL`].
+//! Of all threads of a process that want a task of a queue, one waits at the server; the others wait in the queue of
+//! threads behind it. When a task becomes due, or the time of the next task changes, a script notifies one claims
+//! client over its push connection.
+//!
+//! A notification can be lost with its receiver, so the thread also asks when the next task is due, and every
+//! [`LONGEST_SLEEP`] at the latest. The script that finds no task records the wait in the same step: a task that is
+//! added before is claimed, and one that is added after finds the wait. Without a subscription the thread polls, with
+//! pauses that grow to [`LAST_POLL`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,20 +29,20 @@ use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
 
-/// Longest time between two looks of a client that is told of tasks: half of it is drawn at random.
-const LONGEST: Duration = Duration::from_secs(5);
-/// Pauses between the looks of a client that is told nothing, or whose server is away.
+/// The longest sleep of a thread whose client is notified of tasks. Half of it is random.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+/// The first and the longest pause of a thread that polls.
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const LAST_POLL: Duration = Duration::from_millis(500);
-/// For how long a wait outlives its last look: longer than [`LONGEST`], and short, as the next push tries each wait of
-/// a client that is gone.
-const WAITS_LIVE: Duration = Duration::from_secs(60);
-/// How soon a thread that waits for its worker sees that the worker is stopped.
-const STOP_SEEN: Duration = Duration::from_millis(50);
+/// How long the server keeps a wait after its last request: longer than [`LONGEST_SLEEP`]. It is short, since the next
+/// notification is tried on each wait of a client that is gone.
+const WAIT_LIFETIME: Duration = Duration::from_secs(60);
+/// How soon a claims thread notices that its worker is stopped.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Which tasks are wanted, and on which terms.
+/// A request for a task of one queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ClaimRequest<'a> {
     pub(crate) client: &'a Arc<ClientInner>,
     pub(crate) tasks: &'a Tasks,
     pub(crate) options: &'a Arc<LockOptions>,
@@ -49,140 +51,147 @@ pub(crate) struct Wanted<'a> {
     pub(crate) stop: Option<&'a AtomicBool>,
 }
 
-impl Wanted<'_> {
+impl ClaimRequest<'_> {
     fn not_cancelled(&self) -> Result<(), Error> {
         self.options.cancel.check("claim", self.tasks.keys.due.as_str())
     }
 }
 
-/// A task that is held.
+/// A task that this process has claimed.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldTask {
     pub(crate) lease: Lease,
     pub(crate) claim: Arc<Claim>,
     pub(crate) task: Claimed,
 }
 
-/// What one look found.
-enum Look {
-    Task(Held),
-    /// How long until the next task is due, if there is one.
+/// The result of one attempt to claim a task.
+enum ClaimAttempt {
+    Task(HeldTask),
+    /// No task is due. The next one is due after this time, if there is one.
     Nothing(Option<Duration>),
 }
 
-/// Why a look has no answer.
-struct Missed {
+/// Why an attempt got no usable answer.
+struct ClaimFailure {
     error: Error,
-    /// The server is a replica: its address may lead to the master soon.
+    /// The server is a replica. Its address may lead to the new master soon.
     is_of_replica: bool,
 }
 
-impl From<Error> for Missed {
-    fn from(error: Error) -> Missed {
-        Missed { error, is_of_replica: false }
+impl From<Error> for ClaimFailure {
+    fn from(error: Error) -> ClaimFailure {
+        ClaimFailure { error, is_of_replica: false }
     }
 }
 
-/// Claims a task, waiting for one as long as the limit allows; `None` when there was none, or when it was stopped.
-pub(crate) fn claim(wanted: &Wanted<'_>, limit: MaxWait) -> Result<Option<Held>, Error> {
-    let client = wanted.client;
-    let _competing = client.competes();
+/// Claims a task, and waits for one as long as `limit` allows. `None` if there was no task, or if the worker was
+/// stopped.
+pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option<HeldTask>, Error> {
+    let client = request.client;
+    let _call = client.begin_call();
     client.ready()?;
-    wanted.not_cancelled()?;
+    request.not_cancelled()?;
     let limit = WaitLimit::new(client, limit);
-    let mut waiting = Waiting { wanted, limit, made: 0, queued: None, entered: None };
-    // Beside the looks of other threads: most of the time there is a task.
-    if let Some(outcome) = waiting.look(&Role::Aside) {
+    let mut claims = ClaimLoop { request, limit, made: 0, queued: None, entered: None };
+    // The first attempt does not wait for other threads: usually a task is due.
+    if let Some(outcome) = claims.attempt(&ClaimRole::WithoutWait) {
         return outcome;
     }
     loop {
-        let slice = waiting.slice();
-        match client.queues.enqueue(wanted.tasks.keys.due.name(), slice, QUEUE, wanted.options) {
+        let slice = claims.slice();
+        match client.queues.enqueue(request.tasks.keys.due.name(), slice, QUEUE, request.options) {
             QueueOutcome::Head(head) => {
-                let outcome = waiting.run();
+                let outcome = claims.run();
                 drop(head);
                 return outcome;
             }
-            // No claim is handed on.
+            // A claim is never handed to another thread.
             QueueOutcome::Handed(lease) => drop(lease),
-            QueueOutcome::Late if waiting.is_stopped() => return Ok(None),
-            QueueOutcome::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
-            QueueOutcome::Late if waiting.limit.is_over() => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
+            QueueOutcome::Late if claims.is_stopped() => return Ok(None),
+            QueueOutcome::Late if request.options.cancel.is_cancelled() => {
+                return request.not_cancelled().map(|()| None);
+            }
+            QueueOutcome::Late if claims.limit.is_over() => {
+                return claims.attempt(&ClaimRole::WithoutWait).unwrap_or(Ok(None));
+            }
             QueueOutcome::Late => {}
             QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
 }
 
-/// Which thread looks.
-enum Role {
-    /// One that is not, or not yet, the one that waits.
-    Aside,
-    /// The one of this process that waits, with the wait to enter, if its client listens.
-    Waits(Option<Arc<str>>),
+/// Whether the thread that makes an attempt waits at the server.
+enum ClaimRole {
+    /// The thread does not wait, or not yet.
+    WithoutWait,
+    /// The thread is the one of its process that waits. It has the id of a wait to record at the server, if its client
+    /// listens.
+    Waiter(Option<Arc<str>>),
 }
 
-/// A thread that waits for a task.
-struct Waiting<'a> {
-    wanted: &'a Wanted<'a>,
+/// A thread that wants a task.
+struct ClaimLoop<'a> {
+    request: &'a ClaimRequest<'a>,
     limit: WaitLimit<'a>,
-    /// Looks since the last one that found the server well, and this client told of tasks.
+    /// Attempts since the last one after which the client was sure to be notified of tasks.
     made: u32,
     queued: Option<Queued>,
-    /// The wait that the last look entered.
+    /// The wait that the last attempt recorded at the server.
     entered: Option<Arc<str>>,
 }
 
-impl Waiting<'_> {
-    /// The one thread of this process that waits for the queue.
-    fn run(&mut self) -> Result<Option<Held>, Error> {
+impl ClaimLoop<'_> {
+    /// The loop of the one thread of this process that waits for the queue.
+    fn run(&mut self) -> Result<Option<HeldTask>, Error> {
         loop {
             if self.is_stopped() {
-                self.leave();
+                self.end_wait();
                 return Ok(None);
             }
-            if let Err(error) = self.wanted.client.ready().and_then(|()| self.wanted.not_cancelled()) {
-                self.leave();
+            if let Err(error) = self.request.client.ready().and_then(|()| self.request.not_cancelled()) {
+                self.end_wait();
                 return Err(error);
             }
-            // A client that listens already, as after its last task, is told of a push from this look on.
-            if self.queued.is_none() && self.wanted.client.listener.listens() {
-                self.queued = Some(Queued::begin(&self.wanted.client.listener));
+            // If the client listens already, as after its last task, its first attempt here records a wait.
+            if self.queued.is_none() && self.request.client.listener.listens() {
+                self.queued = Some(Queued::begin(&self.request.client.listener));
             }
             let id = match &mut self.queued {
                 Some(queued) => queued.next_id(Duration::ZERO)?,
                 None => None,
             };
-            // One that begins so is told nothing.
+            // Ids that begin with `-` belong to waits without a subscription. The server cannot notify them.
             let id = id.filter(|id| !id.starts_with('-'));
-            if let Some(outcome) = self.look(&Role::Waits(id)) {
+            if let Some(outcome) = self.attempt(&ClaimRole::Waiter(id)) {
                 return outcome;
             }
         }
     }
 
-    /// One look, and if it found nothing and there is time left, the sleep of the thread that waits. `None` to go on.
-    fn look(&mut self, role: &Role) -> Option<Result<Option<Held>, Error>> {
-        let tried_at = self.wanted.client.quorum.now();
+    /// Makes one attempt. If there is no task and time is left, the waiting thread sleeps. `None` if the caller is to
+    /// go on.
+    fn attempt(&mut self, role: &ClaimRole) -> Option<Result<Option<HeldTask>, Error>> {
+        let tried_at = self.request.client.quorum.now();
         let is_last = tried_at >= self.limit.until;
-        let id = if let Role::Waits(Some(id)) = role { Some(Arc::clone(id)) } else { None };
-        let stays = if is_last { Duration::ZERO } else { WAITS_LIVE };
-        let found = look(self.wanted, id.as_deref().map(|id| (id, stays)));
+        let id = if let ClaimRole::Waiter(Some(id)) = role { Some(Arc::clone(id)) } else { None };
+        let stays = if is_last { Duration::ZERO } else { WAIT_LIFETIME };
+        let found = attempt(self.request, id.as_deref().map(|id| (id, stays)));
         let next = match found {
-            Ok(Look::Task(held)) => {
+            Ok(ClaimAttempt::Task(held)) => {
                 self.limit.answered();
                 return Some(Ok(Some(held)));
             }
-            Ok(Look::Nothing(next)) => {
+            Ok(ClaimAttempt::Nothing(next)) => {
                 self.limit.answered();
                 Ok(next)
             }
-            Err(missed) => Err(missed),
+            Err(failure) => Err(failure),
         };
         match next {
-            Err(missed) if is_last || self.ends_with(&missed, tried_at) => Some(Err(missed.error)),
+            Err(failure) if is_last || self.ends_with(&failure, tried_at) => Some(Err(failure.error)),
             Ok(_) if is_last => Some(Ok(None)),
-            _ if matches!(role, Role::Aside) => None,
+            _ if matches!(role, ClaimRole::WithoutWait) => None,
             next => {
                 self.entered = id.filter(|_| next.is_ok());
                 self.sleep(next.as_ref().ok().copied().flatten(), next.is_err());
@@ -191,22 +200,23 @@ impl Waiting<'_> {
         }
     }
 
-    /// True for an error that no further look can help.
-    fn ends_with(&mut self, missed: &Missed, tried_at: Tick) -> bool {
-        // A worker outlasts a failover.
-        let may_pass = missed.is_of_replica && self.wanted.stop.is_some();
-        !(missed.error.is_unavailable() || may_pass) || self.limit.unanswered(&missed.error, tried_at)
+    /// True for an error after which no further attempt is made.
+    fn ends_with(&mut self, failure: &ClaimFailure, tried_at: Tick) -> bool {
+        // A worker goes on through a failover.
+        let may_pass = failure.is_of_replica && self.request.stop.is_some();
+        !(failure.error.is_unavailable() || may_pass) || self.limit.unanswered(&failure.error, tried_at)
     }
 
-    /// Until a hint, the time at which the next task is due, or the time to look again.
+    /// Sleeps until a notification, the time at which the next task is due, or the end of the pause.
     fn sleep(&mut self, next: Option<Duration>, is_away: bool) {
-        let client = self.wanted.client;
+        let client = self.request.client;
         let now = client.quorum.now();
         let queued = self.queued.get_or_insert_with(|| Queued::begin(&client.listener));
         let nap = if self.entered.is_some() {
             self.made = 0;
-            // A claim with a shorter lease than that is due again before a longer sleep would end.
-            LONGEST.min(self.wanted.options.lease)
+            // If a claim ends with its lease, its task is due again. With a lease shorter than the longest sleep, the
+            // thread asks once per lease.
+            LONGEST_SLEEP.min(self.request.options.lease)
         } else {
             self.made = self.made.saturating_add(1);
             FIRST_POLL.saturating_mul(1 << (self.made - 1).min(16)).min(LAST_POLL)
@@ -217,7 +227,7 @@ impl Waiting<'_> {
         loop {
             let slice = end.min(self.slice());
             let Some(queued) = &self.queued else { return };
-            let woken = queued.listener.sleep(slice, &self.wanted.options.cancel);
+            let woken = queued.listener.sleep(slice, &self.request.options.cancel);
             let is_over = slice == end || client.quorum.now() < slice || self.is_stopped();
             if woken != Woken::Timer || is_over {
                 return;
@@ -225,31 +235,32 @@ impl Waiting<'_> {
         }
     }
 
-    /// Tells the next client to look, as a task may have been announced to this one alone. If that does not get
-    /// through, it looks by itself.
-    fn leave(&self) {
+    /// Ends the wait at the server, which then notifies the next client: a task may have been announced to this one
+    /// alone. If the call is lost, the next client asks when its own sleep ends.
+    fn end_wait(&self) {
         let Some(wait) = &self.entered else { return };
-        let quorum = &self.wanted.client.quorum;
-        let call = self.wanted.tasks.leave(wait);
+        let quorum = &self.request.client.quorum;
+        let call = self.request.tasks.leave(wait);
         drop(quorum.round(&call, Priority::High, quorum.round_deadline(), &|_| true));
     }
 
     fn is_stopped(&self) -> bool {
-        self.wanted.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
+        self.request.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 
-    /// Until when a sleep may last before it is looked whether the worker is stopped.
+    /// The end of an uninterrupted sleep. With a worker it is short, since the thread has to notice that the worker is
+    /// stopped.
     fn slice(&self) -> Tick {
-        match self.wanted.stop {
-            Some(_) => self.wanted.client.quorum.now().after(STOP_SEEN).min(self.limit.until),
+        match self.request.stop {
+            Some(_) => self.request.client.quorum.now().after(STOP_CHECK_INTERVAL).min(self.limit.until),
             None => self.limit.until,
         }
     }
 }
 
-/// One round with a token of its own. What it may have claimed is taken back before it returns an error.
-fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Missed> {
-    let Wanted { client, tasks, options, limits, .. } = *wanted;
+/// Makes one round with a new token. A claim that it may have made is rolled back before an error is returned.
+fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<ClaimAttempt, ClaimFailure> {
+    let ClaimRequest { client, tasks, options, limits, .. } = *request;
     let quorum = &client.quorum;
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
     let id = token(client, options)?;
@@ -257,7 +268,7 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Mis
     let Ballot { votes, started, duplicate } = quorum.round(&call, Priority::Normal, by, &|_| true);
     let vote = votes.into_iter().next().unwrap_or(Vote::Absent);
     if let Vote::Yes(ClaimReply::Nothing(next)) = vote {
-        return Ok(Look::Nothing(next));
+        return Ok(ClaimAttempt::Nothing(next));
     }
     let won = Ballot::<()> { votes: vec![], started, duplicate };
     let is_in_time = won.validity(lease, quorum.now()) >= quorum.limits.min_validity;
@@ -266,16 +277,16 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Mis
             let claim = Arc::new(Claim::new(tasks.keys.clone(), task.id.clone(), limits.keep_dead));
             let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })];
             let protocol = Arc::new(Protocol::Task(Arc::clone(&claim)));
-            let request = Request { key: tasks.keys.due.clone(), protocol, options: Arc::clone(options) };
-            let core = Core::won(client.start(&request, id, Origin::default()), &Ballot { votes, started, duplicate });
+            let lock = Request { key: tasks.keys.due.clone(), protocol, options: Arc::clone(options) };
+            let core = Core::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;
-            Ok(Look::Task(Held { lease, claim, task }))
+            Ok(ClaimAttempt::Task(HeldTask { lease, claim, task }))
         }
         vote => {
             let is_late = vote.is_yes();
             let is_of_replica = matches!(&vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
             let ballot = Ballot { votes: vec![vote], started, duplicate };
-            take_back(wanted, &ballot, &id, lease, by);
+            roll_back(request, &ballot, &id, lease, by);
             let failed = quorum.failed("claim", tasks.keys.due.as_str(), &ballot);
             let error = match failed {
                 Error::Unavailable { op, key, of, .. } if is_late => {
@@ -285,22 +296,22 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Mis
                 }
                 failed => failed,
             };
-            Err(Missed { error, is_of_replica })
+            Err(ClaimFailure { error, is_of_replica })
         }
     }
 }
 
-/// The token of a claim: no white space, since that parts what the server keeps of a task.
+/// The token of a claim. It has no white space, since the server separates the fields of a task by it.
 fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
     let (id, _) = client.tokens.fresh(options.holder_name.as_deref())?;
     let has_space = id.as_str().contains(char::is_whitespace);
     Ok(if has_space { LockId::from_server(id.as_str().split(':').next().unwrap_or_default()) } else { id })
 }
 
-/// What the claim may have taken goes back, as if it had not been claimed.
-fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
-    let (client, quorum) = (wanted.client, &wanted.client.quorum);
-    let claim = Claim::new(wanted.tasks.keys.clone(), String::new(), wanted.limits.keep_dead);
+/// Gives back what the claim may have taken, as if the task had not been claimed.
+fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
+    let (client, quorum) = (request.client, &request.client.quorum);
+    let claim = Claim::new(request.tasks.keys.clone(), String::new(), request.limits.keep_dead);
     let claim = Arc::new(Protocol::Task(Arc::new(claim)));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {

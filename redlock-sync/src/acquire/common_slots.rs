@@ -1,4 +1,4 @@
-//! A second attempt at a lock with slots, where the nodes lent different ones to the first.
+//! A second attempt at a semaphore, after the nodes lent different slots to the first attempt.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::protocol::reply::Vote;
 use crate::protocol::{Protocol, Request};
 use crate::quorum::Refusal;
 
-/// The request of that attempt, if a majority of the nodes has the same slots free. Called when what the first was lent has been given back.
+/// The request of the second attempt, if the same slots are free on a majority of the nodes. Called after the slots of
+/// the first attempt were given back.
 pub(super) fn retry_on_common_slots(
     client: &ClientInner,
     request: &Request,
@@ -21,7 +22,7 @@ pub(super) fn retry_on_common_slots(
     if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
         return None;
     }
-    let lent = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
-    let aimed = Protocol::Semaphore(semaphore.with_common_slots(&lent.votes)?);
-    Some(Request { protocol: Arc::new(aimed), ..request.clone() })
+    let held = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
+    let restricted = Protocol::Semaphore(semaphore.with_common_slots(&held.votes)?);
+    Some(Request { protocol: Arc::new(restricted), ..request.clone() })
 }

@@ -1,15 +1,15 @@
-//! When a call that waits gives up: the same rule for locks, latches and claims of tasks.
+//! When a call that waits gives up. Locks, latches and claims of tasks share this rule.
 
 use super::MaxWait;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::inner::ClientInner;
 
-/// How long one call waits, and since when it finds no majority of the servers.
+/// How long one call waits, and since when it has found no majority of the servers.
 pub(crate) struct WaitLimit<'a> {
     client: &'a ClientInner,
     wait: MaxWait,
-    /// An attempt that begins later than this is the last one.
+    /// An attempt that begins at this time or later is the last one.
     pub(crate) until: Tick,
     unavailable_since: Option<Tick>,
 }
@@ -19,21 +19,22 @@ impl<'a> WaitLimit<'a> {
         WaitLimit { client, wait, until: wait.until(), unavailable_since: None }
     }
 
-    /// True if the time is up. An attempt that outlasts the deadline is the last one: another would take a node timeout more.
+    /// True if the deadline has passed. The call then makes no further attempt, which could take another node timeout.
     pub(crate) fn is_over(&self) -> bool {
         self.client.quorum.now() >= self.until
     }
 
-    /// A majority has answered.
+    /// Records that a majority has answered.
     pub(crate) fn answered(&mut self) {
         self.unavailable_since = None;
         self.client.outages.end();
     }
 
-    /// No majority has answered an attempt that began at `tried_at`. True if the call gives up. A call without a deadline gives up after `unavailable_after`.
+    /// Records that no majority has answered an attempt that began at `tried_at`. Returns true if the call gives up: at
+    /// its deadline, or after `unavailable_after` if it has no deadline.
     pub(crate) fn unanswered(&mut self, error: &Error, tried_at: Tick) -> bool {
         let quorum = &self.client.quorum;
-        // Asked each time, so that the outage is known to go on.
+        // Called for each failed attempt, so that the outage counts as ongoing.
         let since = self.client.outages.since(tried_at, quorum.now(), error);
         let since = *self.unavailable_since.get_or_insert(since);
         match self.wait {

@@ -188,7 +188,8 @@ fn retries_that_are_counted_end_with_their_count() {
     assert!(error.is_busy(), "{error}");
 }
 
-// --- the way in ---------------------------------------------------------------------------------------------------------
+// --- the way in
+// ---------------------------------------------------------------------------------------------------------
 
 fn plain_request() -> Request {
     request(LockOptions { lease: SPAN, ..LockOptions::default() })
@@ -230,8 +231,8 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
         let entry = Some(WaitEntry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
-        let what = Try { entry, keeps_wait, ..Try::default() };
-        let lease = attempt(&mail.client, &plain_request(), &what, mail.client.quorum.round_deadline())
+        let options = AttemptOptions { entry, keeps_wait, ..AttemptOptions::default() };
+        let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // As a late copy of an attempt would.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));

@@ -16,7 +16,7 @@ use crate::node::{CredentialSource, Credentials, NodeSettings, NodeUrl};
 use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
-/// Most connections to a node: more than a few do not help.
+/// The largest number of connections to a node. More than a few do not help.
 const MAX_CONNECTIONS: u32 = 16;
 
 /// Collects the settings of a [`Redlock`] client; [`build`](Builder::build) checks them.
@@ -42,7 +42,7 @@ pub struct Builder {
     credentials: Option<CredentialSource>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
-    /// Which environment variables it has settings from.
+    /// The environment variables from which settings were read.
     pub(super) variables: Vec<&'static str>,
 }
 
@@ -267,8 +267,8 @@ impl Builder {
         self
     }
 
-    /// Adds an observer, which is told what happens to the locks of the client: waits, holds, renewals, losses. Several
-    /// observers are told one after the other. Default none: then no event is made. Each observer is called three times
+    /// Adds an observer, which is notified of events of the locks of the client: waits, holds, renewals, losses. Several
+    /// observers are notified one after the other. Default none: then no event is made. Each observer is called three times
     /// for a lock that is taken and released, on the thread that does so.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! The end of a client, and of what it holds.
+//! Ends a client, and gives up the locks that it holds.
 
 use std::time::Duration;
 

@@ -11,26 +11,26 @@ use crate::names::printable;
 use crate::node::NodeUrl;
 use crate::options::Retry;
 
-/// Where the servers are.
+/// The variables with the URLs of the servers.
 pub(crate) const NODES: &str = "REDLOCK_NODES";
 pub(crate) const URL: &str = "REDIS_URL";
 
 const PREFIX: &str = "REDLOCK_";
-/// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and
-/// those of the library's own tests.
-const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
-const OTHERS_BEGIN: [&str; 5] =
+/// Variables with the prefix that are no settings and no mistakes: those that a command under a lock gets, and those of
+/// the tests of the library.
+const KNOWN_OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
+const KNOWN_OTHER_PREFIXES: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
 
 const TIME: &str = "a length of time; write such as 30s, 250ms or 1h30m";
 const NUMBER: &str = "a number";
-/// With the feature no path is wrong before it is read.
+/// Used without the feature only: with the feature, no path is invalid before it is read.
 const WITHOUT_TLS: &str = "a setting without the crate's feature `tls`";
 
-/// A variable, what its values are (for errors), and the setting that it is.
+/// A variable, a description of its values for errors, and the function that applies its value.
 type Setting = (&'static str, &'static str, fn(Builder, &str) -> Option<Builder>);
 
-/// What a file has that TLS needs.
+/// The role of a file for TLS.
 #[derive(Clone, Copy)]
 enum TlsFile {
     Authorities,
@@ -38,7 +38,7 @@ enum TlsFile {
     Key,
 }
 
-/// Those of `retry` stand in the order in which they are set.
+/// The settings of `retry` are in the order in which they have to be applied.
 const SETTINGS: [Setting; 18] = [
     ("REDLOCK_KEY_PREFIX", "a text", |to, value| Some(to.key_prefix(value))),
     ("REDLOCK_PASSWORD_FILE", "a path", |to, value| Some(to.password_file(value))),
@@ -144,7 +144,7 @@ impl Environment {
         Ok(builder)
     }
 
-    /// An empty one counts as not set.
+    /// The value of a variable. An empty value counts as not set.
     fn value(&self, name: &str) -> Result<Option<&str>, Error> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         let text = value.to_str().ok_or_else(|| Error::config(format!("{name} is not valid UTF-8")))?;
@@ -166,7 +166,7 @@ impl Environment {
 
 fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
     let urls: Vec<_> = match name {
-        NODES => listed(value),
+        NODES => split_urls(value),
         _ => vec![value.trim()],
     };
     for url in &urls {
@@ -178,9 +178,9 @@ fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
     Ok(urls)
 }
 
-/// URLs that are separated by commas. There are commas within URLs too, so that one begins another only before a
+/// Splits URLs that are separated by commas. URLs can contain commas too, so a comma separates URLs only before a
 /// scheme.
-fn listed(value: &str) -> Vec<&str> {
+fn split_urls(value: &str) -> Vec<&str> {
     let begins = |(at, _): &(usize, &str)| value.get(at + 1..).is_some_and(|rest| has_scheme(rest.trim_start()));
     let mut start = 0;
     let mut parts = Vec::new();
@@ -189,8 +189,8 @@ fn listed(value: &str) -> Vec<&str> {
         start = at + 1;
     }
     parts.extend(value.get(start..));
-    let bare = parts.into_iter().map(|part| part.trim_matches(|c: char| c == ',' || c.is_whitespace()));
-    bare.filter(|url| !url.is_empty()).collect()
+    let urls = parts.into_iter().map(|part| part.trim_matches(|c: char| c == ',' || c.is_whitespace()));
+    urls.filter(|url| !url.is_empty()).collect()
 }
 
 fn has_scheme(text: &str) -> bool {
@@ -198,7 +198,7 @@ fn has_scheme(text: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
 }
 
-/// Numbers with units, added up, as the attribute's arguments have them (`duration.rs` in redlock-macros).
+/// Parses a sum of numbers with units, with the syntax of the attribute (`duration.rs` in redlock-macros).
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = None;
@@ -219,7 +219,8 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     total
 }
 
-// --- names that are no settings -------------------------------------------------------------------------------------------
+// --- names that are no settings
+// -------------------------------------------------------------------------------------------
 
 fn known() -> impl Iterator<Item = &'static str> {
     [NODES, URL].into_iter().chain(SETTINGS.iter().map(|(variable, ..)| *variable))
@@ -227,7 +228,7 @@ fn known() -> impl Iterator<Item = &'static str> {
 
 /// The line of the log about a variable that looks like a setting and is none. Its value may be a secret.
 fn warning(name: &str) -> Option<String> {
-    let is_of_others = OTHERS.contains(&name) || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin));
+    let is_of_others = KNOWN_OTHERS.contains(&name) || KNOWN_OTHER_PREFIXES.iter().any(|begin| name.starts_with(begin));
     if is_of_others || known().any(|known| known == name) {
         return None;
     }

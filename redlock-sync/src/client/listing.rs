@@ -1,4 +1,4 @@
-//! Which locks are held, for operators and their tools.
+//! Lists the locks that are held, for operators and their tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -60,17 +60,19 @@ pub struct HeldLock {
     pub lease: Option<Duration>,
 }
 
-/// A server is busy with one page for no longer, but where its clock was set.
-const MOST_PAGE: Duration = Duration::from_millis(100);
-/// A server reads a call and writes its reply in about that time, and a fifth of that of the script.
-const EACH_CALL: Duration = Duration::from_micros(40);
-/// A smaller share would make a pass endless.
-const LEAST_SHARE: f64 = 0.0001;
+/// The longest time for which a server is assumed to be busy with one page. It reports a longer time only if its clock
+/// was set meanwhile.
+const LONGEST_PAGE: Duration = Duration::from_millis(100);
+/// About the time that a server needs to read a call and to write its reply, besides the time of the script and a fifth
+/// of that.
+const CALL_OVERHEAD: Duration = Duration::from_micros(40);
+/// The smallest share. With a smaller one a scan would hardly end.
+const SMALLEST_SHARE: f64 = 0.0001;
 
-/// What one node said, or why it did not.
-pub(super) type Said = Vote<Page>;
+/// The part of a listing that one node returned, or its failure.
+pub(super) type NodeListing = Vote<Page>;
 
-/// # Looking from outside
+/// # Inspection
 impl Redlock {
     /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a
     /// handle it also shows holders that have no majority. One round for each 100 holders; of a lock with more, one
@@ -93,17 +95,17 @@ impl Redlock {
     /// ```
     pub fn holders(&self, key: impl LockKey) -> Result<Vec<HeldLock>, Error> {
         let key = self.key(&key)?;
-        self.inner.serves()?;
+        self.inner.serves_holders()?;
         let quorum = &self.inner.quorum;
         let ballot = quorum.round(&of_key(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
-        let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.rest(node, page, true) } else { vote };
+        let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.complete(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
-        let said = self.answered("inspect", key.as_str(), votes)?;
-        if let Some((node, _)) = listed(&said).find(|(_, listed)| ["other", "latch"].contains(&&*listed.kind)) {
+        let listings = self.check_answered("inspect", key.as_str(), votes)?;
+        if let Some((node, _)) = listed(&listings).find(|(_, listed)| ["other", "latch"].contains(&&*listed.kind)) {
             let node = quorum.node_error(node, "a value that is no lock".to_owned());
             return Err(Error::WrongType { op: "inspect", key: key.as_str().to_owned(), node });
         }
-        Ok(self.together(&said))
+        Ok(self.merge_holders(&listings))
     }
 
     /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any
@@ -130,15 +132,15 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn held_locks(&self, pattern: &str) -> Result<Vec<HeldLock>, Error> {
-        Ok(self.together(&self.scan(&[self.pattern(pattern)], 1.0)?.0))
+        Ok(self.merge_holders(&self.scan(&[self.pattern(pattern)], 1.0)?.0))
     }
 
     /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as
     /// [`held_locks`](Redlock::held_locks) does.
     ///
     /// # Errors
-    /// As for [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes, as
-    /// queues live on one.
+    /// The errors of [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes,
+    /// as queues live on one.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -150,44 +152,48 @@ impl Redlock {
     /// ```
     pub fn queues(&self) -> Result<Vec<String>, Error> {
         on_one_node(self.inner.quorum.len())?;
-        let (said, _) = self.scan(&["*:q:d*".to_owned()], 1.0)?;
-        let names = listed(&said).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
+        let (listings, _) = self.scan(&["*:q:d*".to_owned()], 1.0)?;
+        let names = listed(&listings).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
         let names: BTreeSet<String> = names.map(str::to_owned).collect();
         Ok(names.into_iter().collect())
     }
 
-    /// A pattern of names as one of keys.
+    /// The pattern of keys for a pattern of names.
     pub(super) fn pattern(&self, names: &str) -> String {
-        format!("{}{}", literally(&self.prefix), without_sets(names))
+        format!("{}{}", escape_pattern(&self.prefix), escape_sets(names))
     }
 
-    /// All pages of all nodes, of one node after the other, and the shortest round trip to each. The servers are kept
-    /// busy for `share` of the time at most.
-    pub(super) fn scan(&self, patterns: &[String], share: f64) -> Result<(Vec<Said>, Vec<Option<Duration>>), Error> {
-        self.inner.serves()?;
+    /// Lists all pages of all nodes, one node after the other, with the shortest round trip to each. The servers are
+    /// kept busy for `share` of the time at most.
+    pub(super) fn scan(
+        &self,
+        patterns: &[String],
+        share: f64,
+    ) -> Result<(Vec<NodeListing>, Vec<Option<Duration>>), Error> {
+        self.inner.serves_holders()?;
         let each = (0..self.inner.quorum.len()).map(|node| self.pages(node, patterns, share));
         let (votes, round_trips) = each.unzip();
-        self.inner.serves()?;
+        self.inner.serves_holders()?;
         let names = patterns.first().map_or("", String::as_str);
-        Ok((self.answered("list", names, votes)?, round_trips))
+        Ok((self.check_answered("list", names, votes)?, round_trips))
     }
 
-    fn pages(&self, node: usize, patterns: &[String], share: f64) -> (Said, Option<Duration>) {
+    fn pages(&self, node: usize, patterns: &[String], share: f64) -> (NodeListing, Option<Duration>) {
         let (mut all, clock, mut shortest) = (Page::default(), &self.inner.quorum.clock, None);
         for slot in self.inner.quorum.nodes.parts(node) {
             let mut next = START.to_owned();
-            // A pass can take long.
-            while self.inner.serves().is_ok() {
+            // Checked for each page, since a scan can take long.
+            while self.inner.serves_holders().is_ok() {
                 let asked = clock.now();
-                let said = self.ask(node, &page(&next, patterns, slot));
+                let reply = self.ask(node, &page(&next, patterns, slot));
                 let took = clock.now().since(asked);
-                let said = if let Vote::Yes(page) = said { self.rest(node, page, false) } else { said };
-                let Vote::Yes(page) = said else { return (said, shortest) };
+                let reply = if let Vote::Yes(page) = reply { self.complete(node, page, false) } else { reply };
+                let Vote::Yes(page) = reply else { return (reply, shortest) };
                 shortest = Some(shortest.map_or(took, |least: Duration| least.min(took)));
                 all.listed.extend(page.listed);
-                let busy = page.took.min(MOST_PAGE).mul_f64(1.2) + EACH_CALL;
+                let busy = page.took.min(LONGEST_PAGE).mul_f64(1.2) + CALL_OVERHEAD;
                 if share < 1.0 {
-                    clock.sleep(busy.mul_f64(1.0 / share.max(LEAST_SHARE) - 1.0));
+                    clock.sleep(busy.mul_f64(1.0 / share.max(SMALLEST_SHARE) - 1.0));
                 }
                 next = page.next;
                 if next == START {
@@ -198,18 +204,18 @@ impl Redlock {
         (Vote::Yes(all), shortest)
     }
 
-    /// A page with what the node did not tell in its first answer.
-    fn rest(&self, node: usize, mut page: Page, is_named: bool) -> Said {
-        // No call to a cluster can name keys of several slots.
+    /// Completes a page with the details that the node did not return in its first reply.
+    fn complete(&self, node: usize, mut page: Page, is_named: bool) -> NodeListing {
+        // A call to a cluster cannot name keys of several slots.
         let most = if self.inner.quorum.nodes.are_in_slots() { 1 } else { usize::MAX };
-        while let Some((told, keys)) = page.more.pop_first() {
+        while let Some((kind, keys)) = page.more.pop_first() {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             for keys in keys.chunks(most) {
-                match self.ask(node, &more(keys, is_named, told)) {
+                match self.ask(node, &more(keys, is_named, kind)) {
                     Vote::Yes(rest) => {
                         page.listed.extend(rest.listed);
                         page.took += rest.took;
-                        rest.more.into_iter().for_each(|(told, keys)| page.more.entry(told).or_default().extend(keys));
+                        rest.more.into_iter().for_each(|(kind, keys)| page.more.entry(kind).or_default().extend(keys));
                     }
                     other => return other,
                 }
@@ -218,22 +224,23 @@ impl Redlock {
         Vote::Yes(page)
     }
 
-    fn ask(&self, node: usize, call: &TypedCall<Page>) -> Said {
+    fn ask(&self, node: usize, call: &TypedCall<Page>) -> NodeListing {
         let quorum = &self.inner.quorum;
         Vote::from_result(quorum.ask_one(node, &call.call, quorum.round_deadline()))
     }
 
-    fn answered(&self, op: &'static str, key: &str, votes: Vec<Said>) -> Result<Vec<Said>, Error> {
+    fn check_answered(&self, op: &'static str, key: &str, votes: Vec<NodeListing>) -> Result<Vec<NodeListing>, Error> {
         let quorum = &self.inner.quorum;
         let ballot = Ballot { votes, started: quorum.now(), duplicate: false };
         if ballot.tally().is_answered() { Ok(ballot.votes) } else { Err(quorum.failed(op, key, &ballot)) }
     }
 
-    pub(super) fn together(&self, said: &[Said]) -> Vec<HeldLock> {
-        // A server can name a key twice: nodes are counted once.
+    /// The holders that any node listed, each with the number of its nodes.
+    pub(super) fn merge_holders(&self, listings: &[NodeListing]) -> Vec<HeldLock> {
+        // A server can list a key twice, so each node is counted once.
         let mut held: BTreeMap<_, (BTreeSet<usize>, Duration)> = BTreeMap::new();
-        let waiting = waits(said);
-        for (node, Listed { key, kind, token, remaining }) in listed(said) {
+        let waiting = waits(listings);
+        for (node, Listed { key, kind, token, remaining }) in listed(listings) {
             let (nodes, longest) = held.entry((key, kind, token)).or_default();
             nodes.insert(node);
             *longest = (*longest).max(remaining.unwrap_or(Duration::MAX));
@@ -243,7 +250,7 @@ impl Redlock {
             let lease = (longest != Duration::MAX).then_some(longest);
             let holder = Holder::new(mode(kind), token, lease);
             let name = key.strip_prefix(&*self.prefix)?.to_owned();
-            let (nodes, of) = (nodes.len(), said.len());
+            let (nodes, of) = (nodes.len(), listings.len());
             let waiting = waiting.get(key.as_str()).copied().unwrap_or(0);
             let seen_for = Duration::ZERO;
             (!holder.id.is_reservation()).then_some(HeldLock {
@@ -261,26 +268,26 @@ impl Redlock {
     }
 }
 
-/// The waits for each lock: those of the node that has most.
-pub(super) fn waits(said: &[Said]) -> BTreeMap<&str, u64> {
+/// The number of waits for each lock: the largest number of any node.
+pub(super) fn waits(listings: &[NodeListing]) -> BTreeMap<&str, u64> {
     let mut all = BTreeMap::new();
-    for (_, listed) in listed(said).filter(|(_, listed)| listed.kind == "waits") {
+    for (_, listed) in listed(listings).filter(|(_, listed)| listed.kind == "waits") {
         let most = all.entry(listed.key.as_str()).or_default();
         *most = listed.token.parse().unwrap_or(0).max(*most);
     }
     all
 }
 
-/// What the nodes that answered listed, each with its node.
-pub(super) fn listed(said: &[Said]) -> impl Iterator<Item = (usize, &Listed)> {
-    let answered = said.iter().enumerate().filter_map(|(node, said)| match said {
+/// The entries of all nodes that answered, each with its node.
+pub(super) fn listed(listings: &[NodeListing]) -> impl Iterator<Item = (usize, &Listed)> {
+    let answered = listings.iter().enumerate().filter_map(|(node, listing)| match listing {
         Vote::Yes(page) => Some((node, page)),
         _ => None,
     });
     answered.flat_map(|(node, page)| page.listed.iter().map(move |listed| (node, listed)))
 }
 
-/// The kind and the token of what a server listed; `None` for what is no lock.
+/// The kind and the token of an entry that a server listed. `None` if it is no lock.
 fn holder_of<'a>(kind: &str, token: &'a str) -> Option<(LockKind, &'a str)> {
     match kind {
         "mutex" => Some((LockKind::Mutex, token)),
@@ -300,8 +307,8 @@ fn mode(kind: LockKind) -> HoldMode {
     }
 }
 
-/// To a server `[…]` is one of several characters; here a `[` stands for itself.
-fn without_sets(pattern: &str) -> String {
+/// In a pattern of Redis, `[…]` matches one of several characters. Here a `[` matches itself, so it is escaped.
+fn escape_sets(pattern: &str) -> String {
     let mut is_escaped = false;
     let each = |c| {
         let opens = c == '[' && !is_escaped;
@@ -311,8 +318,8 @@ fn without_sets(pattern: &str) -> String {
     pattern.chars().flat_map(each).collect()
 }
 
-/// A text as a pattern that matches it alone.
-fn literally(text: &str) -> String {
+/// A pattern that matches this text only.
+fn escape_pattern(text: &str) -> String {
     let escaped = |c| ["\\".repeat(usize::from("*?[]^\\".contains(c))), String::from(c)];
     text.chars().flat_map(escaped).collect()
 }

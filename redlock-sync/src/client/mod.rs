@@ -21,7 +21,7 @@ pub use self::snapshot::{SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::reentry::{self, Mine};
+use crate::lock::reentry::{self, HeldByThread};
 use crate::options::LockOptions;
 
 /// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
@@ -84,12 +84,12 @@ impl Redlock {
         Builder::default()
     }
 
-    /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
+    /// Whether every use returns [`Closed`](Error::Closed) from now on.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.ready().is_err()
     }
 
-    /// How long an annotated function waits that does not say it.
+    /// How long an annotated function without a `wait` argument waits.
     pub(crate) fn default_wait(&self) -> Option<Duration> {
         self.inner.quorum.limits.default_wait
     }
@@ -97,10 +97,10 @@ impl Redlock {
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
     pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
         let key = Key::new(&self.prefix, name, self.inner.quorum.limits.max_key_len)?;
-        match reentry::mine(self.inner.id, key.as_str()) {
-            Mine::Nothing => Ok(false),
-            Mine::Once(core) => core.check().map(|()| true),
-            Mine::Nested(lease) => lease.check().map(|()| true),
+        match reentry::held_by_thread(self.inner.id, key.as_str()) {
+            HeldByThread::Nothing => Ok(false),
+            HeldByThread::Single(core) => core.check().map(|()| true),
+            HeldByThread::Nested(lease) => lease.check().map(|()| true),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! All that there is to see, for programs that show it.
+//! A snapshot of locks, latches, queues and servers, for programs that display them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Redlock;
-use super::listing::{HeldLock, Said, listed, waits};
+use super::listing::{HeldLock, NodeListing, listed, waits};
 use crate::clock::Tick;
 use crate::error::Error;
 #[cfg(feature = "serde")]
@@ -247,16 +247,16 @@ impl Redlock {
         let clock = &self.inner.quorum.clock;
         let at = clock.now();
         let health = self.health()?;
-        let (said, round_trips) = self.scan(&self.patterns(options), options.share)?;
+        let (listings, round_trips) = self.scan(&self.patterns(options), options.share)?;
         let mut left_out = 0;
-        let locks = first(self.together(&said), options.limit, &mut left_out);
-        let latches = first(self.latches(&said), options.limit, &mut left_out);
-        let queues = first(self.seen_queues(&said), options.limit, &mut left_out);
+        let locks = keep_first(self.merge_holders(&listings), options.limit, &mut left_out);
+        let latches = keep_first(self.latches(&listings), options.limit, &mut left_out);
+        let queues = keep_first(self.seen_queues(&listings), options.limit, &mut left_out);
         let took = clock.now().since(at);
         Ok(Snapshot { locks, latches, queues, health, round_trips, took, left_out, at })
     }
 
-    /// Those of locks, and of the keys with the tasks of queues: `{name}:q:due`, or `name::q:due`.
+    /// The patterns of the keys of locks, and of the keys with the tasks of queues: `{name}:q:due`, or `name::q:due`.
     fn patterns(&self, options: &SnapshotOptions) -> Vec<String> {
         let names = self.pattern(&options.pattern);
         let of_queues = [format!("{{{names}}}:q:d*"), format!("{names}::q:d*")];
@@ -267,55 +267,55 @@ impl Redlock {
         }
     }
 
-    fn latches(&self, said: &[Said]) -> Vec<SeenLatch> {
-        let (mut all, waiting) = (BTreeMap::new(), waits(said));
-        for (_, told) in listed(said).filter(|(_, told)| told.kind == "latch" && !is_helper(&told.key)) {
-            let Some(name) = told.key.strip_prefix(&*self.prefix) else { continue };
-            let number = told.token.trim_end_matches('!');
-            let waiting = waiting.get(told.key.as_str()).copied().unwrap_or(0);
-            let (name, remaining) = (name.to_owned(), told.remaining);
+    fn latches(&self, listings: &[NodeListing]) -> Vec<SeenLatch> {
+        let (mut all, waiting) = (BTreeMap::new(), waits(listings));
+        for (_, entry) in listed(listings).filter(|(_, entry)| entry.kind == "latch" && !is_helper(&entry.key)) {
+            let Some(name) = entry.key.strip_prefix(&*self.prefix) else { continue };
+            let number = entry.token.trim_end_matches('!');
+            let waiting = waiting.get(entry.key.as_str()).copied().unwrap_or(0);
+            let (name, remaining) = (name.to_owned(), entry.remaining);
             let new = || SeenLatch { name, arrived: 0, is_open: false, waiting, remaining };
-            let latch = all.entry(told.key.as_str()).or_insert_with(new);
+            let latch = all.entry(entry.key.as_str()).or_insert_with(new);
             latch.arrived = number.parse().unwrap_or(0).max(latch.arrived);
-            latch.is_open |= number != told.token;
+            latch.is_open |= number != entry.token;
             latch.remaining = latch.remaining.max(remaining);
         }
         all.into_values().collect()
     }
 
-    fn seen_queues(&self, said: &[Said]) -> Vec<SeenQueue> {
+    fn seen_queues(&self, listings: &[NodeListing]) -> Vec<SeenQueue> {
         let mut all = BTreeMap::new();
-        for (_, told) in listed(said).filter(|(_, told)| told.kind == "queue" && said.len() == 1) {
-            let name = queue_of(&told.key).and_then(|queue| queue.strip_prefix(&*self.prefix));
+        for (_, entry) in listed(listings).filter(|(_, entry)| entry.kind == "queue" && listings.len() == 1) {
+            let name = queue_of(&entry.key).and_then(|queue| queue.strip_prefix(&*self.prefix));
             if let Some(name) = name {
-                all.insert(name, self.seen_queue(name, &told.token));
+                all.insert(name, self.seen_queue(name, &entry.token));
             }
         }
         all.into_values().collect()
     }
 
-    fn seen_queue(&self, name: &str, told: &str) -> SeenQueue {
-        let numbers: Option<Vec<u64>> = told.split(' ').map(|number| number.parse().ok()).collect();
+    fn seen_queue(&self, name: &str, numbers: &str) -> SeenQueue {
+        let parsed: Option<Vec<u64>> = numbers.split(' ').map(|number| number.parse().ok()).collect();
         let keys = QueueKeys::new(&self.prefix, name, self.inner.quorum.limits.max_key_len);
         let name = name.to_owned();
-        match (keys, numbers.as_deref()) {
+        match (keys, parsed.as_deref()) {
             (Ok(_), Some(&[tasks, due, claimed, dead, micros])) => {
                 SeenQueue { name, tasks, due, claimed, dead, oldest: Duration::from_micros(micros), problem: None }
             }
-            (Ok(_), _) => SeenQueue { name, problem: Some(printable(told)), ..SeenQueue::default() },
+            (Ok(_), _) => SeenQueue { name, problem: Some(printable(numbers)), ..SeenQueue::default() },
             (Err(error), _) => SeenQueue { name, problem: Some(error.to_string()), ..SeenQueue::default() },
         }
     }
 }
 
-/// The first of them, and how many more there are.
-fn first<T>(mut all: Vec<T>, most: usize, left_out: &mut usize) -> Vec<T> {
+/// Keeps the first `most` items, and adds the number of the others to `left_out`.
+fn keep_first<T>(mut all: Vec<T>, most: usize, left_out: &mut usize) -> Vec<T> {
     *left_out += all.len().saturating_sub(most);
     all.truncate(most);
     all
 }
 
-/// As its word.
+/// Serialized as its name, like [`LockKind::as_str`].
 #[cfg(feature = "serde")]
 impl serde::Serialize for LockKind {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -323,7 +323,7 @@ impl serde::Serialize for LockKind {
     }
 }
 
-/// As the name of the variant in lower case, with `_` between its words.
+/// Serialized as the name of the variant in snake case.
 #[cfg(feature = "serde")]
 impl serde::Serialize for LostReason {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -1,4 +1,4 @@
-//! Observers that tell crates of the program: features `metrics` and `tracing`.
+//! Observers that forward events to the crates `metrics` and `tracing`, by features of these names.
 
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -1,4 +1,4 @@
-//! What follows from the answers of the servers. Pure.
+//! Problems and warnings that follow from the answers of the servers. Nothing here does I/O.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -7,22 +7,22 @@ use super::NodeHealth;
 use crate::names::printable;
 use crate::protocol::reply::{self, Done, Failure, FailureKind, Vote};
 
-/// A server that uses more of its limit is about to refuse writes: in per cent.
+/// The part of `maxmemory`, in per cent, from which a warning says that the server will soon refuse writes.
 const NEARLY_FULL: u64 = 95;
-/// Clocks that are further apart are warned of.
-const APART: Duration = Duration::from_secs(1);
+/// The difference between the clocks of two servers from which a warning is given.
+const CLOCKS_APART: Duration = Duration::from_secs(1);
 
-/// What one server said of itself.
+/// The facts that one server reported about itself.
 pub(super) struct Facts {
     said: HashMap<String, String>,
     failure: Option<Failure>,
-    /// How many replicas must confirm a lock: `min_replicas_ack`.
+    /// The number of replicas that must confirm a lock: `min_replicas_ack`.
     acks: u64,
 }
 
 impl Facts {
-    pub(super) fn read(said: Vote<reply::ServerInfo>, acks: u32) -> Facts {
-        let (said, failure) = match said {
+    pub(super) fn parse(answer: Vote<reply::ServerInfo>, acks: u32) -> Facts {
+        let (said, failure) = match answer {
             Vote::Yes(reply::ServerInfo(text)) => {
                 let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
                 (pairs.map(|(name, value)| (name.into(), printable(value))).collect(), None)
@@ -61,12 +61,12 @@ impl Facts {
         }
     }
 
-    /// Why no lock can be taken there now.
+    /// Why no lock can be taken on this server now.
     fn problem(&self, written: &Vote<Done>, key: &str) -> Option<String> {
         if let Some(failure) = &self.failure {
             return Some(failure.message.clone());
         }
-        // One of a cluster sends the writes on.
+        // In a cluster, a replica redirects the writes to its master.
         if self.says("role", "slave") && !self.says("cluster_enabled", "1") {
             return Some("is a replica, which takes no writes: give the client its master".into());
         }
@@ -84,7 +84,7 @@ impl Facts {
         self.number("connected_slaves")
     }
 
-    /// Nodes in memory tell no number, and confirm always.
+    /// Nodes in memory report no number of replicas, and always confirm.
     fn lacks_replicas(&self) -> Option<String> {
         let acks = self.acks;
         if acks > 0 && self.says("may_wait", "0") {
@@ -110,7 +110,7 @@ impl Facts {
         !self.evicts() && self.used_part().is_some_and(|part| part >= 100)
     }
 
-    /// What is wrong with this server alone.
+    /// The warnings that concern this server alone.
     pub(super) fn warnings(&self, node: &NodeHealth, nodes: usize, written: &Vote<Done>) -> Vec<String> {
         let mut all: Vec<Option<String>> = vec![node.problem.as_ref().map(|why| format!("cannot be used: {why}"))];
         if self.failure.is_none() {
@@ -148,7 +148,7 @@ impl Facts {
         Some(format!("uses {part} % of its maxmemory, and takes no new locks at 100 %: raise it, or remove data"))
     }
 
-    /// Among several servers one that restarts casts no vote for a while.
+    /// With several servers, a restarted one casts no vote for a while, so this is no problem.
     fn forgets(&self, nodes: usize) -> Option<String> {
         (nodes == 1 && self.says("aof_enabled", "0")).then(|| {
             "has no append-only file: a restart forgets locks that are held, and tasks of queues; set appendonly yes, or \
@@ -189,7 +189,7 @@ fn has_evicted(node: &NodeHealth) -> Option<String> {
     Some(format!("has evicted {evicted} keys since it started, which may have been locks; set noeviction"))
 }
 
-/// The user may use other keys than the one that was asked with.
+/// True if the user may not use the key of the probe, but may use other keys.
 fn is_of_other_keys(failure: &Failure) -> bool {
     let says = |words: &str| failure.message.contains(words);
     failure.kind == FailureKind::Misuse && says("NOPERM") && says("key") && !says("may not run")
@@ -206,8 +206,8 @@ fn of_keys(written: &Vote<Done>) -> Option<String> {
     }
 }
 
-/// What is wrong with the servers as a whole. `took` is how long it took to ask them.
-pub(super) fn together(nodes: &[NodeHealth], took: Duration, longest: Duration, guards: bool) -> Vec<String> {
+/// The warnings that concern the servers together. `took` is how long the round took.
+pub(super) fn common_warnings(nodes: &[NodeHealth], took: Duration, longest: Duration, guards: bool) -> Vec<String> {
     let mut all = Vec::new();
     if nodes.len() > 1 && nodes.len().is_multiple_of(2) {
         all.push(format!("{} servers tolerate no more failures than {}: use one more", nodes.len(), nodes.len() - 1));
@@ -220,10 +220,10 @@ pub(super) fn together(nodes: &[NodeHealth], took: Duration, longest: Duration, 
 }
 
 fn clocks(nodes: &[NodeHealth], took: Duration) -> Option<String> {
-    let told = || nodes.iter().filter_map(|node| Some((node.clock?, &node.address)));
-    let ((slow, behind), (fast, ahead)) = (told().min()?, told().max()?);
+    let clocks = || nodes.iter().filter_map(|node| Some((node.clock?, &node.address)));
+    let ((slow, behind), (fast, ahead)) = (clocks().min()?, clocks().max()?);
     let apart = fast.duration_since(slow).unwrap_or_default().saturating_sub(took);
-    (apart >= APART)
+    (apart >= CLOCKS_APART)
         .then(|| format!("the clock of {ahead} is {apart:.0?} ahead of that of {behind}: have a time daemon slew both"))
 }
 

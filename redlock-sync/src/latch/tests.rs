@@ -24,7 +24,7 @@ fn silent() -> Vote<LatchStatus> {
 #[test]
 fn an_arrival_counts_once_wherever_it_is_stored() {
     let votes = [looked(false, &["a", "b"]), silent(), looked(false, &["b", "c"])];
-    let union = Union::of(&votes);
+    let union = ArrivalUnion::of(&votes);
     assert_eq!((union.arrived(), union.open, union.kept), (3, 0, Duration::from_millis(2)));
     let (lacking, nodes) = union.lacking(&votes);
     assert_eq!(lacking.into_iter().collect::<Vec<_>>(), ["a", "c"]);
@@ -34,17 +34,18 @@ fn an_arrival_counts_once_wherever_it_is_stored() {
 #[test]
 fn nodes_that_know_all_lack_nothing() {
     let votes = [looked(false, &["a"]), looked(false, &["a"])];
-    let (lacking, nodes) = Union::of(&votes).lacking(&votes);
+    let (lacking, nodes) = ArrivalUnion::of(&votes).lacking(&votes);
     assert!(lacking.is_empty() && nodes == [false, false]);
 }
 
 #[test]
 fn nodes_that_are_open_by_themselves_are_counted() {
     let votes = [looked(true, &[]), looked(false, &["a"]), looked(true, &[])];
-    assert_eq!(Union::of(&votes).open, 2);
+    assert_eq!(ArrivalUnion::of(&votes).open, 2);
 }
 
-// --- on nodes in memory ---------------------------------------------------------------------------------------------------
+// --- on nodes in memory
+// ---------------------------------------------------------------------------------------------------
 
 fn memory(nodes: usize) -> Vec<Arc<MemoryServer>> {
     (1..=nodes).map(|number| MemoryServer::new(number, Arc::new(SystemClock))).collect()
@@ -76,8 +77,8 @@ fn in_memory_the_last_arrival_opens_it() {
     }
 }
 
-/// One schedule: arrivals, looks of two clients, and nodes that lose the latch. With `is_repaired` a node loses it only after a look has repaired the
-/// last loss: then nothing is lost for good.
+/// One schedule: arrivals, looks of two clients, and nodes that lose the latch. With `is_repaired` a node loses it only
+/// after a look has repaired the last loss: then nothing is lost for good.
 fn schedule(seed: u64, is_repaired: bool) {
     const COUNT: usize = 4;
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -113,9 +113,9 @@ impl DroppedLock {
 fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: bool) {
     let (observers, lock) = (&core.quorum.limits.observers, core.observed());
     match result {
-        Err(Error::Lost { reason, .. }) if is_orderly => observers.tell(&Event::Lost { lock, held, reason: *reason }),
+        Err(Error::Lost { reason, .. }) if is_orderly => observers.notify(&Event::Lost { lock, held, reason: *reason }),
         Err(Error::Lost { .. } | Error::Closed) => {}
-        result => observers.tell(&Event::Released { lock, held, confirmed: result.is_ok() }),
+        result => observers.notify(&Event::Released { lock, held, confirmed: result.is_ok() }),
     }
 }
 

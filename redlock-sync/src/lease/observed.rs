@@ -17,12 +17,12 @@ impl Lease {
             return;
         }
         core.is_now_observed();
-        observers.tell(&Event::Acquired { lock: core.observed(), waited: self.waited() });
+        observers.notify(&Event::Acquired { lock: core.observed(), waited: self.waited() });
         let (lease, taken) = (Arc::downgrade(core), self.taken);
         self.on_lost(move |error| {
             if let (Some(core), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
                 let (lock, held) = (core.observed(), core.quorum.now().since(taken));
-                core.quorum.limits.observers.tell(&Event::Lost { lock, held, reason });
+                core.quorum.limits.observers.notify(&Event::Lost { lock, held, reason });
             }
         });
     }
@@ -77,7 +77,7 @@ impl Lease {
             && is_over
         {
             let (lock, confirmed) = (self.core.observed(), result.is_ok());
-            self.observers().tell(&Event::Released { lock, held, confirmed });
+            self.observers().notify(&Event::Released { lock, held, confirmed });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What every lock handle carries: the client, the checked key, the settings.
+//! The part that all lock handles share: the client, the checked key, and the settings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,14 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
 use crate::lock::holder::{HoldMode, Holder};
-use crate::lock::reentry::Mine;
+use crate::lock::reentry::HeldByThread;
 use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::token::LockId;
 
-/// A lock by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
+/// A lock by name, with its settings. It has no state, and is cheap to make. If the name is invalid, the first use
+/// reports that.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     pub(crate) client: Arc<ClientInner>,
@@ -43,7 +44,7 @@ impl Handle {
         self.lock.as_ref().map(|(key, _)| key).map_err(Error::clone)
     }
 
-    /// What an acquire asks for, if the settings fit each other.
+    /// The request of an acquire. Returns an error if the settings contradict each other.
     pub(crate) fn request(&self) -> Result<Request, Error> {
         self.options.check(&self.client.quorum.limits)?;
         let (key, protocol) = self.lock.clone()?;
@@ -70,22 +71,23 @@ impl Handle {
         MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
-    /// Refuses a thread that holds the lock itself, as [`refuse_own`](Handle::refuse_own) does.
-    pub(crate) fn refuse_mine(&self, mine: &Mine, wait: MaxWait) -> Result<(), Error> {
+    /// Returns an error if this thread holds the lock, like [`check_not_held_by`](Handle::check_not_held_by).
+    pub(crate) fn check_not_held(&self, held: &HeldByThread, wait: MaxWait) -> Result<(), Error> {
         let kind = self.lock.as_ref().map_err(Error::clone)?.1.kind().name;
-        match mine {
-            Mine::Nothing => Ok(()),
-            // The servers are asked, and say of what type the key is.
-            Mine::Once(own) if own.protocol().kind().name != kind => Ok(()),
-            Mine::Nested(own) if own.core().protocol().kind().name != kind => Ok(()),
-            Mine::Once(own) => self.refuse_own(own, wait),
-            // The outer code believes to hold it, as with a nested lock.
-            Mine::Nested(own) => own.check().and_then(|()| self.refuse_own(own.core(), wait)),
+        match held {
+            HeldByThread::Nothing => Ok(()),
+            // A lock of another kind by the same name. The attempt goes on: the servers then report the type of the
+            // key.
+            HeldByThread::Single(own) if own.protocol().kind().name != kind => Ok(()),
+            HeldByThread::Nested(own) if own.core().protocol().kind().name != kind => Ok(()),
+            HeldByThread::Single(own) => self.check_not_held_by(own, wait),
+            // The outer code still relies on the lock, so a lost lease is an error, as with a nested lock.
+            HeldByThread::Nested(own) => own.check().and_then(|()| self.check_not_held_by(own.core(), wait)),
         }
     }
 
-    /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
-    pub(crate) fn refuse_own(&self, own: &Core, wait: MaxWait) -> Result<(), Error> {
+    /// Returns an error, since this thread holds the lock by `own`, unless that lease certainly ends within `wait`.
+    pub(crate) fn check_not_held_by(&self, own: &Core, wait: MaxWait) -> Result<(), Error> {
         let key = self.key()?.as_str().to_owned();
         let ends_in_time = match wait {
             MaxWait::No => false,
@@ -107,10 +109,10 @@ impl Handle {
         Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
     }
 
-    /// All holders that a majority of the nodes names, as the servers name them.
+    /// The holders that a majority of the nodes has, with their tokens as stored on the servers.
     pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        self.client.serves()?;
+        self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
         if !ballot.tally().is_answered() {
@@ -119,11 +121,11 @@ impl Handle {
         Ok(ballot.of_majority())
     }
 
-    /// Frees the lock on all nodes where this holder has it. True if it had a majority.
+    /// Releases the lock on all nodes where this holder has it. Returns true if that was a majority.
     pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        self.client.serves()?;
-        // The second is what a token that is no text was read as.
+        self.client.serves_holders()?;
+        // A token that is not valid UTF-8 was read with this replacement character.
         if holder.id.as_str().is_empty() || holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
             let problem = format!("lock `{key}` has a holder whose token is empty or no text: delete the key by hand");
             return Err(Error::config(problem));
@@ -135,19 +137,19 @@ impl Handle {
         if !tally.is_answered() {
             return Err(quorum.failed("force unlock", key.as_str(), &ballot));
         }
-        // A call that was sent twice finds nothing where its first copy freed the lock.
+        // If the call was sent twice, the second copy finds no key where the first one released the lock.
         let is_freed = tally.won() || ballot.duplicate;
         if is_freed {
-            self.client.taken_away(&holder.id);
+            self.client.mark_force_unlocked(&holder.id);
         }
         Ok(is_freed)
     }
 }
 
-/// The settings that every kind of lock has, as builder methods on its handle, by its method `set`. `$open` is how the
-/// examples make a handle.
+/// The settings that every kind of lock has, as builder methods on its handle, which call its method `set`.
 ///
-/// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
+/// `$open` is the expression by which the examples make a handle. `$take` and `$try` are the methods of the handle that
+/// take the lock, and `$free` is the method of the guard that releases it.
 macro_rules! settings {
     ($open:literal, $take:literal, $try:literal, $free:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer
@@ -288,7 +290,7 @@ macro_rules! settings {
     };
 }
 
-/// More settings of every kind of lock, which hardly any program needs.
+/// Further settings of every kind of lock. Few programs need them.
 macro_rules! rarely_needed {
     ($open:literal, $take:literal) => {
         /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default:
@@ -350,17 +352,18 @@ macro_rules! rarely_needed {
     };
 }
 
-/// The setting that only a kind has that is held by one at a time, as programs of other libraries know it.
+/// The setting for keys without a time-to-live, which programs of other libraries can leave. Only exclusive kinds have
+/// it.
 macro_rules! taking_over {
     ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind
         /// if it stops between `SETNX` and `EXPIRE`; default false. With `true` the key is taken over once its value
         /// has not changed for one lease of this handle while the thread waited, if it still has no time-to-live then.
         /// All handles for this key of a client need the setting: a thread without it that waits for the lock keeps the
-        /// others behind it from looking. An annotated function has no such argument, so use handles for such a key.
-        /// **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
-        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, longer than 80
-        /// bytes, or not valid UTF-8 are left alone; so is a key of another type.
+        /// others behind it from taking the key over. An annotated function has no such argument, so use handles for
+        /// such a key. **Set it only where no program holds the lock by a key that never ends: its holder would not
+        /// notice.** With `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty,
+        /// longer than 80 bytes, or not valid UTF-8 are left alone; so is a key of another type.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -381,8 +384,8 @@ macro_rules! taking_over {
     };
 }
 
-/// How a kind that is held by one at a time is looked at, and taken away.
-macro_rules! looking {
+/// The methods that inspect a lock and unlock it by force. Only exclusive kinds have them.
+macro_rules! inspection {
     ($open:literal) => {
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have
         /// changed when this returns: use it to watch a system, not to decide whether to act. A holder asks
@@ -465,7 +468,7 @@ macro_rules! looking {
     };
 }
 
-/// What every guard is: a lease in the first place.
+/// Implements `Deref` to the lease for a guard.
 macro_rules! derefs_to_lease {
     ($guard:ident $(<$bound:ident>)?, $($lease:ident).+) => {
         impl$(<$bound>)? std::ops::Deref for $guard$(<$bound>)? {
@@ -484,4 +487,4 @@ macro_rules! derefs_to_lease {
     };
 }
 
-pub(crate) use {derefs_to_lease, looking, rarely_needed, settings, taking_over};
+pub(crate) use {derefs_to_lease, inspection, rarely_needed, settings, taking_over};

@@ -1,4 +1,4 @@
-//! One of several guards of a thread, which share a lease.
+//! One of the guards of a thread that share a lease.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
-use crate::lock::reentry::{self, Left};
+use crate::lock::reentry::{self, Removed};
 use crate::options::Kind;
 
 /// What the `unlock` of a guard that can nest did: that of a [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), of a
@@ -28,57 +28,63 @@ pub enum Unlocked {
     StillHeld,
 }
 
-/// One of the guards of a thread, which share a lease.
+/// One of the guards of a thread that share a lease.
 pub(crate) struct Hold {
     pub(crate) lease: Arc<Lease>,
-    is_entered: bool,
-    /// It keeps all others out, as a writer does, or a mutex.
-    is_alone: bool,
+    /// True until it is removed from the list of this thread.
+    is_listed: bool,
+    /// It needs the lock exclusively, like a writer or the guard of a mutex.
+    is_exclusive: bool,
 }
 
 impl Hold {
-    /// Another hold of the lease that this thread has, if that `serves`; else takes the lock.
+    /// Adds a hold to the lease by which this thread holds the lock, if `accepts` is true for its kind. Otherwise
+    /// acquires the lock.
     #[inline]
     pub(crate) fn enter(
         handle: &Handle,
         wait: MaxWait,
-        is_alone: bool,
-        serves: impl Fn(Kind) -> bool,
+        is_exclusive: bool,
+        accepts: impl Fn(Kind) -> bool,
     ) -> Result<Hold, Error> {
         let (client, key) = (handle.client.id, handle.key()?);
-        handle.client.serves()?;
-        let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), is_alone, serves) {
+        handle.client.serves_holders()?;
+        let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), is_exclusive, accepts) {
             nested?
         } else {
-            handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
+            handle.check_not_held(&reentry::held_by_thread(client, key.as_str()), wait)?;
             let lease = Arc::new(handle.acquire(wait)?);
-            reentry::enter_first(client, key.name(), &lease, is_alone);
+            reentry::add_first(client, key.name(), &lease, is_exclusive);
             lease
         };
-        Ok(Hold { lease, is_entered: true, is_alone })
+        Ok(Hold { lease, is_listed: true, is_exclusive })
     }
 
-    fn leave(&mut self) -> Left {
-        if std::mem::take(&mut self.is_entered) { reentry::leave(&self.lease, self.is_alone) } else { Left::Nothing }
+    fn remove(&mut self) -> Removed {
+        if std::mem::take(&mut self.is_listed) {
+            reentry::remove(&self.lease, self.is_exclusive)
+        } else {
+            Removed::OthersRemain
+        }
     }
 
     /// Releases the lock if it was the last hold of this thread.
     pub(crate) fn unlock(mut self) -> Result<Unlocked, Error> {
-        match self.leave() {
-            Left::All => {
+        match self.remove() {
+            Removed::Last => {
                 self.lease.finish()?;
                 return Ok(Unlocked::Released);
             }
-            Left::Alone => self.lease.downgrade()?,
-            Left::Nothing => self.lease.check()?,
+            Removed::LastExclusive => self.lease.downgrade()?,
+            Removed::OthersRemain => self.lease.check()?,
         }
         Ok(Unlocked::StillHeld)
     }
 
-    /// Reads from now on.
-    pub(crate) fn step_down(mut self) -> Result<Hold, Error> {
-        self.is_alone = false;
-        if reentry::step_down(&self.lease) {
+    /// Makes a writer a reader.
+    pub(crate) fn downgrade(mut self) -> Result<Hold, Error> {
+        self.is_exclusive = false;
+        if reentry::downgrade(&self.lease) {
             self.lease.downgrade()?;
         } else {
             self.lease.check()?;
@@ -89,11 +95,11 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        match self.leave() {
-            Left::All => self.lease.finish_quietly(),
-            // A loss is reported by the guards that are left.
-            Left::Alone => _ = self.lease.downgrade(),
-            Left::Nothing => {}
+        match self.remove() {
+            Removed::Last => self.lease.finish_quietly(),
+            // The remaining guards report a loss.
+            Removed::LastExclusive => _ = self.lease.downgrade(),
+            Removed::OthersRemain => {}
         }
     }
 }

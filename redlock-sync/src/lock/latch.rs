@@ -10,14 +10,15 @@ use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::latch::{Latch, Words};
+use crate::latch::{Latch, LatchTerms};
 use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry};
 use crate::protocol::latch::LatchCalls;
 use crate::token::random_part;
 
-/// The words of errors.
-const WORDS: Words = Words { look: "wait for", arrive: "count down", reset: "reset", lifetime: "the lifetime" };
-/// Longest name of an arrival, in bytes.
+/// How error messages name the operations.
+const TERMS: LatchTerms =
+    LatchTerms { check: "wait for", arrive: "count down", reset: "reset", lifetime: "the lifetime" };
+/// The longest id of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
 /// A gate that is closed until a given number of workers have arrived, in whatever processes they run. Made by
@@ -145,8 +146,8 @@ impl CountDownLatch {
     /// arrived or not; when it is started again it calls it again.
     ///
     /// # Errors
-    /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for
-    /// a name that is empty or too long.
+    /// The errors of [`count_down`](CountDownLatch::count_down), after which it can be repeated;
+    /// [`Config`](Error::Config) for a name that is empty or too long.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -197,7 +198,7 @@ impl CountDownLatch {
     /// # Errors
     /// - [`Busy`](Error::Busy) if it was closed all the time
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
-    /// - as for [`wait`](CountDownLatch::wait)
+    /// - the errors of [`wait`](CountDownLatch::wait)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -212,11 +213,11 @@ impl CountDownLatch {
         self.latch()?.wait(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted
+    /// Like [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted
     /// once, on entry.
     ///
     /// # Errors
-    /// As for [`wait_for`](CountDownLatch::wait_for).
+    /// The errors of [`wait_for`](CountDownLatch::wait_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -254,7 +255,7 @@ impl CountDownLatch {
     /// ask [`is_open`](CountDownLatch::is_open).
     ///
     /// # Errors
-    /// As for [`is_open`](CountDownLatch::is_open).
+    /// The errors of [`is_open`](CountDownLatch::is_open).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -310,7 +311,7 @@ impl CountDownLatch {
         self.retry.check()?;
         let (client, name, calls) = (Arc::clone(&self.client), key.clone(), LatchCalls::new(key, self.count));
         let (retry, cancel) = (self.retry.clone(), self.cancel.clone());
-        Ok(Latch { client, name, words: WORDS, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
+        Ok(Latch { client, name, terms: TERMS, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
     }
 }
 

@@ -1,15 +1,15 @@
-//! What users hold: a handle and a guard for each kind of lock.
+//! The public locks: a handle and a guard for each kind.
 //!
-//! 1. [`handle`]: what every handle carries, and the settings they share.
+//! 1. [`handle`]: the part that all handles share, and their common settings.
 //! 2. [`mutex`]: a thread that locks twice gets an error.
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
-//! 4. [`semaphore`]: so many holders at a time; [`permit`]: its guard.
+//! 4. [`semaphore`]: a limited number of holders at a time; [`permit`]: its guard.
 //! 5. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
 //! 6. [`multi`]: several mutexes at once.
-//! 7. [`latch`]: no lock, but waited for.
-//! 8. [`reentry`]: what this thread holds; [`hold`]: one of several guards that it has of one lock.
+//! 7. [`latch`]: a count-down latch, which has waiters but no holder.
+//! 8. [`reentry`]: the locks that this thread holds; [`hold`]: one of several guards of a thread that share a lease.
 //! 9. [`holder`]: the holder of a lock, as other clients see it.
-//! 10. [`with`]: a lock for the time of a closure.
+//! 10. [`with`]: methods that hold a lock while a closure runs.
 
 pub(crate) mod handle;
 pub(crate) mod hold;

@@ -1,9 +1,9 @@
 //! Several mutexes at once: all of them, or none.
 //!
-//! Those that are free are taken in one round trip, the others one after the other in the order of their keys, each
-//! with a lease of its own; all are given up in one round trip. All multi-locks have the same order, so they never wait
-//! for each other in a circle; and what one of them has it keeps while it waits for the next, so each gets its turn in
-//! the queues of the mutexes.
+//! The free mutexes are taken in one round trip; the others follow one by one, in the order of their keys. Each has a
+//! lease of its own, and all are released in one round trip. All multi-locks use the same order, so they never wait for
+//! each other in a circle. A multi-lock keeps the mutexes that it has while it waits for the next, so it gets its turn
+//! in the queue of each mutex.
 
 mod guard;
 
@@ -22,10 +22,10 @@ use crate::inner::ClientInner;
 use crate::lock::mutex::Mutex;
 use crate::options::Retry;
 
+use self::guard::HeldMutexes;
 pub use self::guard::MultiLockGuard;
-use self::guard::Parts;
 
-/// Most keys of one multi-lock: each can be a round trip, and has a renewal thread.
+/// The largest number of keys of one multi-lock. Each key can cost a round trip, and has a renewal thread.
 const MOST_KEYS: usize = 64;
 
 /// Several mutexes that are held together or not at all, such as the accounts of a transfer. Made by
@@ -66,7 +66,7 @@ const MOST_KEYS: usize = 64;
 #[derive(Clone)]
 pub struct MultiLock {
     client: Arc<ClientInner>,
-    /// In the order of their keys, each once.
+    /// In the order of their keys, without duplicates.
     mutexes: Result<Vec<Mutex>, Error>,
 }
 
@@ -85,7 +85,7 @@ impl MultiLock {
     /// # Errors
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already
     /// - [`Config`](Error::Config) if there is no key, or more than 64
-    /// - as for [`Mutex::lock`](crate::Mutex::lock)
+    /// - the errors of [`Mutex::lock`](crate::Mutex::lock)
     ///
     /// Nothing is held after an error.
     ///
@@ -109,7 +109,7 @@ impl MultiLock {
     /// # Errors
     /// - [`Busy`](Error::Busy) with the key that is held, also by this thread
     /// - [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not within that time
-    /// - as for [`lock`](MultiLock::lock)
+    /// - the errors of [`lock`](MultiLock::lock)
     ///
     /// Nothing is held after an error.
     ///
@@ -133,7 +133,7 @@ impl MultiLock {
     /// # Errors
     /// - [`Busy`](Error::Busy) with the key that was held at the end
     /// - [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end
-    /// - as for [`lock`](MultiLock::lock)
+    /// - the errors of [`lock`](MultiLock::lock)
     ///
     /// Nothing is held after an error.
     ///
@@ -150,11 +150,11 @@ impl MultiLock {
         self.take(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is converted
-    /// once, on entry.
+    /// Like [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is
+    /// converted once, on entry.
     ///
     /// # Errors
-    /// As for [`try_lock_for`](MultiLock::try_lock_for).
+    /// The errors of [`try_lock_for`](MultiLock::try_lock_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -174,7 +174,7 @@ impl MultiLock {
     /// can have changed when this returns: use it to watch, not to decide.
     ///
     /// # Errors
-    /// As for [`Mutex::is_locked`](crate::Mutex::is_locked).
+    /// The errors of [`Mutex::is_locked`](crate::Mutex::is_locked).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -199,55 +199,56 @@ impl MultiLock {
     fn take(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
-        // Before any is taken: a thread that would wait for itself shall not wait for others first.
-        mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
+        // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.
+        mutexes.iter().try_for_each(|mutex| mutex.check_not_held_by(wait))?;
         let until = match wait {
             MaxWait::No => self.client.quorum.now(),
-            // One in the past leaves the time for one attempt, as for a mutex.
+            // A deadline in the past leaves the time for one attempt, as for a mutex.
             MaxWait::Until(until) => until.max(self.client.quorum.now()),
             MaxWait::Forever => Tick::NEVER,
         };
         loop {
-            let guard = MultiLockGuard::new(&self.client, self.take_each(mutexes, wait, until)?);
+            let guard = MultiLockGuard::new(&self.client, self.acquire_each(mutexes, wait, until)?);
             match guard.check() {
                 Ok(()) => return Ok(guard),
                 Err(Error::Lost { key, .. }) if self.client.quorum.now() >= until => {
                     return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
                 }
-                // One ran out while it waited for another: again from the first.
+                // A lease ended while the thread waited for another mutex: it begins again with the first.
                 Err(Error::Lost { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn take_each(&self, mutexes: &[Mutex], wait: MaxWait, until: Tick) -> Result<Parts, Error> {
+    fn acquire_each(&self, mutexes: &[Mutex], wait: MaxWait, until: Tick) -> Result<HeldMutexes, Error> {
         let quorum = &self.client.quorum;
-        let mut parts = Parts::new(&self.client, mutexes.len());
+        let mut held = HeldMutexes::new(&self.client, mutexes.len());
         let requests = mutexes.iter().map(Mutex::request).collect::<Result<Vec<_>, _>>()?;
         let at_once = if let [_] = mutexes { Vec::new() } else { together(&self.client, &requests)? };
         for (mutex, lease) in mutexes.iter().zip(at_once) {
-            parts.push(mutex.guard(lease));
+            held.push(mutex.guard(lease));
         }
-        for mutex in mutexes.iter().skip(parts.len()) {
-            // Each attempt is bounded, but there can be many of them. The first also tells what is wrong if those together brought nothing.
-            if parts.len() > 0 && quorum.now() >= until.after(quorum.limits.node_timeout) {
-                let late = self.late(mutex, parts.len());
-                parts.give_back();
+        for mutex in mutexes.iter().skip(held.len()) {
+            // Each attempt is bounded, but there can be many. The first attempt is made in any case, since it reports
+            // what is wrong if `together` took nothing.
+            if held.len() > 0 && quorum.now() >= until.after(quorum.limits.node_timeout) {
+                let late = self.deadline_passed(mutex, held.len());
+                held.give_back();
                 return late;
             }
-            match mutex.take(wait) {
-                Ok(part) => parts.push(part),
+            match mutex.acquire(wait) {
+                Ok(part) => held.push(part),
                 Err(error) => {
-                    parts.give_back();
+                    held.give_back();
                     return Err(error);
                 }
             }
         }
-        Ok(parts)
+        Ok(held)
     }
 
-    fn late(&self, next: &Mutex, taken: usize) -> Result<Parts, Error> {
+    fn deadline_passed(&self, next: &Mutex, taken: usize) -> Result<HeldMutexes, Error> {
         let key = next.key()?.as_str().to_owned();
         let quorum = &self.client.quorum;
         let late = |i| quorum.node_error(i, format!("the time was up after {taken} keys were locked"));
@@ -429,7 +430,7 @@ impl MultiLock {
     }
 }
 
-/// In the order of their keys, each once.
+/// The mutexes in the order of their keys, without duplicates.
 fn sorted(mutexes: Vec<Mutex>) -> Result<Vec<Mutex>, Error> {
     let mut named: BTreeMap<Arc<str>, Mutex> = BTreeMap::new();
     for mutex in mutexes {

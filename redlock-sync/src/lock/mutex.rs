@@ -8,8 +8,8 @@ use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, finish_all};
-use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
-use crate::lock::reentry::{self, Entry};
+use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
+use crate::lock::reentry::{self, SingleHold};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Request;
@@ -94,7 +94,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<MutexGuard, Error> {
-        self.take(MaxWait::Forever)
+        self.acquire(MaxWait::Forever)
     }
 
     /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a
@@ -106,7 +106,7 @@ impl Mutex {
     /// # Errors
     /// - [`Busy`](Error::Busy) if it is held, also by this thread
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - as for [`lock`](Mutex::lock)
+    /// - the errors of [`lock`](Mutex::lock)
     ///
     /// Nothing is held after an error.
     ///
@@ -122,18 +122,18 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<MutexGuard, Error> {
-        self.take(MaxWait::No)
+        self.acquire(MaxWait::No)
     }
 
     /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
-    /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
+    /// node timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely
     ///   ends before the deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or
     ///   [`max_renewals`](Mutex::max_renewals))
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
-    /// - as for [`lock`](Mutex::lock)
+    /// - the errors of [`lock`](Mutex::lock)
     ///
     /// Nothing is held after an error.
     ///
@@ -147,14 +147,14 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_for(&self, wait: Duration) -> Result<MutexGuard, Error> {
-        self.take(self.handle.for_at_most(wait))
+        self.acquire(self.handle.for_at_most(wait))
     }
 
-    /// As [`try_lock_for`](Mutex::try_lock_for), but with a deadline in place of a length of time. It is converted
+    /// Like [`try_lock_for`](Mutex::try_lock_for), but with a deadline in place of a length of time. It is converted
     /// once, on entry, to the clock on which leases are measured, which goes on while the machine sleeps.
     ///
     /// # Errors
-    /// As for [`try_lock_for`](Mutex::try_lock_for).
+    /// The errors of [`try_lock_for`](Mutex::try_lock_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -166,7 +166,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MutexGuard, Error> {
-        self.take(self.handle.until(deadline))
+        self.acquire(self.handle.until(deadline))
     }
 
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so
@@ -217,20 +217,20 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn adopt(&self, token: &LockToken) -> Result<MutexGuard, Error> {
-        self.take_by(MaxWait::No, || self.handle.adopt(&token.id()))
+        self.acquire_by(MaxWait::No, || self.handle.adopt(&token.id()))
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {
         self.handle.key()
     }
 
-    /// Refuses a thread that holds the lock itself.
-    pub(super) fn refuse_own(&self, wait: MaxWait) -> Result<(), Error> {
-        self.handle.refuse_mine(&reentry::mine(self.handle.client.id, self.handle.key()?.as_str()), wait)
+    /// Returns an error if this thread holds the lock.
+    pub(super) fn check_not_held_by(&self, wait: MaxWait) -> Result<(), Error> {
+        self.handle.check_not_held(&reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str()), wait)
     }
 
-    pub(super) fn take(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
-        self.take_by(wait, || self.handle.acquire(wait))
+    pub(super) fn acquire(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
+        self.acquire_by(wait, || self.handle.acquire(wait))
     }
 
     /// The request that takes the lock.
@@ -240,13 +240,13 @@ impl Mutex {
 
     /// The guard of a lease on this lock.
     pub(super) fn guard(&self, lease: Lease) -> MutexGuard {
-        let entry = Entry::new(self.handle.client.id, lease.core());
-        MutexGuard { entry: Some(entry), lease, bound: PhantomData }
+        let hold = SingleHold::new(self.handle.client.id, lease.core());
+        MutexGuard { hold: Some(hold), lease, bound: PhantomData }
     }
 
-    fn take_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
+    fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
-        self.refuse_own(wait)?;
+        self.check_not_held_by(wait)?;
         Ok(self.guard(acquire()?))
     }
 }
@@ -269,9 +269,9 @@ impl Mutex {
     taking_over!("locks.mutex(\"order:42\")");
 }
 
-/// # Looking from outside
+/// # Inspection
 impl Mutex {
-    looking!("locks.mutex(\"order:42\")");
+    inspection!("locks.mutex(\"order:42\")");
 }
 
 impl fmt::Debug for Mutex {
@@ -341,9 +341,9 @@ pub struct GuardSend {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct MutexGuard<M = ThreadBound> {
-    /// Dropped before the lease: this thread may lock the key again by then. `None` once the guard may leave its
-    /// thread.
-    entry: Option<Entry>,
+    /// Removed before the lease is released, since this thread may lock the key again from then on. `None` once the
+    /// guard may leave its thread.
+    hold: Option<SingleHold>,
     lease: Lease,
     bound: PhantomData<M>,
 }
@@ -372,7 +372,7 @@ impl<M> MutexGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn unlock(self) -> Result<(), Error> {
-        drop(self.entry);
+        drop(self.hold);
         self.lease.finish()
     }
 
@@ -401,14 +401,14 @@ impl<M> MutexGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_token(self) -> Result<LockToken, Error> {
-        drop(self.entry);
+        drop(self.hold);
         self.lease.leave_held()?;
         Ok(LockToken::new(self.lease.id()))
     }
 }
 
 impl<M> MutexGuard<M> {
-    /// Releases all of these, in this order and in one round trip.
+    /// Releases all these guards, in this order and in one round trip.
     pub(super) fn unlock_all(guards: impl Iterator<Item = MutexGuard<M>>, quorum: &Quorum) -> Result<(), Error> {
         let leases: Vec<Lease> = guards.map(|guard| guard.lease).collect();
         finish_all(quorum, &leases)
@@ -428,7 +428,7 @@ impl MutexGuard {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_send(self) -> MutexGuard<GuardSend> {
-        MutexGuard { entry: None, lease: self.lease, bound: PhantomData }
+        MutexGuard { hold: None, lease: self.lease, bound: PhantomData }
     }
 }
 

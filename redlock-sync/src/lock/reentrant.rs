@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::MaxWait;
 use crate::error::Error;
-use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
+use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
 use crate::lock::hold::{Hold, Unlocked};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
@@ -57,7 +57,7 @@ impl ReentrantMutex {
     /// Blocks until this thread has the lock; returns at once if it holds the lock already.
     ///
     /// # Errors
-    /// - As for [`Mutex::lock`](crate::Mutex::lock)
+    /// - the errors of [`Mutex::lock`](crate::Mutex::lock)
     /// - [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are gone it cannot be locked
     ///   again, since the outer code still relies on the lock that it lost
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key by a [`Mutex`](crate::Mutex)
@@ -78,7 +78,7 @@ impl ReentrantMutex {
     /// Makes one attempt; returns at once and without I/O if this thread holds the lock already.
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for
+    /// The errors of [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for
     /// [`lock`](ReentrantMutex::lock).
     ///
     /// ```
@@ -94,10 +94,10 @@ impl ReentrantMutex {
     }
 
     /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
-    /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
+    /// node timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for
+    /// The errors of [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for
     /// [`lock`](ReentrantMutex::lock).
     ///
     /// ```
@@ -113,11 +113,11 @@ impl ReentrantMutex {
         self.enter(self.handle.for_at_most(wait))
     }
 
-    /// As [`try_lock_for`](ReentrantMutex::try_lock_for), but with a deadline in place of a length of time. It is
+    /// Like [`try_lock_for`](ReentrantMutex::try_lock_for), but with a deadline in place of a length of time. It is
     /// converted once, on entry, to the clock on which leases are measured, which goes on while the machine sleeps.
     ///
     /// # Errors
-    /// As for [`try_lock_for`](ReentrantMutex::try_lock_for).
+    /// The errors of [`try_lock_for`](ReentrantMutex::try_lock_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -156,9 +156,9 @@ impl ReentrantMutex {
     taking_over!("locks.reentrant_mutex(\"order:42\")");
 }
 
-/// # Looking from outside
+/// # Inspection
 impl ReentrantMutex {
-    looking!("locks.reentrant_mutex(\"order:42\")");
+    inspection!("locks.reentrant_mutex(\"order:42\")");
 }
 
 impl fmt::Debug for ReentrantMutex {
@@ -189,8 +189,8 @@ impl ReentrantMutexGuard {
     /// Gives up this hold; releases the lock if it was the last of this thread.
     ///
     /// # Errors
-    /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost) too when
-    /// the lock is gone.
+    /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost)
+    /// too when the lock is gone.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

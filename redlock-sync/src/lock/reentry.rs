@@ -1,8 +1,9 @@
-//! What this thread holds: a thread-local list by client and key.
+//! The locks that this thread holds: a thread-local list by client and key.
 //!
-//! Reentrant locks find their lease here and add one to its count, without I/O; every kind detects here that a thread is about to wait for itself.
-//! Guards of a thread-bound kind never leave their thread, so an entry is always removed where it was made. A thread holds few locks, and gives back the
-//! last one first: a list that is searched from its end is faster than any map.
+//! A reentrant lock finds its lease here and raises its count, without I/O. Every kind detects here that a thread is
+//! about to wait for itself. Guards of a thread-bound kind never leave their thread, so a hold is always removed by the
+//! thread that added it. A thread holds few locks, and releases the last one first. So a list that is searched from its
+//! end is faster than any map.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -12,196 +13,203 @@ use crate::error::Error;
 use crate::lease::{Core, Lease};
 use crate::options::Kind;
 
-// Never dropped: guards can be in other thread-locals, and find their entries at the end of the thread too, in whatever order these are destroyed.
-thread_local!(static HELD: RefCell<ManuallyDrop<Vec<Place>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) });
+// Never dropped. Guards can be in other thread-locals, and use this list when those are destroyed at the end of the
+// thread, in whatever order.
+thread_local!(static HOLDS: RefCell<ManuallyDrop<Vec<ThreadHold>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) });
 
-/// What a thread holds that is a coroutine.
+/// The list of a coroutine, which the simulation runs as a thread.
 #[cfg(test)]
 #[derive(Debug, Default)]
-pub(crate) struct Belongings(Vec<Place>);
+pub(crate) struct ThreadHolds(Vec<ThreadHold>);
 
 #[cfg(test)]
-impl Belongings {
-    /// Puts them in the place of what is there.
+impl ThreadHolds {
+    /// Exchanges this list with that of the current thread.
     pub(crate) fn exchange(&mut self) {
-        with(|places| std::mem::swap(places, &mut self.0));
+        with(|holds| std::mem::swap(holds, &mut self.0));
     }
 }
 
+/// A lock that this thread holds.
 #[derive(Debug)]
-struct Place {
+struct ThreadHold {
     client: u64,
     key: Arc<str>,
-    held: Held,
+    how: HoldKind,
 }
 
-/// How this thread holds a key.
+/// How this thread holds a lock.
 #[derive(Debug)]
-enum Held {
-    /// By a guard that does not nest.
-    Once(Weak<Core>),
-    /// By `count` guards that share a lease, `alone` of which need the lock alone.
-    Nested { lease: Arc<Lease>, count: usize, alone: usize },
+enum HoldKind {
+    /// One guard, of a kind that is not reentrant.
+    Single(Weak<Core>),
+    /// `count` guards that share a lease. `exclusive` of them need the lock exclusively.
+    Nested { lease: Arc<Lease>, count: usize, exclusive: usize },
 }
 
-/// What a thread that wants a key has already.
+/// How a thread already holds the lock that it wants.
 #[derive(Debug)]
-pub(crate) enum Mine {
+pub(crate) enum HeldByThread {
     Nothing,
-    Once(Arc<Core>),
+    Single(Arc<Core>),
     Nested(Arc<Lease>),
 }
 
-/// The last entry to go takes the memory of the list with it. Nothing is known here at the end of a thread on systems where all thread-locals are destroyed.
-fn with<R>(f: impl FnOnce(&mut Vec<Place>) -> R) -> Option<R> {
-    let look = |held: &RefCell<ManuallyDrop<Vec<Place>>>| {
-        let mut places = held.try_borrow_mut().ok()?;
-        let done = f(&mut places);
-        if places.is_empty() {
-            **places = Vec::new();
+/// Calls `f` with the list. An empty list keeps no memory. On systems that destroy all thread-locals, there is no list
+/// at the end of the thread, and the result is `None`.
+fn with<R>(f: impl FnOnce(&mut Vec<ThreadHold>) -> R) -> Option<R> {
+    let access = |cell: &RefCell<ManuallyDrop<Vec<ThreadHold>>>| {
+        let mut holds = cell.try_borrow_mut().ok()?;
+        let done = f(&mut holds);
+        if holds.is_empty() {
+            **holds = Vec::new();
         }
         Some(done)
     };
-    HELD.try_with(look).ok().flatten()
+    HOLDS.try_with(access).ok().flatten()
 }
 
-fn find(places: &[Place], client: u64, key: &str) -> Option<usize> {
-    places.iter().rposition(|place| place.client == client && *place.key == *key)
+fn find(holds: &[ThreadHold], client: u64, key: &str) -> Option<usize> {
+    holds.iter().rposition(|hold| hold.client == client && *hold.key == *key)
 }
 
-/// Puts a hold in the place of an older one, which can be there if its lease was lost.
-fn put(client: u64, key: &Arc<str>, held: Held) {
-    let old = with(|places| {
-        let old = find(places, client, key).map(|i| places.swap_remove(i));
-        places.push(Place { client, key: Arc::clone(key), held });
+/// Adds a hold, in the place of an older one for the same key. There is an older one only if its lease was lost.
+fn add(client: u64, key: &Arc<str>, how: HoldKind) {
+    let old = with(|holds| {
+        let old = find(holds, client, key).map(|i| holds.swap_remove(i));
+        holds.push(ThreadHold { client, key: Arc::clone(key), how });
         old
     });
-    // Outside: it can be the last reference to a lease, which is released then.
+    // Dropped outside of the closure: it can be the last reference to a lease, which is then released.
     drop(old);
 }
 
-/// How this thread holds the key. A non-nesting hold whose guard is gone, or whose lease is lost, is nothing.
-pub(crate) fn mine(client: u64, key: &str) -> Mine {
-    let found = with(|places| match &places.get(find(places, client, key)?)?.held {
-        Held::Once(core) => core.upgrade().map(Mine::Once),
-        Held::Nested { lease, .. } => Some(Mine::Nested(Arc::clone(lease))),
+/// How this thread holds the lock. A single hold does not count if its guard is gone or its lease is lost.
+pub(crate) fn held_by_thread(client: u64, key: &str) -> HeldByThread {
+    let found = with(|holds| match &holds.get(find(holds, client, key)?)?.how {
+        HoldKind::Single(core) => core.upgrade().map(HeldByThread::Single),
+        HoldKind::Nested { lease, .. } => Some(HeldByThread::Nested(Arc::clone(lease))),
     });
     match found.flatten() {
-        Some(Mine::Once(core)) if core.check().is_err() => Mine::Nothing,
-        Some(mine) => mine,
-        None => Mine::Nothing,
+        Some(HeldByThread::Single(core)) if core.check().is_err() => HeldByThread::Nothing,
+        Some(held) => held,
+        None => HeldByThread::Nothing,
     }
 }
 
-/// A non-nesting hold in this thread's list, for as long as this lives.
+/// A single hold, which stays in the list of this thread until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SingleHold {
     core: Arc<Core>,
 }
 
-impl Entry {
-    pub(crate) fn new(client: u64, core: &Arc<Core>) -> Entry {
-        put(client, core.key.name(), Held::Once(Arc::downgrade(core)));
-        Entry { core: Arc::clone(core) }
+impl SingleHold {
+    pub(crate) fn new(client: u64, core: &Arc<Core>) -> SingleHold {
+        add(client, core.key.name(), HoldKind::Single(Arc::downgrade(core)));
+        SingleHold { core: Arc::clone(core) }
     }
 }
 
-impl Drop for Entry {
-    /// Unless a later lease of this thread has taken its place: it could, if this one was lost.
+impl Drop for SingleHold {
+    /// Removes the hold, unless it has been replaced: this thread can have a later lease if this one was lost.
     fn drop(&mut self) {
-        let is_mine =
-            |place: &Place| matches!(&place.held, Held::Once(core) if Weak::as_ptr(core) == Arc::as_ptr(&self.core));
-        with(|places| places.iter().rposition(is_mine).map(|i| places.swap_remove(i)));
+        let is_this = |hold: &ThreadHold| matches!(&hold.how, HoldKind::Single(core) if Weak::as_ptr(core) == Arc::as_ptr(&self.core));
+        with(|holds| holds.iter().rposition(is_this).map(|i| holds.swap_remove(i)));
     }
 }
 
-/// What becomes of a lease when one of the guards that share it goes.
+/// What the removal of a guard means for the lease that it shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// It was the last: the lease has to be released.
-    All,
-    /// It was the last that needs the lock alone: others can share it now.
-    Alone,
-    Nothing,
+pub(crate) enum Removed {
+    /// It was the last guard: the lease has to be released.
+    Last,
+    /// It was the last guard that needs the lock exclusively: the lease can be downgraded to a shared one.
+    LastExclusive,
+    /// Other guards need the lease as it is.
+    OthersRemain,
 }
 
-/// The first of the guards that share this lease, and whether it needs the lock alone.
-pub(crate) fn enter_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>, is_alone: bool) {
-    put(client, key, Held::Nested { lease: Arc::clone(lease), count: 1, alone: is_alone.into() });
+/// Adds the first of the guards that share this lease.
+pub(crate) fn add_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>, is_exclusive: bool) {
+    add(client, key, HoldKind::Nested { lease: Arc::clone(lease), count: 1, exclusive: is_exclusive.into() });
 }
 
-/// One guard more on a lease that this thread holds, if it holds one that nests, of a kind that serves, and that is still good.
-pub(crate) fn enter_again(
+/// Adds a guard to the lease by which this thread holds the key.
+///
+/// Returns `None` if the thread has no such lease, or has one of a kind that `accepts` refuses. Returns an error if the
+/// lease is lost.
+pub(crate) fn add_nested(
     client: u64,
     key: &str,
-    is_alone: bool,
-    serves: impl Fn(Kind) -> bool,
+    is_exclusive: bool,
+    accepts: impl Fn(Kind) -> bool,
 ) -> Option<Result<Arc<Lease>, Error>> {
-    let nest = |places: &mut Vec<Place>| {
-        let i = find(places, client, key)?;
-        let Held::Nested { lease, count, alone } = &mut places.get_mut(i)?.held else { return None };
-        if !serves(lease.core().protocol().kind()) {
+    let nest = |holds: &mut Vec<ThreadHold>| {
+        let i = find(holds, client, key)?;
+        let HoldKind::Nested { lease, count, exclusive } = &mut holds.get_mut(i)?.how else { return None };
+        if !accepts(lease.core().protocol().kind()) {
             return None;
         }
         *count += 1;
-        *alone += usize::from(is_alone);
+        *exclusive += usize::from(is_exclusive);
         Some(Arc::clone(lease))
     };
     let lease = with(nest).flatten()?;
-    // Not within: a handler of a loss may use locks.
+    // Checked outside of the closure: a handler of the loss may use locks.
     Some(match lease.check() {
         Ok(()) => Ok(lease),
         Err(lost) => {
-            leave(&lease, is_alone);
+            remove(&lease, is_exclusive);
             Err(lost)
         }
     })
 }
 
-/// One guard less.
-pub(crate) fn leave(lease: &Arc<Lease>, was_alone: bool) -> Left {
-    let left = with(|places| {
-        let Some(i) = places.iter().rposition(|place| is_of(place, lease)) else { return Left::All };
-        if let Some(Place { held: Held::Nested { count, alone, .. }, .. }) = places.get_mut(i) {
+/// Removes one guard.
+pub(crate) fn remove(lease: &Arc<Lease>, was_exclusive: bool) -> Removed {
+    let left = with(|holds| {
+        let Some(i) = holds.iter().rposition(|hold| is_of(hold, lease)) else { return Removed::Last };
+        if let Some(ThreadHold { how: HoldKind::Nested { count, exclusive, .. }, .. }) = holds.get_mut(i) {
             *count -= 1;
-            *alone -= usize::from(was_alone);
+            *exclusive -= usize::from(was_exclusive);
             if *count > 0 {
-                return if was_alone && *alone == 0 { Left::Alone } else { Left::Nothing };
+                return if was_exclusive && *exclusive == 0 { Removed::LastExclusive } else { Removed::OthersRemain };
             }
         }
-        // The caller has the lease still: nothing is released in here.
-        places.swap_remove(i);
-        Left::All
+        // The caller still has a reference to the lease, so it is not released in here.
+        holds.swap_remove(i);
+        Removed::Last
     });
-    left.unwrap_or(Left::All)
+    left.unwrap_or(Removed::Last)
 }
 
-/// A guard that needed the lock alone shares it from now on; true if it was the last of them.
-pub(crate) fn step_down(lease: &Arc<Lease>) -> bool {
-    let is_last = with(|places| match places.iter_mut().rfind(|place| is_of(place, lease)) {
-        Some(Place { held: Held::Nested { alone, .. }, .. }) => {
-            *alone -= 1;
-            *alone == 0
+/// Marks one exclusive guard as shared. Returns true if no other guard needs the lock exclusively.
+pub(crate) fn downgrade(lease: &Arc<Lease>) -> bool {
+    let is_last = with(|holds| match holds.iter_mut().rfind(|hold| is_of(hold, lease)) {
+        Some(ThreadHold { how: HoldKind::Nested { exclusive, .. }, .. }) => {
+            *exclusive -= 1;
+            *exclusive == 0
         }
         _ => true,
     });
     is_last.unwrap_or(true)
 }
 
-/// Forgets the only guard of this thread that has this lease: it may be given up on another thread. False if there are others.
-pub(crate) fn let_go(lease: &Arc<Lease>) -> bool {
-    let is_only = with(|places| {
-        let Some(i) = places.iter().rposition(|place| is_of(place, lease)) else { return true };
-        let is_only = matches!(places.get(i), Some(Place { held: Held::Nested { count: 1, .. }, .. }));
+/// Removes the guard if it is the only one of this thread that has this lease, so that it may be released on another
+/// thread. Returns false if there are others.
+pub(crate) fn remove_only(lease: &Arc<Lease>) -> bool {
+    let is_only = with(|holds| {
+        let Some(i) = holds.iter().rposition(|hold| is_of(hold, lease)) else { return true };
+        let is_only = matches!(holds.get(i), Some(ThreadHold { how: HoldKind::Nested { count: 1, .. }, .. }));
         if is_only {
-            // The caller has the lease still: nothing is released in here.
-            places.swap_remove(i);
+            // The caller still has a reference to the lease, so it is not released in here.
+            holds.swap_remove(i);
         }
         is_only
     });
     is_only.unwrap_or(true)
 }
 
-fn is_of(place: &Place, lease: &Arc<Lease>) -> bool {
-    matches!(&place.held, Held::Nested { lease: mine, .. } if Arc::ptr_eq(mine, lease))
+fn is_of(hold: &ThreadHold, lease: &Arc<Lease>) -> bool {
+    matches!(&hold.how, HoldKind::Nested { lease: held, .. } if Arc::ptr_eq(held, lease))
 }

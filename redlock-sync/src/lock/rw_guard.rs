@@ -33,7 +33,7 @@ macro_rules! guard {
             /// # Ok::<(), redlock_sync::Error>(())
             /// ```
             pub fn into_send(self) -> Result<$guard<GuardSend>, $guard> {
-                if reentry::let_go(&self.hold.lease) {
+                if reentry::remove_only(&self.hold.lease) {
                     return Ok($guard { hold: self.hold, bound: PhantomData });
                 }
                 Err(self)
@@ -44,7 +44,7 @@ macro_rules! guard {
             /// Gives up this hold; releases the lock if it was the last of this thread.
             ///
             /// # Errors
-            /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports
+            /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports
             /// [`Lost`](Error::Lost) too when the lock is gone.
             ///
             /// ```
@@ -155,7 +155,7 @@ impl<M> RwLockWriteGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn downgrade(self) -> Result<RwLockReadGuard<M>, Error> {
-        Ok(RwLockReadGuard { hold: self.hold.step_down()?, bound: PhantomData })
+        Ok(RwLockReadGuard { hold: self.hold.downgrade()?, bound: PhantomData })
     }
 }
 

@@ -100,7 +100,8 @@ impl RwLock {
         self.writer.set(&change);
     }
 
-    // --- reading ------------------------------------------------------------------------------------------------------
+    // --- reading
+    // ------------------------------------------------------------------------------------------------------
 
     /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits.
     /// Usually without a round trip if another thread of this process reads, by the same client with equal settings.
@@ -135,7 +136,7 @@ impl RwLock {
     /// # Errors
     /// - [`Busy`](Error::Busy) if another thread or process writes or waits to write
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - as for [`read`](RwLock::read)
+    /// - the errors of [`read`](RwLock::read)
     ///
     /// Nothing new is held after an error.
     ///
@@ -153,10 +154,10 @@ impl RwLock {
     }
 
     /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node
-    /// timeout longer, and a quarter of one more if something has to be taken back that came too late.
+    /// timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
     ///
     /// # Errors
-    /// As for [`try_read`](RwLock::try_read), at the end of the wait.
+    /// The errors of [`try_read`](RwLock::try_read), at the end of the wait.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -171,11 +172,11 @@ impl RwLock {
         self.enter_to_read(self.reader.for_at_most(wait))
     }
 
-    /// As [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted
+    /// Like [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted
     /// once, on entry.
     ///
     /// # Errors
-    /// As for [`try_read_for`](RwLock::try_read_for).
+    /// The errors of [`try_read_for`](RwLock::try_read_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -190,16 +191,17 @@ impl RwLock {
         self.enter_to_read(self.reader.until(deadline))
     }
 
-    // --- writing ------------------------------------------------------------------------------------------------------
+    // --- writing
+    // ------------------------------------------------------------------------------------------------------
 
     /// Blocks until this thread may write, alone; returns at once if it writes already. While it waits no new readers
     /// are let in, except those whose turn comes first: after another writer, the readers that waited for that one go
     /// in before the next writer.
     ///
     /// # Errors
-    /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and no
-    /// [`renew(false)`](RwLock::renew), [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals) ends
-    /// that hold.
+    /// The errors of [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and
+    /// no [`renew(false)`](RwLock::renew), [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals)
+    /// ends that hold.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -223,7 +225,7 @@ impl RwLock {
     /// # Errors
     /// - [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - as for [`write`](RwLock::write)
+    /// - the errors of [`write`](RwLock::write)
     ///
     /// Nothing new is held after an error.
     ///
@@ -243,8 +245,8 @@ impl RwLock {
     /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
     ///
     /// # Errors
-    /// As for [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads, unless that
-    /// hold surely ends before the deadline.
+    /// The errors of [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads,
+    /// unless that hold surely ends before the deadline.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -259,11 +261,11 @@ impl RwLock {
         self.enter_to_write(self.writer.for_at_most(wait))
     }
 
-    /// As [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted
+    /// Like [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted
     /// once, on entry.
     ///
     /// # Errors
-    /// As for [`try_write_for`](RwLock::try_write_for).
+    /// The errors of [`try_write_for`](RwLock::try_write_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -278,7 +280,8 @@ impl RwLock {
         self.enter_to_write(self.writer.until(deadline))
     }
 
-    // --- looking ------------------------------------------------------------------------------------------------------
+    // --- inspection
+    // ---------------------------------------------------------------------------------------------------
 
     /// Whether the lock is held at this moment, to read or to write, by this process or another, on a majority of the
     /// nodes. It can have changed when this returns: use it to watch, not to decide. A holder asks
@@ -307,7 +310,7 @@ impl RwLock {
     /// Whether the lock is held to write at this moment.
     ///
     /// # Errors
-    /// As for [`is_locked`](RwLock::is_locked).
+    /// The errors of [`is_locked`](RwLock::is_locked).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -329,7 +332,7 @@ impl RwLock {
     /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
     ///
     /// # Errors
-    /// As for [`is_locked`](RwLock::is_locked).
+    /// The errors of [`is_locked`](RwLock::is_locked).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -351,10 +354,11 @@ impl RwLock {
         Ok(self.writer.holders()?.into_iter().map(holder).collect())
     }
 
-    // --- entering -----------------------------------------------------------------------------------------------------
+    // --- entering
+    // -----------------------------------------------------------------------------------------------------
 
     fn enter_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
-        // A hold of either side serves a reader.
+        // A thread that reads or writes already may read.
         let hold = Hold::enter(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
         Ok(RwLockReadGuard::new(hold))
     }
@@ -373,7 +377,7 @@ impl RwLock {
 
 /// # Settings of one side
 impl RwLock {
-    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
+    /// Like [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
     /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
     /// where readers must outlive a long outage of the servers.
     ///
@@ -392,7 +396,7 @@ impl RwLock {
         self
     }
 
-    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
+    /// Like [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
     /// [`read_lease`](RwLock::read_lease) for what the two depend on.
     ///
     /// ```

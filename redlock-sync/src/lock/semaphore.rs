@@ -1,4 +1,4 @@
-//! The semaphore: so many holders at a time.
+//! The semaphore: a limited number of holders at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::permit::SemaphorePermit;
-use crate::lock::reentry::{self, Mine};
+use crate::lock::reentry::{self, HeldByThread};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Protocol;
@@ -21,8 +21,8 @@ use crate::quorum::Quorum;
 
 /// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
-/// Picture a car park with so many places: a car that finds all of them taken waits in a queue. It limits how many are
-/// inside, and not how many enter in a second.
+/// Picture a car park: a car that finds all places taken waits in a queue. A semaphore limits how many are inside, not
+/// how many enter in a second.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -116,7 +116,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn acquire(&self) -> Result<SemaphorePermit, Error> {
-        self.take(1, MaxWait::Forever)
+        self.acquire_permits(1, MaxWait::Forever)
     }
 
     /// Blocks until this thread has this number of permits, all of them at once. Nothing is held while it waits.
@@ -130,7 +130,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
-    /// - as for [`acquire`](Semaphore::acquire)
+    /// - the errors of [`acquire`](Semaphore::acquire)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -143,7 +143,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
-        self.take(permits, MaxWait::Forever)
+        self.acquire_permits(permits, MaxWait::Forever)
     }
 
     /// Makes one attempt, with one round trip to each node; on several nodes that [lent different
@@ -152,7 +152,7 @@ impl Semaphore {
     /// # Errors
     /// - [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - as for [`acquire`](Semaphore::acquire)
+    /// - the errors of [`acquire`](Semaphore::acquire)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -164,7 +164,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire(&self) -> Result<SemaphorePermit, Error> {
-        self.take(1, MaxWait::No)
+        self.acquire_permits(1, MaxWait::No)
     }
 
     /// Makes one attempt to take this number of permits, all or none: to [`acquire_many`](Semaphore::acquire_many) what
@@ -172,7 +172,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them
-    /// - as for [`acquire_many`](Semaphore::acquire_many)
+    /// - the errors of [`acquire_many`](Semaphore::acquire_many)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -185,16 +185,16 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
-        self.take(permits, MaxWait::No)
+        self.acquire_permits(permits, MaxWait::No)
     }
 
     /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one
-    /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
+    /// node timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if it got none in that time
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
-    /// - as for [`acquire`](Semaphore::acquire)
+    /// - the errors of [`acquire`](Semaphore::acquire)
     ///
     /// Nothing is held after an error.
     ///
@@ -208,13 +208,13 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_for(&self, wait: Duration) -> Result<SemaphorePermit, Error> {
-        self.take(1, self.handle.for_at_most(wait))
+        self.acquire_permits(1, self.handle.for_at_most(wait))
     }
 
-    /// As [`acquire_many`](Semaphore::acquire_many), for at most `wait`.
+    /// Like [`acquire_many`](Semaphore::acquire_many), for at most `wait`.
     ///
     /// # Errors
-    /// As for [`try_acquire_for`](Semaphore::try_acquire_for) and [`acquire_many`](Semaphore::acquire_many).
+    /// The errors of [`try_acquire_for`](Semaphore::try_acquire_for) and [`acquire_many`](Semaphore::acquire_many).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -226,13 +226,13 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_many_for(&self, permits: u32, wait: Duration) -> Result<SemaphorePermit, Error> {
-        self.take(permits, self.handle.for_at_most(wait))
+        self.acquire_permits(permits, self.handle.for_at_most(wait))
     }
 
-    /// As [`try_acquire_for`](Semaphore::try_acquire_for), but with a deadline in place of a length of time.
+    /// Like [`try_acquire_for`](Semaphore::try_acquire_for), but with a deadline in place of a length of time.
     ///
     /// # Errors
-    /// As for [`try_acquire_for`](Semaphore::try_acquire_for).
+    /// The errors of [`try_acquire_for`](Semaphore::try_acquire_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -244,13 +244,14 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<SemaphorePermit, Error> {
-        self.take(1, self.handle.until(deadline))
+        self.acquire_permits(1, self.handle.until(deadline))
     }
 
-    /// As [`try_acquire_many_for`](Semaphore::try_acquire_many_for), but with a deadline in place of a length of time.
+    /// Like [`try_acquire_many_for`](Semaphore::try_acquire_many_for), but with a deadline in place of a length of
+    /// time.
     ///
     /// # Errors
-    /// As for [`try_acquire_many_for`](Semaphore::try_acquire_many_for).
+    /// The errors of [`try_acquire_many_for`](Semaphore::try_acquire_many_for).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -262,7 +263,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_many_until(&self, permits: u32, deadline: Instant) -> Result<SemaphorePermit, Error> {
-        self.take(permits, self.handle.until(deadline))
+        self.acquire_permits(permits, self.handle.until(deadline))
     }
 
     /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread
@@ -292,7 +293,7 @@ impl Semaphore {
     /// the number of this handle. Others can be free all the same: [`available`](Semaphore::available) counts them.
     ///
     /// # Errors
-    /// As for [`available`](Semaphore::available).
+    /// The errors of [`available`](Semaphore::available).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -313,7 +314,7 @@ impl Semaphore {
     /// also those beyond the number of this handle. A holder that has several permits occurs once for each.
     ///
     /// # Errors
-    /// As for [`available`](Semaphore::available).
+    /// The errors of [`available`](Semaphore::available).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -330,7 +331,7 @@ impl Semaphore {
         Ok(holders.filter(|holder| !holder.id.is_reservation()).collect())
     }
 
-    /// The slots that are lent or reserved, in their order.
+    /// The slots that are lent or reserved, in ascending order.
     fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
         let slot = |(member, remaining): (String, _)| {
             let (slot, token) = member.split_once(' ')?;
@@ -341,16 +342,16 @@ impl Semaphore {
         Ok(lent)
     }
 
-    fn take(&self, many: u32, wait: MaxWait) -> Result<SemaphorePermit, Error> {
-        // A lock of another kind that this thread has under the name stays before it in the queue of this process. The servers are asked at once, and
-        // say that it is one.
-        let mine = reentry::mine(self.handle.client.id, self.handle.key()?.as_str());
-        let wait = if matches!(mine, Mine::Nothing) { wait } else { MaxWait::No };
+    fn acquire_permits(&self, many: u32, wait: MaxWait) -> Result<SemaphorePermit, Error> {
+        // A lock of another kind by this name that this thread holds stays ahead of it in the queue of this process. So
+        // the call does not wait: the servers report the conflict at once.
+        let held = reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str());
+        let wait = if matches!(held, HeldByThread::Nothing) { wait } else { MaxWait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
         Ok(SemaphorePermit::new(lease?))
     }
 
-    /// A handle by which so many permits are taken at once.
+    /// A handle that takes `many` permits at once.
     fn for_many(&self, many: u32) -> Result<Handle, Error> {
         let key = self.handle.key()?;
         if !(1..=self.permits).contains(&many) {
@@ -362,7 +363,7 @@ impl Semaphore {
     }
 }
 
-/// What attempts at so many permits say to the servers.
+/// The protocol of attempts for `many` permits at once.
 fn for_many(key: Key, permits: u32, many: u32, quorum: &Quorum) -> Protocol {
     let (several, reservation) = (quorum.len() > 1, MIN_RESERVATION.max(quorum.limits.node_timeout * 2));
     Protocol::Semaphore(protocol::Semaphore {

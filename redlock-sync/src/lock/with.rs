@@ -1,12 +1,14 @@
-//! A lock for the time of a closure: taken, the body run, released by the method that tells a loss.
+//! Methods that hold a lock while a closure runs.
 
 use std::ops::Deref;
 
 use crate::error::Error;
 use crate::lease::Lease;
 
-/// Runs the body under the guard, and releases it by `end`. As an annotated function does: the body's own error comes
-/// before that of the release, and a release that is not confirmed is logged. A panic drops the guard.
+/// Runs the body under the guard, and releases the guard by `end`.
+///
+/// The rules are those of an annotated function. The error of the body takes precedence over that of the release. A
+/// release that is not confirmed is logged. A panic drops the guard.
 pub(crate) fn run<G, R, T, E>(
     guard: Result<G, Error>,
     body: impl FnOnce(&Lease) -> Result<T, E>,
@@ -28,8 +30,10 @@ where
     }
 }
 
-/// The methods of a handle that hold its lock while a closure runs. `$open` is how the examples make a handle; `$lock`,
-/// `$try_lock` and `$try_lock_for` are its methods that take the lock, `$unlock` is that of its guard.
+/// The methods of a handle that hold its lock while a closure runs.
+///
+/// `$open` is the expression by which the examples make a handle. `$lock`, `$try_lock` and `$lock_for` are the methods
+/// of the handle that take the lock, and `$unlock` is the method of the guard that releases it.
 macro_rules! closures {
     (
         $open:literal, $guard:ident $unlock:ident,
@@ -43,7 +47,7 @@ macro_rules! closures {
         /// outlive the call; a guard can be kept in a struct or sent to another thread.
         ///
         /// # Errors
-        #[doc = concat!("- As for [`", stringify!($lock), "`](Self::", stringify!($lock), "): the body did not run")]
+        #[doc = concat!("- The errors of [`", stringify!($lock), "`](Self::", stringify!($lock), "): the body did not run")]
         /// - The error of the body, once the lock is released
         /// - [`Lost`](crate::Error::Lost) in place of the body's `Ok`, if the lock was not held any more at the end:
         ///   what the body did may have overlapped with another holder
@@ -71,10 +75,10 @@ macro_rules! closures {
             $crate::lock::with::run(self.$lock(), body, $guard::$unlock)
         }
 
-        #[doc = concat!("As [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") does: by one attempt.")]
+        #[doc = concat!("Like [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") does: by one attempt.")]
         ///
         /// # Errors
-        #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
+        #[doc = concat!("The errors of [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -95,10 +99,10 @@ macro_rules! closures {
             $crate::lock::with::run(self.$try_lock(), body, $guard::$unlock)
         }
 
-        #[doc = concat!("As [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") does: it waits for at most `wait`.")]
+        #[doc = concat!("Like [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") does: it waits for at most `wait`.")]
         ///
         /// # Errors
-        #[doc = concat!("As for [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
+        #[doc = concat!("The errors of [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();

@@ -216,7 +216,7 @@ impl Host {
             // The address of the node, which does not change with a failover.
             let node = self.server.address();
             let after = self.status.lasts(change, self.clock.now());
-            observers.tell(&match change {
+            observers.notify(&match change {
                 StatusChange::Down | StatusChange::Unusable => Event::NodeDown { node, why: cause },
                 StatusChange::Up | StatusChange::Usable => Event::NodeUp { node, after },
             });

@@ -1,4 +1,4 @@
-//! The calls of a queue.
+//! The calls of a queue: pushing, claiming, and the helpers of all calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use super::task::{Entry, Pushed, Task};
 use super::worker::{Verdict, Worker};
 use super::{Queue, on_one_node};
 use crate::acquire::MaxWait;
-use crate::acquire::claim::{Wanted, claim};
+use crate::acquire::claim::{ClaimRequest, claim};
 use crate::error::Error;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
 use crate::protocol::reply::{Reply, Vote};
 
-/// Tasks and bytes that one call carries at most: a server does nothing else meanwhile.
+/// The most tasks and bytes of one call. A server handles no other call meanwhile.
 const BATCH: usize = 100;
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Tasks that one call shows or takes out at most.
+/// The most tasks that one call shows or pops.
 const MOST_SHOWN: usize = 1000;
 
 /// # Pushing
@@ -45,16 +45,16 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn push(&self, task: impl Into<Task>) -> Result<Pushed, Error> {
-        let said = self.push_all([task.into()])?;
-        said.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
+        let outcomes = self.push_all([task.into()])?;
+        outcomes.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
     }
 
     /// Puts many tasks into the queue, and returns for each what became of it. They are sent in calls of up to 100
     /// tasks and 1 MiB of bodies. Tasks that are due at once are claimed in this order.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the tasks of the
-    /// calls before it are queued. [`Config`](Error::Config) for one of the tasks: none is queued.
+    /// The errors of [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the tasks of
+    /// the calls before it are queued. [`Config`](Error::Config) for one of the tasks: none is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -67,27 +67,27 @@ impl Queue {
     pub fn push_all<T: Into<Task>>(&self, tasks: impl IntoIterator<Item = T>) -> Result<Vec<Pushed>, Error> {
         let tasks: Vec<Task> = tasks.into_iter().map(Into::into).collect();
         tasks.iter().try_for_each(|task| task.check(self.max_body))?;
-        let (mut said, mut done) = (Vec::with_capacity(tasks.len()), 0);
+        let (mut outcomes, mut done) = (Vec::with_capacity(tasks.len()), 0);
         while let Some(batch) = tasks.get(done..).filter(|rest| !rest.is_empty()).map(batch) {
-            said.extend(self.push_batch(batch)?);
+            outcomes.extend(self.push_batch(batch)?);
             done += batch.len();
         }
-        Ok(said)
+        Ok(outcomes)
     }
 
     fn push_batch(&self, batch: &[Task]) -> Result<Vec<Pushed>, Error> {
-        let policy = batch.first().map_or("keep", |task| task.if_queued.word());
-        let pushing = (0..).zip(batch).map(|(later, task)| task.pushing(later));
-        let pushing = pushing.collect::<Result<Vec<NewTask<'_>>, _>>()?;
-        match self.ask("push", |tasks| tasks.push(policy, self.max_len, &pushing))? {
-            Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::read).collect()),
+        let policy = batch.first().map_or("keep", |task| task.if_queued.name());
+        let new_tasks = (0..).zip(batch).map(|(offset, task)| task.to_new_task(offset));
+        let new_tasks = new_tasks.collect::<Result<Vec<NewTask<'_>>, _>>()?;
+        match self.ask("push", |tasks| tasks.push(policy, self.max_len, &new_tasks))? {
+            Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::parse).collect()),
             Some(PushReply::Full(len)) => Err(Error::Full { key: self.tasks()?.keys.due.as_str().to_owned(), len }),
             None => Ok(Vec::new()),
         }
     }
 }
 
-/// The tasks of one call: few enough, and with one policy.
+/// The first tasks that fit into one call and have the same policy.
 fn batch(tasks: &[Task]) -> &[Task] {
     let (mut bytes, policy) = (0, tasks.first().map(|task| task.if_queued));
     let fits = |task: &&Task| {
@@ -101,8 +101,8 @@ fn batch(tasks: &[Task]) -> &[Task] {
 /// # Claiming
 impl Queue {
     /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the
-    /// queue, and the others wait for that thread. It is told when a task is due, and looks by itself at least every
-    /// five seconds.
+    /// queue, and the others wait for that thread. The server notifies it when a task is due, and it asks by itself at
+    /// least every five seconds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
@@ -134,7 +134,7 @@ impl Queue {
     /// [`try_claim`](Queue::try_claim) for why that is no error.
     ///
     /// # Errors
-    /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at the end of the wait.
+    /// The errors of [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at the end of the wait.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -154,7 +154,7 @@ impl Queue {
     /// queue without a due task is no failure: there is nothing to do, and `None` says so.
     ///
     /// # Errors
-    /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at once.
+    /// The errors of [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at once.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -172,8 +172,8 @@ impl Queue {
         self.options.check(&self.client.quorum.limits)?;
         let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
         let limits = Limits { attempts, keep_dead: self.keep_dead };
-        let wanted = Wanted { client: &self.client, tasks, options: &self.options, limits, stop };
-        Ok(claim(&wanted, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
+        let request = ClaimRequest { client: &self.client, tasks, options: &self.options, limits, stop };
+        Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
     }
 
     /// Starts this number of threads, which claim tasks and call `handler` with each.
@@ -220,7 +220,7 @@ impl Queue {
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable): tasks may be gone without being returned
     /// - [`Config`](Error::Config) for more than 1000
-    /// - as for [`push`](Queue::push)
+    /// - the errors of [`push`](Queue::push)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -231,19 +231,20 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
+        let most = check_most(most)?;
         self.entries("pop", |tasks| tasks.pop(most, self.keep_dead))
     }
 }
 
-pub(super) fn shown(most: usize) -> Result<u64, Error> {
+/// `most` as an argument for the server, if it is allowed.
+pub(super) fn check_most(most: usize) -> Result<u64, Error> {
     if most > MOST_SHOWN {
         return Err(Error::config(format!("{most} tasks at once are more than {MOST_SHOWN}")));
     }
     Ok(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
-/// Calls of the server.
+/// Helpers of all calls.
 impl Queue {
     pub(super) fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
         self.tasks.as_ref().map_err(Error::clone)
@@ -252,11 +253,11 @@ impl Queue {
     pub(super) fn ready(&self) -> Result<&Arc<Tasks>, Error> {
         let tasks = self.tasks()?;
         on_one_node(self.client.quorum.len())?;
-        self.client.serves()?;
+        self.client.serves_holders()?;
         Ok(tasks)
     }
 
-    /// `None` for a definite no.
+    /// Makes one call to the server. `None` for a definite no.
     pub(super) fn ask<R: Reply>(
         &self,
         op: &'static str,
@@ -283,18 +284,21 @@ impl Queue {
         Ok(shown.tasks.into_iter().map(|seen| Entry::new(seen, shown.now)).collect())
     }
 
+    /// Repeats a call on batches of dead tasks, and returns how many tasks were affected. It ends after as many tasks
+    /// as were dead at its begin.
     pub(super) fn in_batches(
         &self,
         op: &'static str,
         call: impl Fn(&Tasks, u64) -> TypedCall<Count>,
     ) -> Result<u64, Error> {
-        // Those that die meanwhile come behind: a worker that fails them all must not keep this going for ever.
-        let (most, dead, mut all) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
-        while all < dead {
-            let Some(Count(done @ 1..)) = self.ask(op, |tasks| call(tasks, most.min(dead - all)))? else { break };
-            all += done;
+        // Tasks that die meanwhile are added at the end. Without this limit, a worker that fails all tasks could keep
+        // the loop going for ever.
+        let (most, dead, mut total) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
+        while total < dead {
+            let Some(Count(done @ 1..)) = self.ask(op, |tasks| call(tasks, most.min(dead - total)))? else { break };
+            total += done;
         }
-        Ok(all)
+        Ok(total)
     }
 
     pub(super) fn unavailable(&self, op: &'static str, why: String) -> Error {

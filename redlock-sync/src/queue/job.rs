@@ -1,20 +1,20 @@
-//! A task that is claimed, and the ways in which a claim ends.
+//! A claimed task, and the ways to end a claim.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::task::{check_due, sendable};
-use crate::acquire::claim::Held;
+use super::task::{check_due, limited};
+use crate::acquire::claim::HeldTask;
 use crate::error::{Error, LostReason};
 use crate::lease::{Core, Lease};
 use crate::observer::Event;
 use crate::options::Retry;
 use crate::protocol::queue::{Claim, Due, Ending};
 
-/// Most bytes that the server keeps of an error.
-const MAX_WHY: usize = 200;
+/// The most bytes of an error that the server keeps.
+const MAX_ERROR_LEN: usize = 200;
 
 /// A claimed task. No other claimant has it while its lease, to which it derefs, is held and renewed.
 ///
@@ -47,10 +47,11 @@ pub struct Job {
 }
 
 impl Job {
-    pub(super) fn new(held: Held, retry: Retry) -> Job {
-        let Held { lease, claim, task } = held;
+    pub(super) fn new(held: HeldTask, retry: Retry) -> Job {
+        let HeldTask { lease, claim, task } = held;
         let job = Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, waited: task.waited, retry };
-        // A handler that hangs through each stop of its process has no more attempts than others.
+        // A claim that the client gives up counts as a failed attempt. Otherwise the task of a handler that hangs
+        // whenever its process stops would have more attempts than others.
         job.claim.given_up_by(job.failed(Some(Duration::ZERO), &"the client gave the claim up"));
         job
     }
@@ -70,7 +71,7 @@ impl Job {
         &self.body
     }
 
-    /// The id of the task. (That of the claim is [`Lease::id`].)
+    /// The id of the task. The id of the claim is [`Lease::id`].
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -151,7 +152,7 @@ impl Job {
     /// or dead if this was the last attempt. The server keeps the first 200 bytes of `why`.
     ///
     /// # Errors
-    /// As for [`ack`](Job::ack).
+    /// The errors of [`ack`](Job::ack).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -167,11 +168,11 @@ impl Job {
         self.end(ending)
     }
 
-    /// As [`retry`](Job::retry), with a pause of this length instead of the policy's.
+    /// Like [`retry`](Job::retry), with a pause of this length instead of the policy's.
     ///
     /// # Errors
-    /// As for [`ack`](Job::ack); [`Config`](Error::Config) for more than 100 years: the job is retried as the policy
-    /// says.
+    /// The errors of [`ack`](Job::ack); [`Config`](Error::Config) for more than 100 years: the job is retried as the
+    /// policy says.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -193,7 +194,7 @@ impl Job {
     /// work.
     ///
     /// # Errors
-    /// As for [`retry_after`](Job::retry_after).
+    /// The errors of [`retry_after`](Job::retry_after).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -214,7 +215,7 @@ impl Job {
     /// pushed meanwhile.
     ///
     /// # Errors
-    /// As for [`ack`](Job::ack).
+    /// The errors of [`ack`](Job::ack).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -226,24 +227,24 @@ impl Job {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn fail(self, why: impl fmt::Display) -> Result<(), Error> {
-        self.end(Ending::Dead(kept(&why)))
+        self.end(Ending::Dead(truncated(&why)))
     }
 
-    /// As if it had not been claimed.
+    /// Gives the task back as if it had not been claimed.
     pub(super) fn give_back(self) {
         self.claim.end(Ending::Undo);
         self.lease.finish_quietly();
     }
 
     pub(super) fn end(self, ending: Ending) -> Result<(), Error> {
-        let verdict = word_of(&ending);
-        let is_said = self.claim.end(ending);
+        let verdict = verdict_name(&ending);
+        let is_stored = self.claim.end(ending);
         let outcome = self.lease.finish().map_err(|error| match error.lost_reason() {
-            // `unlock_all` came in between, and sends this end.
-            Some(LostReason::Revoked) if is_said => self.core().unconfirmed(None),
+            // `unlock_all` has given the claim up meanwhile. It sends this ending.
+            Some(LostReason::Revoked) if is_stored => self.core().unconfirmed(None),
             _ => error,
         });
-        self.tell(match &outcome {
+        self.notify_observers(match &outcome {
             Ok(()) => verdict,
             Err(error) if error.is_lost() => "lost",
             Err(_) => "unconfirmed",
@@ -251,23 +252,23 @@ impl Job {
         outcome
     }
 
-    fn tell(&self, verdict: &'static str) {
+    fn notify_observers(&self, verdict: &'static str) {
         let observers = self.lease.observers();
         if observers.are_there() {
             let queue = &*self.core().options.label;
             let Job { id, attempt, waited, .. } = self;
             let ran = self.lease.held_for();
-            observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
+            observers.notify(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
         }
     }
 
-    /// How a failed attempt ends: the last one is the death of its task.
+    /// How a failed attempt ends: with a retry, or with the death of the task after the last attempt.
     pub(super) fn failed(&self, pause: Option<Duration>, why: &dyn fmt::Display) -> Ending {
         if self.retry.is_exhausted(self.attempt) {
-            return Ending::Dead(kept(why));
+            return Ending::Dead(truncated(why));
         }
         let pause = pause.unwrap_or_else(|| self.retry.pause(self.attempt, fastrand::f64()));
-        Ending::Retry(sendable(pause), kept(why))
+        Ending::Retry(limited(pause), truncated(why))
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
@@ -275,7 +276,7 @@ impl Job {
     }
 }
 
-fn word_of(ending: &Ending) -> &'static str {
+fn verdict_name(ending: &Ending) -> &'static str {
     match ending {
         Ending::Done => "done",
         Ending::Retry(..) => "retry",
@@ -285,10 +286,10 @@ fn word_of(ending: &Ending) -> &'static str {
     }
 }
 
-/// The first bytes of an error, up to the end of a character.
-pub(super) fn kept(why: &dyn fmt::Display) -> String {
+/// The first bytes of an error text, cut between characters.
+pub(super) fn truncated(why: &dyn fmt::Display) -> String {
     let mut text = why.to_string();
-    let end = (0..=MAX_WHY.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let end = (0..=MAX_ERROR_LEN.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     text.truncate(end);
     text
 }
@@ -302,11 +303,11 @@ impl Deref for Job {
 }
 
 impl Drop for Job {
-    /// Nothing but its lease's own drop sends anything, and that only if the job was not ended.
+    /// Stores how the claim ends, if the job was not ended. The drop of the lease sends that.
     fn drop(&mut self) {
         if !self.lease.is_over() {
             let ending = self.failed(None, &"the job was dropped");
-            self.tell(if self.lease.check().is_ok() { word_of(&ending) } else { "lost" });
+            self.notify_observers(if self.lease.check().is_ok() { verdict_name(&ending) } else { "lost" });
             self.claim.end(ending);
         }
     }
@@ -328,9 +329,9 @@ mod tests {
 
     #[test]
     fn an_error_is_cut_at_the_end_of_a_character() {
-        assert_eq!(kept(&"boom"), "boom");
+        assert_eq!(truncated(&"boom"), "boom");
         let long = "é".repeat(150);
-        assert_eq!(kept(&long), "é".repeat(100));
-        assert_eq!(kept(&format!("a{long}")).len(), 199);
+        assert_eq!(truncated(&long), "é".repeat(100));
+        assert_eq!(truncated(&format!("a{long}")).len(), 199);
     }
 }

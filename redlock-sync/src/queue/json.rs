@@ -8,7 +8,7 @@ use super::task::{Entry, Task};
 use crate::error::Error;
 
 impl Task {
-    /// As [`Task::new`], with this value as JSON for a body. By feature `json`.
+    /// Like [`Task::new`], with this value as JSON for a body. By feature `json`.
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a value that JSON cannot have, such as a map whose keys are no strings.
@@ -47,7 +47,7 @@ impl Job {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        read(self.id(), self.body())
+        parse_body(self.id(), self.body())
     }
 }
 
@@ -55,7 +55,7 @@ impl Entry {
     /// The body, read as JSON. By feature `json`.
     ///
     /// # Errors
-    /// As for [`Job::json`].
+    /// The errors of [`Job::json`].
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -67,11 +67,11 @@ impl Entry {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        read(self.id(), self.body())
+        parse_body(self.id(), self.body())
     }
 }
 
-fn read<T: DeserializeOwned>(id: &str, body: &[u8]) -> Result<T, Error> {
+fn parse_body<T: DeserializeOwned>(id: &str, body: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(body).map_err(|error| {
         Error::config(format!("the body of task `{}` cannot be read as JSON: {error}", id.escape_debug()))
     })
@@ -88,8 +88,8 @@ mod tests {
         let message = |error: Error| error.to_string();
         let error = message(Task::json(&BTreeMap::from([((1, 2), 3)])).unwrap_err());
         assert!(error.contains("cannot be JSON"), "{error}");
-        let error = message(read::<u32>("a\n", b"{").unwrap_err());
+        let error = message(parse_body::<u32>("a\n", b"{").unwrap_err());
         assert!(error.contains("task `a\\n`") && error.contains("line 1"), "{error}");
-        assert_eq!(read::<Option<u32>>("a", b"null"), Ok(None));
+        assert_eq!(parse_body::<Option<u32>>("a", b"null"), Ok(None));
     }
 }

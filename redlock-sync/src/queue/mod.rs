@@ -1,18 +1,19 @@
 //! Queues of delayed tasks, on one node.
 //!
-//! 1. `task.rs`: what is pushed and shown. `job.rs`: a task that is claimed. `worker.rs`: threads that handle tasks.
+//! 1. `task.rs`: tasks to push, and entries that a queue shows. `job.rs`: a claimed task. `worker.rs`: threads that
+//!    handle tasks.
 //! 2. `json.rs`: bodies as JSON.
-//! 3. `calls.rs`: what is asked of the server; `looking.rs`: what shows tasks, and tidies up. [`Queue`], here: its
+//! 3. `calls.rs`: pushing and claiming. `inspection.rs`: showing, removing and reviving tasks. [`Queue`] here:
 //!    settings.
 //!
 //! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a
 //! lock.
 
 mod calls;
+mod inspection;
 pub(crate) mod job;
 #[cfg(feature = "json")]
 mod json;
-mod looking;
 pub(crate) mod task;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -66,7 +67,7 @@ pub struct Queue {
     keep_dead: u64,
 }
 
-/// `Config` on a client of several nodes.
+/// Returns `Config` on a client of several nodes.
 pub(crate) fn on_one_node(nodes: usize) -> Result<(), Error> {
     if nodes > 1 {
         return Err(Error::config(format!(

@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::protocol::queue::{Due, NewTask, SeenTask, TaskState};
 use crate::token::random_part;
 
-/// Longest id in bytes.
+/// The longest id, in bytes.
 const MAX_ID: usize = 512;
-/// Times in microseconds stay exact on the servers until then: the year 2255.
+/// The latest time that the servers keep exact to the microsecond, in the year 2255.
 const LATEST: Duration = Duration::from_secs(9_000_000_000);
-/// Longest delay: a hundred years.
+/// The longest delay: a hundred years.
 const LONGEST_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A task for a [`Queue`](crate::Queue): a body, when it is due, and an id.
@@ -26,7 +26,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Drawn when the task is made; where the system gave no random numbers, the push says so.
+    /// A random id is drawn when the task is made. If the system gave no random numbers, the push reports that.
     pub(super) id: Result<String, Error>,
     pub(super) body: Vec<u8>,
     pub(super) due: Due,
@@ -180,18 +180,19 @@ impl Task {
         check_due(self.due)
     }
 
-    /// As it is sent, so many microseconds later than it says: tasks of one push are due in their order.
-    pub(super) fn pushing(&self, behind: u64) -> Result<NewTask<'_>, Error> {
+    /// The task as it is sent, due `offset` microseconds later than it says: so the tasks of one push are due in their
+    /// order.
+    pub(super) fn to_new_task(&self, offset: u64) -> Result<NewTask<'_>, Error> {
         let id = self.id.as_deref().map_err(Clone::clone)?;
         let due = match self.due {
-            Due::In(pause) => Due::In(pause.saturating_add(Duration::from_micros(behind))),
+            Due::In(pause) => Due::In(pause.saturating_add(Duration::from_micros(offset))),
             at @ Due::At(_) => at,
         };
         Ok(NewTask { id, due, body: &self.body })
     }
 }
 
-/// A time that a server can keep exactly.
+/// Returns an error for a time that a server cannot keep exactly.
 pub(super) fn check_due(due: Due) -> Result<(), Error> {
     match due {
         Due::In(pause) if pause > LONGEST_DELAY => {
@@ -204,14 +205,15 @@ pub(super) fn check_due(due: Due) -> Result<(), Error> {
     }
 }
 
-/// A pause of a policy, or of a handler's verdict, which has no caller to tell of an error: no longer than a server can
-/// keep.
-pub(super) fn sendable(pause: Duration) -> Duration {
+/// Limits a pause to the longest one that a server keeps. Used for a pause of a policy or a verdict, for which no
+/// caller could get an error.
+pub(super) fn limited(pause: Duration) -> Duration {
     pause.min(LONGEST_DELAY)
 }
 
 impl IfQueued {
-    pub(super) fn word(self) -> &'static str {
+    /// The name of the policy in the script.
+    pub(super) fn name(self) -> &'static str {
         match self {
             IfQueued::Keep => "keep",
             IfQueued::Replace => "replace",
@@ -221,7 +223,8 @@ impl IfQueued {
 }
 
 impl Pushed {
-    pub(super) fn read(number: i64) -> Option<Pushed> {
+    /// Parses the number that the script returns for a task.
+    pub(super) fn parse(number: i64) -> Option<Pushed> {
         match number {
             0 => Some(Pushed::Kept),
             1 => Some(Pushed::New),
@@ -311,19 +314,8 @@ impl Entry {
         &self.seen.body
     }
 
-    /// How long after it was looked at the task is due: zero if it is due already. Of a claimed task: when its claim
-    /// ends unless it is renewed. Zero for a dead one, and for one that was popped.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use redlock_sync::Task;
-    /// use std::time::Duration;
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push(Task::new("remind").after(Duration::from_secs(60)))?;
-    /// assert!(mails.peek(1)?[0].due_in() > Duration::from_secs(50));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
+    /// How long after it was shown the task is due: zero if it is due already. For a claimed task: when its claim ends
+    /// unless it is renewed. Zero for a dead task, and for one that was popped.
     #[must_use]
     pub fn due_in(&self) -> Duration {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
@@ -342,7 +334,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn due_at(&self) -> SystemTime {
-        // Some systems have no later times than the year 30828, and would panic.
+        // Some systems have no times after the year 30828. The addition would panic there.
         UNIX_EPOCH + Duration::from_micros(self.seen.micros).min(LATEST)
     }
 
@@ -397,13 +389,13 @@ impl Entry {
         &self.state.why
     }
 
-    /// What `remove_if` compares.
-    pub(super) fn mark(&self) -> (u64, u64) {
+    /// The time and version that `remove_if` compares.
+    pub(super) fn version(&self) -> (u64, u64) {
         (self.seen.micros, self.state.version)
     }
 }
 
-/// A body that is no text has the character U+FFFD in the place of each part that is none.
+/// In a body that is not valid UTF-8, each invalid part is replaced by the character U+FFFD.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Entry {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Queue;
-use super::job::{Job, kept};
-use super::task::sendable;
+use super::job::{Job, truncated};
+use super::task::limited;
 use crate::acquire::MaxWait;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -16,8 +16,8 @@ use crate::lease::Core;
 use crate::protocol::queue::Ending;
 use crate::sync::{AtomicBool, Condvar, Mutex};
 
-/// Longest uninterrupted wait for the threads of a worker.
-const SLICE: Duration = Duration::from_secs(1);
+/// The longest uninterrupted wait for the threads of a worker.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// How a handler ends a job. A handler that returns `()` or `Ok(())` means `Done`; an `Err` is a `Retry` with the
 /// error's text.
@@ -78,25 +78,26 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 pub struct Worker {
-    crew: Arc<Crew>,
+    inner: Arc<WorkerInner>,
 }
 
-/// What the threads of a worker share.
-struct Crew {
+/// The state that the threads and the handle of a worker share.
+struct WorkerInner {
     queue: Queue,
     handler: Box<dyn Fn(&Job) -> Verdict + Send + Sync>,
     stop: AtomicBool,
-    /// The thread that has it waits for a task; the others wait for it.
+    /// Held by the thread that waits for a task. The other threads wait for this mutex.
     turn: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
     changed: Arc<Condvar>,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkerState {
     threads: usize,
-    /// The claims of the handlers that run.
+    /// The leases of the jobs whose handlers run.
     working: Vec<Arc<Core>>,
+    /// The error that ended the worker.
     error: Option<Error>,
 }
 
@@ -108,14 +109,14 @@ impl Worker {
     ) -> Result<Worker, Error> {
         let clock = Arc::clone(&queue.client.quorum.clock);
         let (stop, turn, changed) = (AtomicBool::new(false), Mutex::new(()), Arc::new(Condvar::new()));
-        let crew = Arc::new(Crew { queue, handler, stop, turn, state: Mutex::default(), changed });
-        // Made before its threads: if one of them cannot be started, dropping it ends the others.
-        let worker = Worker { crew };
+        let inner = Arc::new(WorkerInner { queue, handler, stop, turn, state: Mutex::default(), changed });
+        // Made before its threads: if a thread cannot be started, the drop of the worker ends the others.
+        let worker = Worker { inner };
         for _ in 0..threads {
-            let present = Present::new(&worker.crew);
-            if let Err(error) = clock.start("redlock-worker", Box::new(move || present.0.run())) {
+            let count = ThreadCount::new(&worker.inner);
+            if let Err(error) = clock.start("redlock-worker", Box::new(move || count.0.run())) {
                 let why = format!("no worker thread could be started: {error}");
-                return Err(worker.crew.queue.unavailable("claim", why));
+                return Err(worker.inner.queue.unavailable("claim", why));
             }
         }
         Ok(worker)
@@ -139,12 +140,12 @@ impl Worker {
     /// ```
     #[must_use = "so many handlers still run"]
     pub fn stop(self, grace: Duration) -> usize {
-        self.crew.stop.store(true, Ordering::SeqCst);
-        let until = self.crew.queue.client.quorum.now().after(grace);
-        if self.crew.wait(until).is_err() {
+        self.inner.stop.store(true, Ordering::SeqCst);
+        let until = self.inner.queue.client.quorum.now().after(grace);
+        if self.inner.wait(until).is_err() {
             return 0;
         }
-        let state = self.crew.state.lock();
+        let state = self.inner.state.lock();
         state.working.iter().for_each(|core| core.renew_no_more());
         state.working.len()
     }
@@ -164,46 +165,46 @@ impl Worker {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn join(self) -> Result<(), Error> {
-        self.crew.wait(Tick::NEVER)?;
-        self.crew.state.lock().error.take().map_or(Ok(()), Err)
+        self.inner.wait(Tick::NEVER)?;
+        self.inner.state.lock().error.take().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.crew.stop.store(true, Ordering::SeqCst);
+        self.inner.stop.store(true, Ordering::SeqCst);
     }
 }
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Worker");
-        // In a forked child a thread that is not there can have it locked.
-        if let Some(state) = self.crew.state.try_lock() {
+        // In a forked child the mutex can be locked for ever, by a thread that does not exist there.
+        if let Some(state) = self.inner.state.try_lock() {
             shown.field("threads", &state.threads).field("working", &state.working.len());
         }
         shown.finish_non_exhaustive()
     }
 }
 
-/// A thread of the crew is there for as long as this lives.
-struct Present(Arc<Crew>);
+/// Counts a thread of the worker until it is dropped.
+struct ThreadCount(Arc<WorkerInner>);
 
-impl Present {
-    fn new(crew: &Arc<Crew>) -> Present {
-        crew.state.lock().threads += 1;
-        Present(Arc::clone(crew))
+impl ThreadCount {
+    fn new(inner: &Arc<WorkerInner>) -> ThreadCount {
+        inner.state.lock().threads += 1;
+        ThreadCount(Arc::clone(inner))
     }
 }
 
-impl Drop for Present {
+impl Drop for ThreadCount {
     fn drop(&mut self) {
         self.0.state.lock().threads -= 1;
         self.0.changed.notify_all();
     }
 }
 
-impl Crew {
+impl WorkerInner {
     fn run(&self) {
         while !self.stop.load(Ordering::SeqCst) {
             let turn = self.turn.lock();
@@ -213,9 +214,9 @@ impl Crew {
             let claimed = self.queue.claim_until(MaxWait::Until(Tick::NEVER), Some(&self.stop));
             drop(turn);
             match claimed {
-                // It came while the worker was stopped.
+                // The worker was stopped while the claim was under way.
                 Ok(Some(job)) if self.stop.load(Ordering::SeqCst) => job.give_back(),
-                Ok(Some(job)) => self.work(job),
+                Ok(Some(job)) => self.handle(job),
                 Ok(None) => {}
                 Err(error) => return self.fail(error),
             }
@@ -230,7 +231,7 @@ impl Crew {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    fn work(&self, job: Job) {
+    fn handle(&self, job: Job) {
         let core = Arc::clone(job.core());
         self.state.lock().working.push(Arc::clone(&core));
         let ending = match caught(|| (self.handler)(&job)) {
@@ -240,14 +241,14 @@ impl Crew {
         let outcome = job.end(ending);
         self.state.lock().working.retain(|other| !Arc::ptr_eq(other, &core));
         match outcome {
-            // A loss is logged where it is noticed.
+            // A loss has been logged when it was noticed.
             Ok(()) | Err(Error::Lost { .. } | Error::Closed) => {}
             Err(error) => log::warn!("the end of a job is in doubt: {error}"),
         }
     }
 
-    /// Until all threads have ended. A forked child has none of them, and one of them may have held the lock of the
-    /// state.
+    /// Waits until all threads have ended, or until `until`. Returns `Closed` in a forked child: it has none of the
+    /// threads, and one of them may have locked the state.
     fn wait(&self, until: Tick) -> Result<(), Error> {
         if self.queue.client.tokens.home().is_left() {
             return Err(Error::Closed);
@@ -259,18 +260,19 @@ impl Crew {
             if now >= until {
                 break;
             }
-            clock.wait_until(&self.changed, &mut state, until.min(now.after(SLICE)));
+            clock.wait_until(&self.changed, &mut state, until.min(now.after(LONGEST_WAIT)));
         }
         Ok(())
     }
 }
 
+/// The ending of the claim for a verdict of the handler.
 fn ending(job: &Job, verdict: Verdict) -> Ending {
     match verdict {
         Verdict::Done => Ending::Done,
         Verdict::Retry(why) => job.failed(None, &why),
         Verdict::RetryAfter(pause, why) => job.failed(Some(pause), &why),
-        Verdict::AgainAfter(pause) => Ending::Again(sendable(pause)),
-        Verdict::Fail(why) => Ending::Dead(kept(&why)),
+        Verdict::AgainAfter(pause) => Ending::Again(limited(pause)),
+        Verdict::Fail(why) => Ending::Dead(truncated(&why)),
     }
 }

@@ -1,4 +1,4 @@
-//! Counting votes. Pure.
+//! Counts the votes of a round, without I/O and without a clock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::clock::Tick;
 use crate::options::drift;
 use crate::protocol::reply::{Acquired, Fenced, Holders, Vote};
 
-/// Counts votes. Pure; right for even numbers of nodes too.
+/// The numbers of votes of each sort. An even number of nodes is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) of: usize,
@@ -22,7 +22,7 @@ impl Tally {
         Tally { of: votes.len(), yes, failed, no: votes.len() - yes - failed }
     }
 
-    /// Votes that make a majority.
+    /// The number of votes that make a majority.
     pub(crate) fn need(of: usize) -> usize {
         of / 2 + 1
     }
@@ -31,18 +31,19 @@ impl Tally {
         self.yes >= Tally::need(self.of)
     }
 
-    /// A majority was asked and answered; so a round that is not won was lost to others, not to failures.
+    /// True if a majority answered. A round that was not won was then lost to other holders, not to failures.
     pub(crate) fn is_answered(&self) -> bool {
         self.yes + self.no >= Tally::need(self.of)
     }
 }
 
-/// The votes of one round, with the moment before its first byte.
+/// The votes of one round.
 #[derive(Debug)]
 pub(crate) struct Ballot<R> {
     pub(crate) votes: Vec<Vote<R>>,
+    /// The time before the first byte was sent.
     pub(crate) started: Tick,
-    /// On some node a copy of the call may still be executed, out of order.
+    /// Some node may still execute a copy of the call, after later calls.
     pub(crate) duplicate: bool,
 }
 
@@ -51,13 +52,13 @@ impl<R> Ballot<R> {
         Tally::count(&self.votes)
     }
 
-    /// How many nodes have said how things stand there.
+    /// The number of nodes that answered with a definite yes or no.
     pub(crate) fn definite(&self) -> usize {
         self.votes.iter().filter(|vote| vote.is_definite()).count()
     }
 
-    /// The earliest moment at which a majority can be free, if other holders do not renew: nodes whose holder is not
-    /// known may be free at any time. `None` if that is now, or never.
+    /// After how long a majority of the nodes can be free at the earliest, if other holders do not renew. A node that
+    /// names no holder may be free at any time. `None` if a majority may be free now, or never will be.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
         let free_in = |vote: &Vote<R>| match vote {
             Vote::Taken { ttl, token, .. } if !token.is_empty() => ttl.unwrap_or(Duration::MAX),
@@ -69,8 +70,8 @@ impl<R> Ballot<R> {
         (first > Duration::ZERO && first < Duration::MAX).then_some(first)
     }
 
-    /// No majority can have our token, whatever becomes of tokens that have no majority: too many nodes have no key, or
-    /// one other token has a majority.
+    /// True if our token can no longer get a majority, even if tokens without a majority are released: too many nodes
+    /// have no key, or one other token has a majority.
     pub(crate) fn is_lost_for_good(&self) -> bool {
         let (of, need) = (self.votes.len(), Tally::need(self.votes.len()));
         let absent = self.votes.iter().filter(|vote| matches!(vote, Vote::Absent)).count();
@@ -82,12 +83,12 @@ impl<R> Ballot<R> {
             || self.votes.iter().any(|vote| matches!(vote, Vote::Taken { token, .. } if has_majority(token)))
     }
 
-    /// For how long a lock that this round won is surely held.
+    /// How long a lock that this round won is still held for certain.
     pub(crate) fn validity(&self, lease: Duration, now: Tick) -> Duration {
         self.started.after(lease).before(drift(lease)).since(now)
     }
 
-    /// Some node may have our token, now or later, although it did not vote yes.
+    /// True if some node that did not vote yes may have our token, now or later.
     pub(crate) fn may_linger(&self) -> bool {
         let is_unknown = |vote: &Vote<R>| matches!(vote, Vote::Failed(_)) && vote.may_be_set();
         self.duplicate || self.votes.iter().any(is_unknown)
@@ -95,7 +96,7 @@ impl<R> Ballot<R> {
 }
 
 impl Ballot<Acquired> {
-    /// The largest fence that came with a yes.
+    /// The largest fence of the nodes that voted yes.
     pub(crate) fn largest_fence(&self) -> Option<u64> {
         let fence = |vote: &Vote<Acquired>| if let Vote::Yes(acquired) = vote { acquired.fence } else { None };
         self.votes.iter().filter_map(fence).max()
@@ -103,7 +104,7 @@ impl Ballot<Acquired> {
 }
 
 impl Ballot<Fenced> {
-    /// The largest fence that came with a yes.
+    /// The largest fence of the nodes that voted yes.
     pub(crate) fn largest_fence(&self) -> Option<u64> {
         let fence = |vote: &Vote<Fenced>| if let Vote::Yes(Fenced(fence)) = vote { Some(*fence) } else { None };
         self.votes.iter().filter_map(fence).max()
@@ -111,8 +112,8 @@ impl Ballot<Fenced> {
 }
 
 impl Ballot<Holders> {
-    /// Each token that a majority has, and for how long a majority will at least (`None`: without end), in the order in
-    /// which the nodes name them.
+    /// The tokens that a majority of the nodes has, in the order in which the nodes list them. Each comes with the
+    /// least time for which it keeps its majority (`None`: without end).
     pub(crate) fn of_majority(&self) -> Vec<(String, Option<Duration>)> {
         let need = Tally::need(self.votes.len());
         let held = |vote: &Vote<Holders>| if let Vote::Yes(Holders(all)) = vote { all.clone() } else { Vec::new() };

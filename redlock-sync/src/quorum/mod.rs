@@ -23,25 +23,27 @@ use self::quiet::QuietKeys;
 pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
-use crate::names::told;
+use crate::names::key_in_message;
 use crate::node::{Answers, Node, NodeFilter, Nodes, Priority};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
 use crate::protocol::script::Call;
 
-/// The nodes, and the one function that asks them.
+/// The nodes, and the round that asks them.
 #[derive(Debug)]
 pub(crate) struct Quorum {
     pub(crate) nodes: Nodes,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: ClientOptions,
-    /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
+    /// The longest lease in use, in nanoseconds. A node that restarted within this time may have forgotten a lock that
+    /// is still held.
     longest_lease: AtomicU64,
+    /// The keys for which `SET NX` is enough.
     pub(crate) quiet: QuietKeys,
 }
 
-/// No code of users runs under a lock below here, so a panic of theirs leaves nothing half done.
+/// No code of users runs while a lock of this type is held, so a panic in it leaves no state half changed.
 impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
@@ -59,6 +61,7 @@ impl Quorum {
         self.nodes.members()
     }
 
+    /// The number of nodes that make a majority.
     pub(crate) fn need(&self) -> usize {
         Tally::need(self.len())
     }
@@ -67,13 +70,13 @@ impl Quorum {
         self.clock.now()
     }
 
-    /// By when a round that begins now has to end.
+    /// The time at which a round that begins now has to end.
     pub(crate) fn round_deadline(&self) -> Tick {
         self.now().after(self.limits.node_timeout)
     }
 
     /// Remembers that leases of this length are in use.
-    pub(crate) fn note_lease(&self, lease: Duration) {
+    pub(crate) fn record_lease_length(&self, lease: Duration) {
         let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         if self.longest_lease.load(Ordering::Relaxed) < nanos {
             self.longest_lease.fetch_max(nanos, Ordering::Relaxed);
@@ -84,32 +87,32 @@ impl Quorum {
         Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed))
     }
 
-    /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest
-    /// run id, so that all clients wait at the same one, in whatever order they name the nodes. Those that never told
-    /// one come last, in their order.
+    /// The node on which this client listens for pushes, with its index: the reachable node with the smallest run id.
+    /// So all clients listen on the same node, in whatever order they name the nodes. Nodes that have reported no run
+    /// id come last, in their order.
     pub(crate) fn notification_server(&self) -> Option<(usize, &Node)> {
-        let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
+        let reachable = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
         if self.len() == 1 {
-            return { well }.next();
+            return { reachable }.next();
         }
-        well.min_by_key(|(_, node)| {
+        reachable.min_by_key(|(_, node)| {
             let run_id = node.run_id();
             (run_id.is_none(), run_id)
         })
     }
 
-    /// Asks one node only, and takes its reply as it is.
+    /// Sends a call to one node, and returns its reply as it is.
     pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>, by: Tick) -> Result<Value, Failure> {
-        said_by(node, self.say(call, Priority::High, by, &|i| i == node))
+        reply_of(node, self.ask(call, Priority::High, by, &|i| i == node))
     }
 
-    /// Asks one node several calls at the same time. The replies have the order of the calls.
+    /// Sends several calls to one node at the same time. The replies have the order of the calls.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
-        let said = self.nodes.calls(calls, Priority::High, self.round_deadline(), &|i| i == node, self.need());
-        said.into_iter().map(|said| said_by(node, said)).collect()
+        let answers = self.nodes.calls(calls, Priority::High, self.round_deadline(), &|i| i == node, self.need());
+        answers.into_iter().map(|answers| reply_of(node, answers)).collect()
     }
 
-    /// **The round.** Asks every node that `ask` names, all at the same time.
+    /// **The round.** Sends the call to every node for which `ask` is true, to all at the same time.
     pub(crate) fn round<R: Reply>(
         &self,
         call: &TypedCall<R>,
@@ -117,59 +120,61 @@ impl Quorum {
         by: Tick,
         ask: NodeFilter<'_>,
     ) -> Ballot<R> {
-        ballot(self.say(&call.call, priority, by, ask))
+        ballot(self.ask(&call.call, priority, by, ask))
     }
 
-    /// A round for each call, all at the same time.
+    /// Makes a round for each call, all at the same time.
     pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], priority: Priority, by: Tick) -> Vec<Ballot<R>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
         self.nodes.calls(&calls, priority, by, &|_| true, self.need()).into_iter().map(ballot).collect()
     }
 
-    /// Sends a release to all nodes and does not wait. What they said is told by a thread that must neither wait nor send anything.
+    /// Sends a release to all nodes without waiting for the replies. `tell` gets them later, on a thread that must
+    /// neither wait nor send.
     pub(crate) fn post<R: Reply>(&self, call: &TypedCall<R>, tell: impl FnOnce(Ballot<R>) + Send + 'static) {
         self.nodes.post(&call.call, Box::new(|answers| tell(ballot(answers))));
     }
 
-    fn say(&self, call: &Arc<Call>, priority: Priority, by: Tick, ask: NodeFilter<'_>) -> Answers {
+    fn ask(&self, call: &Arc<Call>, priority: Priority, by: Tick, ask: NodeFilter<'_>) -> Answers {
         self.nodes.call(call, priority, by, ask, self.need())
     }
 
-    /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock
-    /// that is still held; but only while some other member is older, since a cold start of all is no restart.
+    /// Invalidates the yes of every node that restarted within the longest lease in use, since it may have forgotten a
+    /// lock that is still held. If no node is older than that, all were started together, and no vote is invalidated.
     ///
-    /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the
-    /// round whose vote that connection carries. The vote then counts as "may be set", so that a release reaches that
-    /// node too.
+    /// It is called after the round, not before: a node reports its uptime when a connection is made, which can happen
+    /// within the round whose vote that connection carries. The vote then counts as "may be set", so that a release
+    /// reaches that node too.
     ///
-    /// A single node loses its yes by the failover guard only, and whatever its age means.
+    /// A single node loses its yes by the failover guard only, whatever the cause of its low uptime.
     pub(crate) fn disqualify_restarted<R>(&self, votes: &mut [Vote<R>]) {
         let longest = self.longest_lease();
         if self.is_too_young() {
-            return self.take_votes(longest, "the longest lease", votes);
+            return self.invalidate_votes(longest, "the longest lease", votes);
         }
         self.disqualify_restarted_within(longest, "the longest lease", votes);
     }
 
-    /// There is one node, and it may not have heard of all locks that are held: see `failover_guard`. No lock is taken,
-    /// nor one that is granted.
+    /// True if there is one node and it may not know all locks that are held: see `failover_guard`. Then neither an
+    /// attempt nor a grant takes a lock.
     pub(crate) fn is_too_young(&self) -> bool {
         let is_young = |node: &Node| node.uptime().is_some_and(|up| up < self.longest_lease());
         self.limits.failover_guard == Some(true) && self.len() == 1 && self.members().any(is_young)
     }
 
-    /// As that, for data that is kept for so long.
+    /// Like [`Quorum::disqualify_restarted`], but for data with the lifetime `kept`.
     pub(crate) fn disqualify_restarted_within<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
         if !self.limits.restart_guard || self.len() == 1 {
             return;
         }
         let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= kept);
         if self.members().any(is_old) {
-            self.take_votes(kept, what, votes);
+            self.invalidate_votes(kept, what, votes);
         }
     }
 
-    fn take_votes<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
+    /// Turns each yes of a node that restarted within `kept` into a failure that names this reason.
+    fn invalidate_votes<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
         for (node, vote) in self.members().zip(votes) {
             match node.uptime() {
                 Some(up) if up < kept && vote.is_yes() => {
@@ -186,9 +191,10 @@ impl Quorum {
         }
     }
 
-    /// Takes back what an acquire may have set on any node, whatever the cause. Not waited for longer than `by`;
-    /// repeated until then where it could not even be sent. True if some node may have our token all the same, now or
-    /// later.
+    /// Releases what an acquire may have set on any node. It waits until `by` at the latest, and until then repeats a
+    /// release that could not be sent.
+    ///
+    /// Returns true if some node may still have our token, now or later.
     pub(crate) fn roll_back<R>(&self, ballot: &Ballot<R>, release: &TypedCall<Released>, by: Tick) -> bool {
         let may_be_set = |&i: &usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
         let mut unsent: Vec<usize> = (0..self.len()).filter(may_be_set).collect();
@@ -198,10 +204,10 @@ impl Quorum {
         let mut is_left = ballot.may_linger();
         let pause = self.limits.node_timeout / 10;
         loop {
-            let undone = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
-            let said = |i: usize| undone.votes.get(i);
-            is_left |= unsent.iter().any(|&i| said(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
-            unsent.retain(|&i| said(i).is_some_and(Vote::is_unsent));
+            let releases = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
+            let vote = |i: usize| releases.votes.get(i);
+            is_left |= unsent.iter().any(|&i| vote(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
+            unsent.retain(|&i| vote(i).is_some_and(Vote::is_unsent));
             if unsent.is_empty() || self.now().after(pause) >= by {
                 return is_left || !unsent.is_empty();
             }
@@ -209,15 +215,15 @@ impl Quorum {
         }
     }
 
-    /// The failures of a ballot, node by node, for an error.
+    /// The failures of a ballot, one for each node, for an error.
     pub(crate) fn node_errors<R>(&self, votes: &[Vote<R>]) -> Vec<NodeError> {
         self.errors(votes, |_| true).collect()
     }
 
-    /// What the nodes said that failed in one of these ways.
-    fn errors<R>(&self, votes: &[Vote<R>], so: impl Fn(FailureKind) -> bool) -> impl Iterator<Item = NodeError> {
+    /// The failures of these kinds, one for each node.
+    fn errors<R>(&self, votes: &[Vote<R>], is_wanted: impl Fn(FailureKind) -> bool) -> impl Iterator<Item = NodeError> {
         votes.iter().enumerate().filter_map(move |(i, vote)| match vote {
-            Vote::Failed(failure) if so(failure.kind) => Some(self.node_error(i, failure.message.clone())),
+            Vote::Failed(failure) if is_wanted(failure.kind) => Some(self.node_error(i, failure.message.clone())),
             _ => None,
         })
     }
@@ -227,14 +233,14 @@ impl Quorum {
         NodeError { node: index + 1, address, message }
     }
 
-    /// The error for a key that holds something else on some node.
+    /// The error if the key holds a value of another type on some node.
     pub(crate) fn wrong_type<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Option<Error> {
         let node = self.errors(&ballot.votes, |kind| kind == FailureKind::WrongType).next()?;
         Some(Error::WrongType { op, key: key.to_owned(), node })
     }
 
-    /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting
-    /// does not help them; but only where the other nodes alone are no majority.
+    /// The error of a round without a majority of answers. A wrong type or a misuse is reported first, since waiting
+    /// does not help; but only if the nodes without such a failure are no majority.
     pub(crate) fn failed<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Error {
         let lasting = |kind: FailureKind| kind == FailureKind::WrongType || kind.is_misuse();
         let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(failure) if lasting(failure.kind));
@@ -243,15 +249,15 @@ impl Quorum {
                 return error;
             }
             if let Some(node) = self.errors(&ballot.votes, FailureKind::is_misuse).next() {
-                return Error::config(format!("failed to {op} {}: {node}", told(key, "lock ", "in queue ")));
+                return Error::config(format!("failed to {op} {}: {node}", key_in_message(key, "lock ", "in queue ")));
             }
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }
     }
 }
 
-fn said_by(node: usize, said: Answers) -> Result<Value, Failure> {
-    said.results.into_iter().nth(node).unwrap_or_else(|| Err(Failure::unsent(FailureKind::LeftOut, "not asked")))
+fn reply_of(node: usize, answers: Answers) -> Result<Value, Failure> {
+    answers.results.into_iter().nth(node).unwrap_or_else(|| Err(Failure::unsent(FailureKind::LeftOut, "not asked")))
 }
 
 fn ballot<R: Reply>(Answers { results, started, duplicate }: Answers) -> Ballot<R> {

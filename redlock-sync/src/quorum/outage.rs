@@ -1,4 +1,4 @@
-//! Since when a client finds no majority.
+//! Since when a client has found no majority.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use crate::clock::Tick;
 use crate::error::Error;
 
-/// An attempt that fails later than this after the last one that did is the first of a new outage.
+/// If no attempt failed within this time before a failed attempt, that attempt begins a new outage.
 pub(super) const SAME_OUTAGE: Duration = Duration::from_secs(1);
 
-/// One for all threads of a client: otherwise each thread of a queue would wait for `unavailable_after` anew.
+/// The outage that this client sees now, if there is one. All threads of a client share it: otherwise each thread of a
+/// queue would wait for `unavailable_after` anew.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
     current: Mutex<Option<Outage>>,
@@ -20,14 +21,17 @@ pub(crate) struct Outages {
 
 #[derive(Debug, Clone, Copy)]
 struct Outage {
+    /// When the first failed attempt began.
     since: Tick,
+    /// When the last failed attempt ended.
     last: Tick,
 }
 
 impl Outages {
-    /// Notes that a majority answered.
+    /// Records that a majority answered.
     pub(crate) fn end(&self) {
-        // Asked by every acquire, and there is hardly ever one.
+        // Every acquire calls this, and there is hardly ever an outage. A stale value does no harm: `since` does not
+        // continue an outage without recent failures.
         if !self.has_one.load(Ordering::Relaxed) {
             return;
         }
@@ -38,7 +42,7 @@ impl Outages {
         }
     }
 
-    /// Notes that an attempt found no majority; since when that has been so for this client.
+    /// Records that an attempt found no majority. Returns when the outage began.
     pub(crate) fn since(&self, tried_at: Tick, now: Tick, error: &Error) -> Tick {
         let mut outage = self.current.lock();
         if outage.is_none() {

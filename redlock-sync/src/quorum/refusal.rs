@@ -1,4 +1,4 @@
-//! An attempt that brought no lock.
+//! An attempt that did not take the lock.
 
 use std::time::Duration;
 
@@ -6,24 +6,27 @@ use super::Ballot;
 use crate::error::Error;
 use crate::protocol::reply::{Acquired, Vote};
 
+/// The error of such an attempt, with the votes that caused it.
 pub(crate) struct Refusal {
     pub(crate) error: Error,
-    /// What the nodes said, if they were asked.
+    /// The votes, if the attempt was sent.
     pub(crate) ballot: Option<Ballot<Acquired>>,
 }
 
 impl Refusal {
-    /// On some node the lock is free, but others wait for it.
+    /// True if the lock is free on some node, but reserved for waits in its queue.
     pub(crate) fn is_queued(&self) -> bool {
         let is_queued = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if token.is_empty());
         self.error.is_busy() && self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(is_queued))
     }
 
-    /// Each node said no, and to one copy of the attempt.
+    /// True if every node said a definite no and no copy of the attempt may be executed later. Then the attempt has set
+    /// nothing.
     pub(crate) fn is_clean(&self) -> bool {
         self.ballot.as_ref().is_some_and(|ballot| !ballot.duplicate && ballot.votes.iter().all(Vote::is_definite_no))
     }
 
+    /// After how long a majority of the nodes can be free, if they said so.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
         if let Error::Busy { expires_in, .. } = self.error { expires_in } else { None }
     }

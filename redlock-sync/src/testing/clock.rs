@@ -10,79 +10,79 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock, Tick, Waiting};
 use crate::sync::{Condvar, Mutex};
 
-/// How long `advance` waits at most for the threads whose time has come: for ever, but for a handler that waits for
+/// The longest time for which `advance` waits for threads that are due. It is needed only for a handler that waits for
 /// what its test does next.
-const SETTLING: Duration = Duration::from_secs(30);
-/// As far as the time is advanced, in nanoseconds: 292 years.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest total advance, in nanoseconds: 292 years.
 const MOST_AHEAD: u64 = u64::MAX / 2;
-/// So often `advance` notifies threads whose time has come and that are asleep. One that was about to wait has not
-/// heard the first time.
-const REPEAT: Duration = Duration::from_millis(1);
-/// A thread looks at the clock this often even if nothing notifies it: where a handler of a loss advances the time,
-/// that does not wait for others.
-const SLICE: Duration = Duration::from_millis(20);
+/// How often `advance` notifies sleeping threads that are due. A thread that was only about to wait misses the first
+/// notification.
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
+/// How often a waiting thread reads the clock without a notification: a call of `advance` in a handler of a loss does
+/// not wait until the threads have woken.
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
-/// The machine's clock, ahead by what was added.
+/// A clock that is ahead of the machine's clock by the time that was added.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TestClock(Arc<Shared>);
+pub(super) struct TestClock(Arc<TestClockInner>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// In nanoseconds.
+struct TestClockInner {
+    /// How far it is ahead, in nanoseconds.
     ahead: AtomicU64,
     threads: Mutex<Threads>,
-    /// A thread has fallen asleep, woken or ended.
+    /// Notified when a thread falls asleep, wakes or ends.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Threads {
     asleep: HashMap<u64, Sleep>,
-    /// Names for these.
+    /// The id of the last sleep.
     next: u64,
-    /// How many of the threads that this clock has started have something to do. One that waits for another thread is
-    /// among them: what ended its wait may have been sent already.
+    /// How many of the threads that this clock has started have something to do. A thread that waits for another thread
+    /// counts, since the notification for it may have been sent already.
     busy: usize,
     /// How often the time was advanced.
     advances: u64,
 }
 
-/// Until when a thread sleeps, and what it waits for meanwhile.
+/// A sleep of a thread: its end, and the condition variable on which it waits.
 #[derive(Debug)]
 struct Sleep {
     until: Tick,
     condvar: Arc<Condvar>,
-    /// Of a thread that looks whether something is due, when it has last looked: after so many advances.
-    looked: Option<u64>,
+    /// The number of advances when an idle thread last checked whether something is due. `None` for other threads.
+    checked_at: Option<u64>,
 }
 
 thread_local! {
-    /// The clock that has started this thread, by its address.
+    /// The address of the clock that has started this thread.
     static STARTED_BY: Cell<usize> = const { Cell::new(0) };
 }
 
 impl TestClock {
-    /// Lets this time pass at once. Returns when the threads that slept until a moment in it have woken, and those that
-    /// this clock has started have all looked at the clock and done what was due.
+    /// Lets this time pass at once. Returns when all threads whose sleep ends in this time have woken, and all idle
+    /// threads of this clock have read the clock and done what was due.
     ///
-    /// A thread that read the clock before and has not gone to sleep yet is among them: it sleeps until a moment and
-    /// not for a time, so that it wakes at once.
+    /// This includes a thread that has read the clock before but has not gone to sleep yet: its sleep has a point in
+    /// time as its end, so it wakes at once.
     pub(super) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // There is time left behind it: at the end of all time each sleep would be over as it begins.
+        // The sum is limited so that later sleeps still have an end in the future.
         let ahead = |ahead: u64| Some(ahead.saturating_add(nanos).min(MOST_AHEAD));
         _ = self.0.ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ahead);
-        let by = SystemClock.now().after(SETTLING);
+        let by = SystemClock.now().after(SETTLE_TIMEOUT);
         let mut threads = self.0.threads.lock();
         threads.advances += 1;
         loop {
             let now = self.now();
             let is_settled = threads.wake(now) == 0 && threads.busy == 0;
-            // One that such a thread itself calls, in a handler of a loss, would wait for that thread.
+            // If a thread of this clock calls `advance`, in a handler of a loss, it must not wait for itself.
             if is_settled || self.is_own_thread() || SystemClock.now() >= by {
                 break;
             }
-            self.0.changed.wait_for(&mut threads, REPEAT);
+            self.0.changed.wait_for(&mut threads, NOTIFY_INTERVAL);
         }
     }
 
@@ -90,11 +90,11 @@ impl TestClock {
         STARTED_BY.get() == Arc::as_ptr(&self.0).addr()
     }
 
-    fn doze(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
-        let asleep = Asleep::new(self, until, condvar, is_idle && self.is_own_thread());
+    fn wait_by_clock(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
+        let asleep = SleepGuard::new(self, until, condvar, is_idle && self.is_own_thread());
         loop {
             let left = until.since(self.now());
-            if left.is_zero() || waiting.wait_for(left.min(SLICE)) {
+            if left.is_zero() || waiting.wait_for(left.min(LONGEST_WAIT)) {
                 break;
             }
         }
@@ -103,9 +103,11 @@ impl TestClock {
 }
 
 impl Threads {
-    /// Notifies those whose time has come, and counts them.
+    /// Notifies the sleeping threads that are due, and returns their number.
     fn wake(&self, now: Tick) -> usize {
-        let is_due = |sleep: &&Sleep| sleep.until <= now || sleep.looked.is_some_and(|looked| looked < self.advances);
+        let is_due = |sleep: &&Sleep| {
+            sleep.until <= now || sleep.checked_at.is_some_and(|checked_at| checked_at < self.advances)
+        };
         let due = self.asleep.values().filter(is_due);
         due.inspect(|sleep| _ = sleep.condvar.notify_all()).count()
     }
@@ -122,21 +124,21 @@ impl Clock for TestClock {
         let mut guard = mutex.lock();
         let clock: &dyn Clock = self;
         while self.now() < until {
-            // No other thread ends it.
+            // Nothing notifies this condition variable but the clock.
             clock.idle_until(&condvar, &mut guard, until);
         }
     }
 
     fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        self.doze(condvar, waiting, until, false);
+        self.wait_by_clock(condvar, waiting, until, false);
     }
 
     fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        self.doze(condvar, waiting, until, true);
+        self.wait_by_clock(condvar, waiting, until, true);
     }
 
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let busy = Busy::new(self.clone());
+        let busy = BusyGuard::new(self.clone());
         SystemClock.start(
             name,
             Box::new(move || {
@@ -148,29 +150,29 @@ impl Clock for TestClock {
     }
 }
 
-/// A thread that sleeps, as the clock knows it.
-struct Asleep<'a> {
+/// Registers a sleep of a thread with the clock until it is dropped.
+struct SleepGuard<'a> {
     clock: &'a TestClock,
     name: u64,
-    /// It is one of the clock's own, and has nothing to do.
+    /// The thread was started by the clock and has nothing to do.
     is_idle: bool,
 }
 
-impl<'a> Asleep<'a> {
-    fn new(clock: &'a TestClock, until: Tick, condvar: &Arc<Condvar>, is_idle: bool) -> Asleep<'a> {
+impl<'a> SleepGuard<'a> {
+    fn new(clock: &'a TestClock, until: Tick, condvar: &Arc<Condvar>, is_idle: bool) -> SleepGuard<'a> {
         let mut threads = clock.0.threads.lock();
         threads.next += 1;
         let name = threads.next;
-        let looked = is_idle.then_some(threads.advances);
-        threads.asleep.insert(name, Sleep { until, condvar: Arc::clone(condvar), looked });
+        let checked_at = is_idle.then_some(threads.advances);
+        threads.asleep.insert(name, Sleep { until, condvar: Arc::clone(condvar), checked_at });
         threads.busy -= usize::from(is_idle);
         clock.0.changed.notify_all();
-        Asleep { clock, name, is_idle }
+        SleepGuard { clock, name, is_idle }
     }
 }
 
-impl Drop for Asleep<'_> {
-    /// In one step: there is no moment at which the thread is neither asleep nor busy.
+impl Drop for SleepGuard<'_> {
+    /// One step under the lock: at no time is the thread neither asleep nor busy.
     fn drop(&mut self) {
         let mut threads = self.clock.0.threads.lock();
         threads.asleep.remove(&self.name);
@@ -179,17 +181,17 @@ impl Drop for Asleep<'_> {
     }
 }
 
-/// A thread that the clock has started, from before its start to its end.
-struct Busy(TestClock);
+/// Counts a thread of the clock as busy, from before its start until its end.
+struct BusyGuard(TestClock);
 
-impl Busy {
-    fn new(clock: TestClock) -> Busy {
+impl BusyGuard {
+    fn new(clock: TestClock) -> BusyGuard {
         clock.0.threads.lock().busy += 1;
-        Busy(clock)
+        BusyGuard(clock)
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.0.threads.lock().busy -= 1;
         self.0.0.changed.notify_all();
@@ -270,7 +272,7 @@ mod tests {
         });
     }
 
-    /// The thread has looked at the clock, and falls asleep after the time was advanced: it has to see what is due by
+    /// The thread has checked_at at the clock, and falls asleep after the time was advanced: it has to see what is due by
     /// now.
     #[test]
     fn a_thread_that_was_about_to_sleep_wakes_too() {
@@ -290,7 +292,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| clock.advance(LONG));
             while clock.0.ahead.load(Ordering::SeqCst) == 0 {
-                SystemClock.sleep(REPEAT);
+                SystemClock.sleep(NOTIFY_INTERVAL);
             }
             go.send(()).unwrap();
         });
@@ -320,9 +322,9 @@ mod tests {
         clock.start("waits", Box::new(waits)).unwrap();
         clock.start("tells", Box::new(tells)).unwrap();
         while clock.0.threads.lock().asleep.len() < 2 {
-            SystemClock.sleep(REPEAT);
+            SystemClock.sleep(NOTIFY_INTERVAL);
         }
-        clock.advance(LONG + REPEAT);
+        clock.advance(LONG + NOTIFY_INTERVAL);
         assert_eq!(told.try_recv(), Ok(()));
     }
 }

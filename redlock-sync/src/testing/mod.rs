@@ -91,9 +91,9 @@ use crate::sync::Mutex;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Memory(Arc<Shared>);
+pub struct Memory(Arc<MemoryInner>);
 
-struct Shared {
+struct MemoryInner {
     clock: TestClock,
     servers: Vec<Arc<MemoryServer>>,
     clients: Mutex<Vec<Weak<ClientInner>>>,
@@ -118,7 +118,7 @@ impl Memory {
         let clock = TestClock::default();
         let server = |number| MemoryServer::new(number, Arc::new(clock.clone()));
         let servers = (1..=nodes).map(server).collect();
-        Memory(Arc::new(Shared { clock, servers, clients: Mutex::default() }))
+        Memory(Arc::new(MemoryInner { clock, servers, clients: Mutex::default() }))
     }
 
     /// A client of these nodes, with default settings.
@@ -131,13 +131,13 @@ impl Memory {
     /// ```
     #[must_use]
     pub fn client(&self) -> Redlock {
-        self.join(Redlock::builder())
+        self.add_client(Redlock::builder())
     }
 
     /// A client of these nodes, with settings of its own. The builder names no node.
     ///
     /// # Errors
-    /// As those of [`Builder::build`].
+    /// The errors of [`Builder::build`].
     ///
     /// ```
     /// use redlock_sync::{Redlock, testing::Memory};
@@ -149,10 +149,10 @@ impl Memory {
     /// ```
     pub fn build(&self, settings: Builder) -> Result<Redlock, Error> {
         settings.check_without_urls()?;
-        Ok(self.join(settings))
+        Ok(self.add_client(settings))
     }
 
-    fn join(&self, settings: Builder) -> Redlock {
+    fn add_client(&self, settings: Builder) -> Redlock {
         let servers = self.0.servers.iter().map(|server| Arc::clone(server) as Arc<dyn Dial>).collect();
         let (client, inner) = settings.build_on(servers, Arc::new(self.0.clock.clone()));
         let mut clients = self.0.clients.lock();
@@ -161,7 +161,7 @@ impl Memory {
         client
     }
 
-    /// Deletes the key of a lock on all nodes, as an operator may. The name is the whole key, with the client's prefix.
+    /// Deletes the key of a lock on all nodes, as an operator could. The name is the whole key, with the client's prefix.
     /// Its holder learns of it at the next renewal, a third of the lease later.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! A client from settings that are checked.
+//! Checks the settings, and builds a client from them.
 
 use std::sync::Arc;
 #[cfg(any(test, feature = "testing"))]
@@ -15,18 +15,18 @@ use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::quorum::Quorum;
 
 impl Builder {
-    /// As `build`, with a clock that a test may have made.
+    /// Like `build`, but with a clock that may be a test clock.
     pub(crate) fn build_by(self, clock: Arc<dyn Clock>) -> Result<Redlock, Error> {
         if self.urls.is_empty() {
             return Err(Error::config(
                 "no node given; name at least one, such as .node(\"redis://127.0.0.1/\"), or REDIS_URL=redis://127.0.0.1/ for a client from the environment",
             ));
         }
-        self.check().map_err(|error| self.blame(error))?;
+        self.check().map_err(|error| self.with_variables(error))?;
         let url = |url: &Result<NodeUrl, Error>| Ok(url.clone()?.with_credentials(self.credentials.clone()));
         let urls = self.urls.iter().map(url).collect::<Result<Vec<_>, Error>>()?;
         #[cfg(feature = "tls")]
-        let urls = self.certified(urls)?;
+        let urls = self.with_certificates(urls)?;
         if urls.len().is_multiple_of(2) {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
@@ -34,9 +34,9 @@ impl Builder {
         Ok(self.on(nodes, clock))
     }
 
-    /// With certificates for TLS, if they can be used.
+    /// Adds the certificates for TLS to the URLs. Returns an error if no URL uses TLS.
     #[cfg(feature = "tls")]
-    fn certified(&self, urls: Vec<NodeUrl>) -> Result<Vec<NodeUrl>, Error> {
+    fn with_certificates(&self, urls: Vec<NodeUrl>) -> Result<Vec<NodeUrl>, Error> {
         let Some(tls) = &self.tls else { return Ok(urls) };
         if !urls.iter().any(NodeUrl::speaks_tls) {
             return Err(Error::config("certificates are given, but no server's URL begins with `rediss://`"));
@@ -57,8 +57,8 @@ impl Builder {
         self.options.check(&self.limits)
     }
 
-    /// Values that are right one by one and do not go together: names the variables that were set.
-    fn blame(&self, error: Error) -> Error {
+    /// Adds the names of the environment variables that were set to an error about settings that contradict each other.
+    fn with_variables(&self, error: Error) -> Error {
         if self.variables.is_empty() {
             return error;
         }
@@ -84,7 +84,7 @@ impl Builder {
     }
 }
 
-/// For clients of nodes in memory.
+/// Builds clients of nodes in memory and of the simulation.
 #[cfg(any(test, feature = "testing"))]
 impl Builder {
     pub(crate) fn check_without_urls(&self) -> Result<(), Error> {
@@ -94,7 +94,7 @@ impl Builder {
         }
     }
 
-    /// The settings must have been checked.
+    /// Builds a client on these nodes. The settings must have been checked.
     pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
         let nodes = Nodes::of(servers, self.node_settings(), &clock);
         let client = self.on(nodes, clock);

@@ -99,7 +99,8 @@ fn each_setting_of_the_builder_has_a_variable() {
     };
     let mut settings = methods(include_str!("../builder.rs"));
     assert!(settings.contains("KEY_PREFIX"));
-    // `node` is one of `nodes`, `only_nodes` replaces them, clients, observers and credentials are code, and `build` is no setting.
+    // `node` is one of `nodes`, `only_nodes` replaces them, clients, observers and credentials are code, and `build` is
+    // no setting.
     for other in ["NODE", "ONLY_NODES", "CLIENT", "OBSERVER", "CREDENTIALS", "BUILD"] {
         assert!(settings.remove(other), "{other}");
     }

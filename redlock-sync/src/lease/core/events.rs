@@ -23,7 +23,7 @@ impl Core {
         let observers = &self.quorum.limits.observers;
         if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
             let (lock, remaining) = (self.observed(), self.remaining());
-            observers.tell(&match outcome {
+            observers.notify(&match outcome {
                 Ok(()) => Event::Renewed { lock, remaining },
                 Err(error) => Event::RenewalFailed { lock, remaining, error },
             });

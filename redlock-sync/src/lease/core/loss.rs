@@ -7,7 +7,7 @@ use crate::clock::Tick;
 use crate::error::LostReason;
 use crate::handler::caught;
 use crate::lease::state::LeaseState;
-use crate::names::told;
+use crate::names::key_in_message;
 use crate::node::Priority;
 use crate::options::MIN_LEASE;
 use crate::quorum::Ballot;
@@ -58,7 +58,7 @@ impl Core {
     }
 
     fn description(&self) -> String {
-        told(self.key.as_str(), "lock ", "a claim in queue ")
+        key_in_message(self.key.as_str(), "lock ", "a claim in queue ")
     }
 
     /// Logs when renewals begin to fail, and when they succeed again.

@@ -468,7 +468,7 @@ impl Core {
         let mut io = self.io.lock();
         self.still_ours()?;
         let lease = lease.min(self.hold_end.since(self.quorum.now()));
-        self.quorum.note_lease(lease);
+        self.quorum.record_lease_length(lease);
         let ballot = self.extend_round(&mut io, lease);
         self.verdict("extend", &ballot)
     }

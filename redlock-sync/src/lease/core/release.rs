@@ -74,7 +74,7 @@ impl Core {
         if let [vote] = &*ballot.votes {
             // A grant was offered, and no wait took it.
             let is_quiet = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
-            self.quorum.quiet.note(self.key.as_str(), is_quiet, self.quorum.now());
+            self.quorum.quiet.record(self.key.as_str(), is_quiet, self.quorum.now());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The guard of several mutexes: what makes one thing of them.
+//! The guard of several mutexes. The loss of one ends all.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
@@ -13,47 +13,47 @@ use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
 /// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
-pub(super) struct Parts<M = ThreadBound> {
+pub(super) struct HeldMutexes<M = ThreadBound> {
     guards: Vec<MutexGuard<M>>,
     quorum: Arc<Quorum>,
 }
 
-impl Parts {
-    pub(super) fn new(client: &ClientInner, most: usize) -> Parts {
-        Parts { guards: Vec::with_capacity(most), quorum: Arc::clone(&client.quorum) }
+impl HeldMutexes {
+    pub(super) fn new(client: &ClientInner, most: usize) -> HeldMutexes {
+        HeldMutexes { guards: Vec::with_capacity(most), quorum: Arc::clone(&client.quorum) }
     }
 
-    pub(super) fn push(&mut self, part: MutexGuard) {
-        self.guards.push(part);
+    pub(super) fn push(&mut self, guard: MutexGuard) {
+        self.guards.push(guard);
     }
 
     pub(super) fn len(&self) -> usize {
         self.guards.len()
     }
 
-    fn into_send(mut self) -> Parts<GuardSend> {
+    fn into_send(mut self) -> HeldMutexes<GuardSend> {
         let guards = std::mem::take(&mut self.guards).into_iter().map(MutexGuard::into_send).collect();
-        Parts { guards, quorum: Arc::clone(&self.quorum) }
+        HeldMutexes { guards, quorum: Arc::clone(&self.quorum) }
     }
 }
 
-impl<M> Parts<M> {
+impl<M> HeldMutexes<M> {
     fn release(&mut self) -> Result<(), Error> {
         MutexGuard::unlock_all(std::mem::take(&mut self.guards).into_iter().rev(), &self.quorum)
     }
 
-    /// For a call that does not get all of them: when it returns, it has left nothing behind.
+    /// Releases the mutexes, for a call that did not get all. When it returns, it holds none of them.
     pub(super) fn give_back(&mut self) {
         log_end(&self.release());
     }
 }
 
-impl<M> Drop for Parts<M> {
-    /// All together wait half a node timeout at most for renewals under way.
+impl<M> Drop for HeldMutexes<M> {
+    /// Waits for renewals that are under way, half a node timeout at most for all together.
     fn drop(&mut self) {
         let until = self.quorum.now().after(self.quorum.limits.node_timeout / 2);
-        while let Some(part) = self.guards.pop() {
-            part.finish_quietly_within(until.since(self.quorum.now()));
+        while let Some(guard) = self.guards.pop() {
+            guard.finish_quietly_within(until.since(self.quorum.now()));
         }
     }
 }
@@ -74,25 +74,25 @@ impl<M> Drop for Parts<M> {
 /// ```
 #[must_use = "if unused the locks are released at once"]
 pub struct MultiLockGuard<M = ThreadBound> {
-    /// Dropped before the parts are.
-    whole: Together,
-    parts: Parts<M>,
+    /// Dropped before `held`, so that no release counts as a loss.
+    tracker: TrackerHandle,
+    held: HeldMutexes<M>,
 }
 
 impl MultiLockGuard {
-    pub(super) fn new(client: &Arc<ClientInner>, parts: Parts) -> MultiLockGuard {
-        let cores = parts.guards.iter().map(|part| Arc::downgrade(part.core())).collect();
+    pub(super) fn new(client: &Arc<ClientInner>, held: HeldMutexes) -> MultiLockGuard {
+        let cores = held.guards.iter().map(|guard| Arc::downgrade(guard.core())).collect();
         let (quorum, backlog) = (Arc::clone(&client.quorum), Arc::clone(&client.backlog));
-        let whole = Arc::new(Whole { quorum, backlog, cores, state: parking_lot::Mutex::default() });
-        for part in &parts.guards {
-            let whole = Arc::downgrade(&whole);
-            part.on_lost(move |error| {
-                if let Some(whole) = whole.upgrade() {
-                    whole.lose(&error);
+        let tracker = Arc::new(LossTracker { quorum, backlog, cores, state: parking_lot::Mutex::default() });
+        for guard in &held.guards {
+            let tracker = Arc::downgrade(&tracker);
+            guard.on_lost(move |error| {
+                if let Some(tracker) = tracker.upgrade() {
+                    tracker.record_loss(&error);
                 }
             });
         }
-        MultiLockGuard { whole: Together(whole), parts }
+        MultiLockGuard { tracker: TrackerHandle(tracker), held }
     }
 
     /// Lets the guard change threads, to be unlocked or used on another one. From then on, a thread that locks one of
@@ -107,7 +107,7 @@ impl MultiLockGuard {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_send(self) -> MultiLockGuard<GuardSend> {
-        MultiLockGuard { whole: self.whole, parts: self.parts.into_send() }
+        MultiLockGuard { tracker: self.tracker, held: self.held.into_send() }
     }
 }
 
@@ -129,7 +129,7 @@ impl<M> MultiLockGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        self.whole.0.check()?;
+        self.tracker.0.check()?;
         self.leases().try_for_each(Lease::check)
     }
 
@@ -164,7 +164,7 @@ impl<M> MultiLockGuard<M> {
     /// ```
     #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.parts.guards.iter().map(|part| part.key())
+        self.held.guards.iter().map(|guard| guard.key())
     }
 
     /// The lease of each key, in their order: for [`fencing_token`](Lease::fencing_token) and
@@ -182,7 +182,7 @@ impl<M> MultiLockGuard<M> {
     /// ```
     #[must_use]
     pub fn leases(&self) -> impl ExactSizeIterator<Item = &Lease> {
-        self.parts.guards.iter().map(|part| &**part)
+        self.held.guards.iter().map(|guard| &**guard)
     }
 
     /// Calls `handler` once when a key is lost: at once if one is lost already, never for a normal release. As
@@ -201,8 +201,8 @@ impl<M> MultiLockGuard<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
-        self.whole.0.on_lost(Box::new(handler));
-        // It may have been lost without any thread having noticed.
+        self.tracker.0.on_lost(Box::new(handler));
+        // Notices a loss that no thread has noticed yet.
         drop(self.check());
     }
 
@@ -222,8 +222,8 @@ impl<M> MultiLockGuard<M> {
     /// ```
     pub fn unlock(mut self) -> Result<(), Error> {
         let held = self.check();
-        self.whole.0.end();
-        let released = self.parts.release();
+        self.tracker.0.end();
+        let released = self.held.release();
         held.and(released)
     }
 }
@@ -236,47 +236,47 @@ impl<M> fmt::Debug for MultiLockGuard<M> {
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
-/// The guard's side of what makes one thing of its parts.
-struct Together(Arc<Whole>);
+/// The guard's reference to its tracker. Its drop ends the tracking, so that a normal release calls no handler and
+/// revokes nothing.
+struct TrackerHandle(Arc<LossTracker>);
 
-impl Drop for Together {
+impl Drop for TrackerHandle {
     fn drop(&mut self) {
-        // A normal release is told to no handler, and revokes nothing.
         self.0.end();
     }
 }
 
-/// What makes one thing of the parts of a guard.
-struct Whole {
+/// Makes the loss of one lease the loss of all leases of a guard.
+struct LossTracker {
     quorum: Arc<Quorum>,
     backlog: Arc<Backlog>,
     cores: Vec<Weak<Core>>,
-    state: parking_lot::Mutex<State>,
+    state: parking_lot::Mutex<LossState>,
 }
 
-/// As for a lease: handlers run without its lock.
-impl RefUnwindSafe for Whole {}
+/// No code of users runs while the state is locked, so a panic in it leaves no state half changed.
+impl RefUnwindSafe for LossTracker {}
 
 #[derive(Default)]
-struct State {
+struct LossState {
     /// The first loss.
     lost: Option<Error>,
-    /// The guard is releasing them.
-    is_over: bool,
+    /// The guard releases its locks, so further losses are ignored.
+    has_ended: bool,
     handlers: Vec<OnLost>,
 }
 
-impl Whole {
+impl LossTracker {
     fn check(&self) -> Result<(), Error> {
         self.state.lock().lost.clone().map_or(Ok(()), Err)
     }
 
     fn end(&self) {
         let mut state = self.state.lock();
-        state.is_over = true;
+        state.has_ended = true;
         let handlers = std::mem::take(&mut state.handlers);
         drop(state);
-        // Not under the lock: what they own is not ours.
+        // Dropped with the state unlocked: the destructors of the handlers are code of users.
         drop(handlers);
     }
 
@@ -286,15 +286,15 @@ impl Whole {
             None => state.handlers.push(handler),
             Some(error) => {
                 drop(state);
-                tell(handler, error);
+                call(handler, error);
             }
         }
     }
 
-    /// A part was lost: called on whatever thread noticed it.
-    fn lose(self: &Arc<Self>, error: &Error) {
+    /// Records the loss of one lease. Called on the thread that noticed it.
+    fn record_loss(self: &Arc<Self>, error: &Error) {
         let mut state = self.state.lock();
-        if state.is_over || state.lost.is_some() {
+        if state.has_ended || state.lost.is_some() {
             return;
         }
         state.lost = Some(error.clone());
@@ -302,11 +302,11 @@ impl Whole {
         drop(state);
         self.release_the_rest();
         for handler in handlers {
-            tell(handler, error.clone());
+            call(handler, error.clone());
         }
     }
 
-    /// In the background: the thread that noticed may be one that only wanted to look.
+    /// Releases the other leases in the background: the thread that noticed the loss may only have called `check`.
     fn release_the_rest(self: &Arc<Self>) {
         let this = Arc::clone(self);
         self.quorum.nodes.background().after(Duration::ZERO, move || {
@@ -318,7 +318,7 @@ impl Whole {
     }
 }
 
-fn tell(handler: OnLost, error: Error) {
+fn call(handler: OnLost, error: Error) {
     if caught(move || handler(error)).is_err() {
         log::error!("an on_lost handler of a multi-lock panicked");
     }

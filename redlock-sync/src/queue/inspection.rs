@@ -1,7 +1,7 @@
-//! What shows the tasks of a queue, and what removes or revives them.
+//! Shows the tasks of a queue, and removes or revives them.
 
 use super::Queue;
-use super::calls::shown;
+use super::calls::check_most;
 use super::task::Entry;
 use crate::error::Error;
 use crate::protocol::queue::{Count, TaskFilter, Tasks};
@@ -27,14 +27,14 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
+        let most = check_most(most)?;
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::All))
     }
 
-    /// As [`peek`](Queue::peek), but only tasks that are due.
+    /// Like [`peek`](Queue::peek), but only tasks that are due.
     ///
     /// # Errors
-    /// As for [`peek`](Queue::peek).
+    /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -46,14 +46,14 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
+        let most = check_most(most)?;
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Due))
     }
 
     /// The first `most` dead tasks, at most 1000, the one that has been dead for longest first.
     ///
     /// # Errors
-    /// As for [`peek`](Queue::peek).
+    /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -65,14 +65,14 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
+        let most = check_most(most)?;
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Dead))
     }
 
     /// Tasks in the queue: those that wait, and those that are claimed. Dead ones are not counted.
     ///
     /// # Errors
-    /// As for [`peek`](Queue::peek).
+    /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -89,7 +89,7 @@ impl Queue {
     /// How many tasks are dead.
     ///
     /// # Errors
-    /// As for [`peek`](Queue::peek).
+    /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -107,7 +107,7 @@ impl Queue {
     /// Whether no task is in the queue.
     ///
     /// # Errors
-    /// As for [`peek`](Queue::peek).
+    /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -124,7 +124,7 @@ impl Queue {
     /// one, finds its claim [`Lost`](Error::Lost) at the next renewal.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push).
+    /// The errors of [`push`](Queue::push).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -143,7 +143,7 @@ impl Queue {
     /// whether it was removed.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push).
+    /// The errors of [`push`](Queue::push).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -155,13 +155,13 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn remove_if(&self, seen: &Entry) -> Result<bool, Error> {
-        Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.mark())))?.is_some())
+        Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.version())))?.is_some())
     }
 
     /// Queues a dead task again, due now and as if it were new. Returns whether there was a dead task with this id.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push).
+    /// The errors of [`push`](Queue::push).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -179,7 +179,7 @@ impl Queue {
     /// Queues all dead tasks again, in calls of 100. Returns how many.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push); some may be queued again.
+    /// The errors of [`push`](Queue::push); some may be queued again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -197,7 +197,7 @@ impl Queue {
     /// Removes all dead tasks, in calls of 100. Returns how many.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push); some may be removed.
+    /// The errors of [`push`](Queue::push); some may be removed.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
