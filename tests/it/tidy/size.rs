@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::source::{Source, library};
 
 /// What the library had on 25 November 2026, and a twentieth more.
-const MOST_LINES: usize = 19_500;
-const MOST_TYPES: usize = 420;
+const MOST_LINES: usize = 20_600;
+const MOST_TYPES: usize = 400;
 
 #[derive(Default)]
 struct Size {
