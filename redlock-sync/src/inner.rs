@@ -192,7 +192,7 @@ impl ClientInner {
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
             let next = grant::next_grant(&this.quorum, &request, &random, &Chain::default());
-            this.grant_to_next(&*request.protocol, &id, next);
+            this.grant_to_next(&request.protocol, &id, next);
         });
     }
 

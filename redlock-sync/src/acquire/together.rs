@@ -46,18 +46,20 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     // it ends, so no thread of this process makes an attempt before.
     let may_be_set =
         |((_, ballot), _): &((_, Ballot<_>), _)| ballot.duplicate || ballot.votes.iter().any(Vote::may_be_set);
-    roll_back(client, &each.filter(may_be_set).collect::<Vec<_>>(), by);
+    let (refused, heads): (Vec<_>, Vec<_>) = each.filter(may_be_set).unzip();
+    roll_back(client, &refused, by);
+    drop(heads);
     // All leases were made before an error is returned, so each lock is either held or released.
     leases.into_iter().collect()
 }
 
 /// Rolls these attempts back, also in one packet. A roll-back that is not confirmed is repeated in the background.
-fn roll_back(client: &ClientInner, attempts: &[((Attempt<'_>, Ballot<Acquired>), QueueHead<Lease>)], by: Tick) {
-    let calls: Vec<_> = attempts.iter().map(|((attempt, _), _)| attempt.release()).collect();
+fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)], by: Tick) {
+    let calls: Vec<_> = attempts.iter().map(|(attempt, _)| attempt.release()).collect();
     if calls.is_empty() {
         return;
     }
-    for (((attempt, ballot), _), undone) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
+    for ((attempt, ballot), undone) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
         let votes = || ballot.votes.iter().zip(&undone.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
         if ballot.may_linger() || undone.duplicate || !is_gone {
@@ -67,7 +69,7 @@ fn roll_back(client: &ClientInner, attempts: &[((Attempt<'_>, Ballot<Acquired>),
 }
 
 /// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, if it is
-/// left to other programs for the moment, or if a leftover token may hold_observed it.
+/// left to other programs for the moment, or if a leftover token may hold it.
 fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
     if !client.queues.leftover_tokens(request.key.name()).is_empty() {
         return None;

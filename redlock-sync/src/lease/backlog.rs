@@ -150,7 +150,7 @@ fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
 /// Sends all of these together. Returns those that are not done, each with what the nodes answered, if they were asked.
 fn give_up(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
     // A round of a lease that is under way could set its token again after the release.
-    let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_due());
+    let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(PendingRelease::is_due);
     let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
     for batch in due.chunks(MOST_TOGETHER) {
         for (one, ballot) in release_each(quorum, batch, by) {

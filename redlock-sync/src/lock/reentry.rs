@@ -211,5 +211,5 @@ pub(crate) fn remove_only(lease: &Arc<Lease>) -> bool {
 }
 
 fn is_of(hold: &ThreadHold, lease: &Arc<Lease>) -> bool {
-    matches!(&hold.how, HoldKind::Nested { lease: held, .. } if Arc::ptr_eq(held, lease))
+    matches!(&hold.how, HoldKind::Nested { lease: nested, .. } if Arc::ptr_eq(nested, lease))
 }

@@ -121,18 +121,13 @@ impl Progress<'_> {
         let prompt = self.prompt();
         let deadline = if now < prompt { self.deadline.min(prompt) } else { self.deadline };
         let is_out = |target: &Target| {
-            let out = |server: &Arc<Server>| self.outage_of(target, server).is_some();
+            let out = |server: &Arc<Server>| outage_of(target, server).is_some();
             matches!(target.state, TargetState::Unsent) && target.server.as_ref().is_some_and(out)
         };
         if self.targets.iter().any(is_out) {
             return deadline.min(now.after(BRIEF_WAIT));
         }
         if sent { deadline.min(now.after(self.node_timeout / 8)) } else { deadline }
-    }
-
-    /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
-    fn outage_of(&self, target: &Target, server: &Server) -> Option<Failure> {
-        server.connections(&target.call).last_failure().or_else(|| server.outage())
     }
 
     /// Until then, a slow connection is not used, because a better one may arrive.
@@ -195,7 +190,7 @@ impl Progress<'_> {
             let preferred = self.targets.iter().find_map(|other| other.pipe_to(server));
             let sent = self.send(i, target, server, &PipeRequest { prompt, is_release, preferred });
             let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
-            let failure = || self.outage_of(target, server).filter(|_| is_over());
+            let failure = || outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
             if let Some(state) = state {
                 self.set_state(i, state);
@@ -401,4 +396,9 @@ impl Progress<'_> {
         }
         failure
     }
+}
+
+/// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
+fn outage_of(target: &Target, server: &Server) -> Option<Failure> {
+    server.connections(&target.call).last_failure().or_else(|| server.outage())
 }

@@ -270,7 +270,7 @@ impl TaskRun {
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
             Some(BackgroundTask::GiveBack(unclaimed)) => {
-                listener.on_unclaimed.get().into_iter().for_each(|give_back| give_back(unclaimed))
+                listener.on_unclaimed.get().into_iter().for_each(|give_back| give_back(unclaimed));
             }
             None => {}
         }

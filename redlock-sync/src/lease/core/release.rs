@@ -109,7 +109,7 @@ impl<'a> PreparedRelease<'a> {
         let keep = *keep;
         let quorum = &core.quorum;
         if let Some(random) = random {
-            grant::unreserve(quorum, &**core.protocol(), &ballot, random, by);
+            grant::unreserve(quorum, core.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
         let pause = quorum.limits.node_timeout / 10;

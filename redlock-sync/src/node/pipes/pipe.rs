@@ -239,7 +239,9 @@ impl Pipe {
             match target {
                 ReplyTarget::Call(command, reply) => end(command, Outcome::Replied(reply)),
                 ReplyTarget::Acknowledged(acknowledged) => {
-                    acknowledged.into_iter().for_each(|(command, outcome)| end(command, outcome))
+                    for (command, outcome) in acknowledged {
+                        end(command, outcome);
+                    }
                 }
                 ReplyTarget::MoreToCome => {}
             }
