@@ -163,7 +163,9 @@ impl Thread {
         with(|world| {
             let was_paused = world.clients[self.client].paused_until > 0;
             // The roll-back of a late attempt takes a quarter of a timeout more. In both rounds, replies that have
-            // arrived are read, which takes a simulated millisecond for each of up to five nodes.
+            // arrived are read, which takes a simulated millisecond for each of up to five nodes. A thread that joins a
+            // shared lease may have checked the servers for one timeout before. A cancelled wait leaves the queues by a
+            // round of its own.
             let rounds = u32::from(may_join) + u32::from(cancelled.is_some());
             let looks = plan.limits.node_timeout * rounds;
             let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);

@@ -201,7 +201,8 @@ impl World {
     }
 
     /// Checks that no node has a token that a live client has given up: such a node would be missing from the
-    /// majorities of the next holders.
+    /// majorities of the next holders. A release does not wait for replicas, so a failover can bring back a token that
+    /// was given up.
     pub(super) fn look(&mut self) {
         if self.plan.has_replica {
             return;

@@ -124,6 +124,12 @@ impl fmt::Display for LockKind {
 }
 
 /// The lock to which an event happened.
+///
+/// ```
+/// fn title(lock: redlock_sync::ObservedLock<'_>) -> String {
+///     format!("{} {}", lock.kind, lock.label) // such as `mutex order:{id}`
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {

@@ -316,6 +316,17 @@ impl Entry {
 
     /// How long after it was shown the task is due: zero if it is due already. For a claimed task: when its claim ends
     /// unless it is renewed. Zero for a dead task, and for one that was popped.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::Task;
+    /// use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(Task::new("remind").after(Duration::from_secs(60)))?;
+    /// assert!(mails.peek(1)?[0].due_in() > Duration::from_secs(50));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
     #[must_use]
     pub fn due_in(&self) -> Duration {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
