@@ -1,4 +1,4 @@
-//! What the clients do: threads that take locks, work, renew, and let go, or fail to.
+//! The work of the clients: threads that take locks, work, renew and release, or fail to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::protocol::script::{self, Arg, Purpose};
 use crate::protocol::{Request, TypedCall};
 use crate::quorum::Quorum;
 
-/// Between two looks of a holder at its lease, at least.
+/// The shortest time between two checks of a holder.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Within which a wait sees that it was cancelled.
+/// The time within which a wait notices that it was cancelled.
 const SEEN: Duration = Duration::from_millis(10);
 
 pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quorum {
@@ -51,12 +51,12 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quor
 }
 
 impl Thread {
-    /// Sleeps for a random time, up to about that.
+    /// Sleeps for a random time, up to about this one.
     fn rest(&self, most: Duration) {
         sleep(self.client, most.mul_f64(fastrand::f64().powi(2)));
     }
 
-    /// All that the thread does.
+    /// The work of the thread.
     pub(super) fn live(&self) {
         let plan = with(|world| world.plan.clone());
         for _ in 0..plan.turns {
@@ -70,7 +70,7 @@ impl Thread {
         }
     }
 
-    /// One of its turns. False if the client is closed.
+    /// One turn of the thread. False if the client is closed.
     fn turn(&self, plan: &Plan) -> bool {
         let key = fastrand::usize(0..plan.names.len());
         let several = if plan.kinds[key] == DrawnKind::Mutex && chance(300) { several::draw(plan) } else { None };
@@ -78,7 +78,7 @@ impl Thread {
             (DrawnKind::Latch { count }, _) => latches::visit(self, key, count, plan),
             (DrawnKind::Queue, _) => queues::visit(self, key, plan),
             (DrawnKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
-            // A mark is no more promised to outlast a failover than a latch.
+            // A mark, like a latch, is not promised to outlast a failover.
             (DrawnKind::Mutex, None) if !plan.has_replica && chance(plan.jobs) => {
                 if chance(300) {
                     leaders::visit(self, key, plan)
@@ -136,18 +136,19 @@ impl Thread {
         }
     }
 
-    /// Another thread of the client may cancel the wait; when, by the client's clock.
+    /// Another thread of the client may cancel the wait. Returns when, by the clock of the client.
     fn draw_cancel(&self, options: &mut LockOptions, plan: &Plan) -> Option<Tick> {
         if !chance(80) {
             return None;
         }
         let after = plan.pace.mul_f64(fastrand::f64().powi(2) * 2.0);
         options.cancel = Cancelling::by(&self.cancel_after(after));
-        // It begins as a thread does.
+        // It begins like a thread.
         Some(self.now().after(after + SEEN))
     }
 
-    /// A wait ends at its deadline or when it is cancelled, or one node timeout later if requests are under way then.
+    /// Checks that a wait ends at its deadline or when it is cancelled, or one node timeout later if requests are under
+    /// way.
     fn note_time(&self, wait: MaxWait, cancelled: Option<Tick>, began: Tick, may_join: bool, plan: &Plan) {
         let until = match wait {
             MaxWait::No => began,
@@ -161,10 +162,10 @@ impl Thread {
         let late = self.now().since(until);
         with(|world| {
             let was_paused = world.clients[self.client].paused_until > 0;
-            // What came too late is taken back, for which there is a quarter of a timeout more; and in both rounds a reply that is there is read, which
-            // takes a simulated millisecond for each of up to five nodes.
-            // A thread that joins others may have looked for a timeout before.
-            // One that is cancelled leaves the queues by a round of its own.
+            // The roll-back of a late attempt takes a quarter of a timeout more. In both rounds, replies that have
+            // arrived are read, which takes a simulated millisecond for each of up to five nodes. A thread that joins a
+            // shared lease may have checked the servers for one timeout before. A cancelled wait leaves the queues by a
+            // round of its own.
             let rounds = u32::from(may_join) + u32::from(cancelled.is_some());
             let looks = plan.limits.node_timeout * rounds;
             let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
@@ -185,7 +186,7 @@ impl Thread {
             match fastrand::u32(0..10) {
                 0..5 => self.work(&lease, plan.pace.mul_f64(fastrand::f64().powi(4) * 1.5)),
                 5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000))),
-                // Others may join one that is shared, and have not asked for that.
+                // Other threads may join a shared lease. They have not asked for that.
                 8 if chance(300) && access != Access::Reads => extend(&lease, plan.lease * 2),
                 9 if chance(300) && access == Access::Alone && plan.kinds[key] == DrawnKind::ReadWrite => {
                     self.step_down(key, &lease);
@@ -228,7 +229,7 @@ impl Thread {
         });
     }
 
-    /// What this thread holds is over: not because another one that shares it has left.
+    /// The hold of this thread has ended, not just that of another thread that shares the lease.
     fn ran_out(&self, key: usize, lease: &Lease) {
         invariants::ran_out(key);
         if lease.core().state() == LeaseState::Released {
@@ -239,7 +240,7 @@ impl Thread {
 
     /// A writer becomes a reader.
     fn step_down(&self, key: usize, lease: &Lease) {
-        // Readers may come in from the call on. It has the lease last as if it began now.
+        // Readers may be admitted from the call on. Its lease lasts as if it began now.
         invariants::steps_down(key);
         settings::extend(lease, lease.core().options.lease);
         let outcome = lease.downgrade();
@@ -252,7 +253,7 @@ impl Thread {
         }
     }
 
-    /// The lock is this thread's from now on.
+    /// The thread holds the lock from now on.
     fn begin(&self, key: usize, lease: &Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
         let (name, token) = (plan.names[key], lease.id().as_str());
         let task = with(|world| world.current);
@@ -261,7 +262,7 @@ impl Thread {
         settings::begin(name, lease, options, Some(asked));
     }
 
-    /// Works on at times until the lease has run out, for it is not renewed, or as its settings say.
+    /// Sometimes works until the lease has ended, if it is not renewed or its settings limit it.
     fn work_to_the_end(&self, lease: &Lease, plan: &Plan, renews: bool) {
         if !renews && chance(600) {
             self.work(lease, plan.pace * 2);
@@ -273,7 +274,7 @@ impl Thread {
         }
     }
 
-    /// Works for so long, and looks at the lease from time to time.
+    /// Works for this time, and checks the lease from time to time.
     fn work(&self, lease: &Lease, long: Duration) {
         let end = self.now().after(long);
         loop {
@@ -291,7 +292,7 @@ impl Thread {
             let client = self.client;
             world.clients[client].is_closed = true;
             world.counts.closes += 1;
-            // Its waits are over, though its threads do not know yet.
+            // Its waits have ended, although its threads do not know yet.
             world.end_arrivals(|world, task| world.tasks[task].client == client);
             world.log(|_| format!("client {client} closes"));
         });
@@ -299,9 +300,10 @@ impl Thread {
     }
 }
 
-// --- programs in other languages --------------------------------------------------------------------------------------
+// --- programs in other languages
+// --------------------------------------------------------------------------------------
 
-/// A client as the Redis documentation has it: it polls, and knows nothing of grants.
+/// A client as in the Redis documentation: it polls, and knows no grants.
 pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
     let plan = with(|world| world.plan.clone());
     let now = || with(|world| world.tick(client));

@@ -1,14 +1,14 @@
-//! Connections, and the packets that are on their way.
+//! Connections, and the packets on their way.
 
 use std::collections::VecDeque;
 
 use super::server::Command;
 use super::units::Time;
 
-/// A coroutine's wait; woken later than that it sleeps on.
+/// A wait of a coroutine. A wake-up for an earlier wait is ignored.
 pub(super) type Waiter = (usize, u64);
 
-/// What happens to a packet that arrives.
+/// The outcome of a packet that arrives.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fate {
     Good,
@@ -16,49 +16,49 @@ pub(super) enum Fate {
     CutAfter,
 }
 
-/// What one client writes at once.
+/// The commands that a client writes at once.
 #[derive(Debug, Clone)]
 pub(super) struct Packet {
     pub(super) connection: usize,
     pub(super) commands: Vec<Command>,
     pub(super) fate: Fate,
-    /// When, if nothing is in its way.
+    /// When it arrives, unless the way is blocked.
     pub(super) arrives: Time,
 }
 
-/// What comes back.
+/// A message to the client.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Replies(Vec<redis::Value>),
     Push(Vec<u8>),
 }
 
-/// The way from one client to one node.
+/// The network path from one client to one node.
 #[derive(Debug, Default)]
 pub(super) struct Path {
     pub(super) partitioned_until: Time,
-    /// What is sent meanwhile is lost.
+    /// True if packets that are sent meanwhile are lost.
     pub(super) loses: bool,
 }
 
-/// A connection: what is on its way arrives in order, in both directions.
+/// A connection. Packets arrive in order in both directions.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each can be so without the others")]
 pub(super) struct Connection {
     pub(super) client: usize,
     pub(super) node: usize,
-    /// Of the node, when it was made.
+    /// The epoch of the node when the connection was made.
     pub(super) epoch: u32,
     pub(super) queue: VecDeque<Packet>,
     /// When the last packet arrives.
     pub(super) last: Time,
-    /// When what the node sent last arrives.
+    /// When the last message of the node arrives.
     pub(super) back: Time,
-    /// Nothing that is written from now on arrives.
+    /// Packets that are written from now on do not arrive.
     pub(super) is_lost: bool,
-    /// Nothing that the node sends arrives any more, and perhaps neither side has noticed.
+    /// Messages of the node no longer arrive. Perhaps neither side has noticed.
     pub(super) is_mute: bool,
-    /// Closed by a reset; the client will hear of it.
+    /// Closed by a reset. The client has not noticed yet.
     pub(super) is_cut: bool,
     /// The client knows that it is broken.
     pub(super) is_broken: bool,
@@ -70,6 +70,6 @@ pub(super) struct Connection {
     pub(super) waiter: Option<Waiter>,
     /// The number of its last write.
     pub(super) written: u64,
-    /// Until then at most it waits for the replica.
+    /// The latest time until which it waits for the replica.
     pub(super) blocked_until: Time,
 }

@@ -1,4 +1,5 @@
-//! The same calls for an in-memory node and for a server: what is simulated must be what servers do.
+//! Makes the same calls to an in-memory node and to a server, and compares the results: the simulation must behave like
+//! a server.
 
 mod queue;
 mod rw;
@@ -38,7 +39,7 @@ trait Side {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure>;
     /// Has a client listen on a channel.
     fn listen(&mut self, channel: &str);
-    /// What has been published on it since the last look, in order.
+    /// The messages that were published on the channel since the last call, in order.
     fn heard(&mut self) -> Vec<String>;
     fn pass(&mut self, time: Duration);
 }
@@ -90,7 +91,7 @@ impl Side for Remote {
         self.listener = Some(self.nodes.members().next().unwrap().subscribe(channel, by).unwrap());
     }
 
-    /// Up to a mark, behind which nothing can be on its way.
+    /// Reads messages up to a mark, after which none can be on its way.
     fn heard(&mut self) -> Vec<String> {
         const MARK: &str = "that is all";
         let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
@@ -114,8 +115,8 @@ fn in_memory() -> Store {
     store
 }
 
-/// A reply as text. What depends on the moment is left out: times to live count in whole fives of seconds, and `now` stands for numbers
-/// that are the server's time.
+/// A reply as text. What depends on the moment is left out: times to live count in whole fives of seconds, and `now`
+/// stands for numbers that are the server's time.
 fn shown(reply: &Result<Value, Failure>) -> String {
     fn text(bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes);
@@ -232,14 +233,14 @@ fn clear() -> Arc<Call> {
     own("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")
 }
 
-/// As programs of other libraries take a lock.
+/// Takes a lock like programs of other libraries.
 fn take_as_others_do(token: &str) -> Arc<Call> {
     let source = "return redis.call('SET', KEYS[1], 'x', 'NX', 'PX', 30000) and 1 or 0";
     assert_eq!(token, "x");
     own("take", source)
 }
 
-/// All that is stored for the lock.
+/// All data that are stored for the lock.
 fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   for i = 1, 3 do all[i] = redis.call('PTTL', KEYS[i]) end\n\
@@ -256,7 +257,7 @@ fn dump() -> Arc<Call> {
     own("dump", source)
 }
 
-/// Puts a list in the place of one of the keys.
+/// Replaces one of the keys by a list.
 fn spoil(key: usize) -> Arc<Call> {
     let sources = [
         "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'x')",
@@ -271,7 +272,7 @@ fn expire(key: usize) -> Arc<Call> {
     own("expire", sources[key])
 }
 
-/// What is done, and what must come of it on either side.
+/// A step, and its expected result on both sides.
 type Scenario = (&'static str, Vec<(Arc<Call>, &'static str)>);
 
 fn follow(side: &mut dyn Side) {
@@ -303,7 +304,7 @@ fn scenarios_on_a_server() {
     follow(&mut Remote::start());
 }
 
-/// A call drawn at random, on one lock with few tokens, so that they meet.
+/// A random call, on one lock with few tokens, so that they collide.
 fn random_call(several: bool) -> Arc<Call> {
     let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
@@ -358,7 +359,8 @@ fn random_calls_have_the_same_replies() {
     }
 }
 
-/// Times are compared in fives of seconds. On a busy machine a run can take nearly as long: then it says nothing, and is begun again.
+/// Times are compared in units of five seconds. On a busy machine a run can take nearly that long: then it proves
+/// nothing, and is repeated.
 fn soon(mut run: impl FnMut(&dyn Fn() -> bool)) {
     let is_done = || {
         let start = SystemClock.now();
@@ -369,7 +371,7 @@ fn soon(mut run: impl FnMut(&dyn Fn() -> bool)) {
     assert!(std::iter::repeat_with(is_done).take(50).any(|is_done| is_done), "the machine is too slow for this test");
 }
 
-/// Makes the call on either side and compares what is replied, published and stored. What is stored then.
+/// Makes the call on both sides, compares the replies, the messages and the stored data, and returns the stored data.
 fn same(memory: &mut Store, remote: &mut Remote, call: &Arc<Call>, what: &str, is_late: &dyn Fn() -> bool) -> String {
     let replies = (shown(&memory.call(call)), shown(&remote.call(call)));
     let told = (said(&memory.heard()), said(&remote.heard()));
@@ -387,7 +389,7 @@ fn same(memory: &mut Store, remote: &mut Remote, call: &Arc<Call>, what: &str, i
     stored.0
 }
 
-/// No time passes in memory, and less than five seconds on the server: what is left there can be one five less.
+/// No time passes in memory, and less than five seconds on the server: a remaining time there can be one unit less.
 fn assert_alike((memory, remote): &(String, String), what: &str) {
     let parts = |text: &str| text.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>();
     let left = |word: &str| word.trim_matches(['[', ']']).strip_suffix('s').and_then(|left| left.parse::<i64>().ok());
@@ -399,7 +401,7 @@ fn assert_alike((memory, remote): &(String, String), what: &str) {
     assert!(memory.len() == remote.len() && memory.iter().zip(&remote).all(is_alike), "{memory:?}, {remote:?}: {what}");
 }
 
-/// What was published, without what depends on the moment.
+/// The published messages, without values that depend on time.
 fn said(texts: &[String]) -> Vec<String> {
     let word = |word: &str| match word.parse::<u64>() {
         // What is left of a pause.
@@ -418,7 +420,7 @@ fn an_in_memory_node_says_how_it_fails() {
     assert_eq!((failure.kind, failure.executed), (FailureKind::WrongType, Executed::No));
 }
 
-/// Each command takes 100 µs. What a page leaves is asked for by its name, until all was looked at.
+/// Each command takes 100 µs. The keys that a page leaves out are requested by name, until all have been read.
 #[test]
 fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
     let mut store = in_memory();

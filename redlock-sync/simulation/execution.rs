@@ -1,4 +1,4 @@
-//! What happens to a node: packets are executed, and it restarts, or its clock jumps.
+//! Events at a node: packets are executed, the node restarts, or its clock jumps.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use crate::node::memory::{self, Data, Item, Store, StoredText};
 use crate::node::{Failure, Value};
 use crate::protocol::script::Script;
 
-/// What a node says to a digest that it does not know.
+/// The error of a node for a digest that it does not know.
 static NO_SCRIPT: LazyLock<redis::Value> =
     LazyLock::new(|| redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n").unwrap());
 
@@ -23,7 +23,7 @@ static NO_SCRIPT: LazyLock<redis::Value> =
 const TAKERS: [&str; 3] = ["acquire", "native_set", "foreign_set"];
 
 impl World {
-    /// Does what a packet asks for.
+    /// Executes the commands of a packet.
     pub(super) fn execute(&mut self, packet: &Packet) -> Vec<redis::Value> {
         let Packet { connection, ref commands, .. } = *packet;
         let Connection { client, node, .. } = self.connections[connection];
@@ -40,7 +40,7 @@ impl World {
             Command::Subscribe(channel) => Some(self.subscribe(connection, channel)),
             Command::Info => Some(redis::Value::BulkString(self.servers[node].info(self.now).into_bytes())),
             Command::Ping => Some(redis::Value::SimpleString("PONG".into())),
-            // Answered later.
+            // The reply follows later.
             Command::Wait(long) => {
                 self.wait_for_replica(connection, *long);
                 None
@@ -102,7 +102,7 @@ impl World {
         memory::on_the_wire(said)
     }
 
-    /// What a script may make of a lock.
+    /// Checks the effect of a script on a lock.
     fn check_change(
         &mut self,
         client: usize,
@@ -115,14 +115,14 @@ impl World {
             (None, Some(_)) if !TAKERS.contains(&script) => {
                 self.violate(format!("a lock that was free is set: by {script}.lua"));
             }
-            // What ends while the script looks at it is not the script's doing.
+            // A key that expires while the script reads it is not an effect of the script.
             (Some(before), None) if before.left < Duration::from_millis(10) => {}
             (Some(before), after) if after.as_ref().is_none_or(|after| after.text != before.text) => {
                 self.check_end(client, lock, &before.text, script);
             }
             (Some(before), Some(after)) if after.expires != before.expires => {
                 self.note_late(script, &after.text);
-                // What was long before is so by a clock that was set back.
+                // A key with a longer TTL before the script got it by a clock that was set back.
                 if after.left > before.left + ROUNDING {
                     self.check_length(script, &after.text, after.left);
                 }
@@ -131,12 +131,13 @@ impl World {
         }
     }
 
-    // --- what can happen to a node ------------------------------------------------------------------------------------
+    // --- what can happen to a node
+    // ------------------------------------------------------------------------------------
 
-    /// Goes down, and forgets everything if there are others.
+    /// Stops the node. It loses its data if there are other nodes.
     pub(super) fn go_down(&mut self, node: usize, long: Time) {
         let now = self.now;
-        // Within what is promised: a minority at a time, until all that knew the lost keys have run out.
+        // Within the promises: a minority at a time, until all leases that knew the lost keys have ended.
         let window = self.plan.window() + 2000 * MS;
         let others =
             self.servers.iter().enumerate().filter(|(i, s)| *i != node && (!s.is_up || s.forgot_since(now, window)));
@@ -164,7 +165,7 @@ impl World {
         self.log(|_| format!("node {node} is up again"));
     }
 
-    /// The wall clock jumps, if the holders can spare the node: whatever it holds is held by all.
+    /// Lets the wall clock jump, if all holders keep a majority without this node.
     pub(super) fn jump(&mut self, node: usize, by: i64) {
         let now = self.now;
         let window = self.plan.window();
@@ -185,7 +186,7 @@ impl World {
         self.log(|_| format!("the clock of node {node} jumps by {by} ms"));
     }
 
-    /// The nodes on which the lock has this token; of a semaphore those that lent it the same slot.
+    /// The nodes on which the lock has this token. For a semaphore, those that lent it the same slot.
     pub(super) fn supporters(&mut self, key: &str, token: &str) -> Vec<usize> {
         let now = self.now;
         let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -197,7 +198,7 @@ impl World {
         found.into_values().max_by_key(Vec::len).unwrap_or_default()
     }
 
-    /// What is left on the nodes, fence counters aside.
+    /// The keys that are left on the nodes, except fence counters.
     pub(super) fn residue(&mut self) -> Option<String> {
         let now = self.now;
         self.servers.iter_mut().enumerate().find_map(|(node, server)| {
@@ -212,7 +213,7 @@ impl World {
     }
 }
 
-/// The keys of a queue stay; `queues` looks at what they have.
+/// The keys of queues stay. `queues` checks them.
 fn is_of_queue(key: &[u8]) -> bool {
     key.windows(3).any(|part| part == b":q:")
 }

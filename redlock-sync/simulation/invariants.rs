@@ -1,4 +1,4 @@
-//! What must hold, checked while it happens.
+//! The rules, checked while a schedule runs.
 
 use std::time::Duration;
 
@@ -12,15 +12,16 @@ use super::world::{World, with};
 use crate::clock::Tick;
 use crate::options::LockOptions;
 
-/// From one holder to the next where nothing goes wrong: a pause between attempts is up to a tenth of a second long, and one that is left to
-/// other programs a quarter.
+/// The longest time without a holder in a schedule without faults, while a thread waits. A pause between attempts lasts
+/// up to a tenth of a second, and a pause for other programs a quarter.
 pub(super) const LONGEST_GAP: Time = 370 * MS;
 
-/// The same where a place was kept for a wait that was over by then: the longest is the mark of a writer on several nodes.
+/// The longest such time if a reservation was made for a wait that had ended. The longest reservation is the mark of a
+/// writer on several nodes.
 const LONGEST_SEAT: Time = 5100 * MS;
 
 impl Holder {
-    /// For how long it may act by its own clock. Must not be asked from within the world.
+    /// How long it may act by its own clock. Must not be called while the world is borrowed.
     pub(super) fn remaining(&self) -> Duration {
         match &self.claim {
             Claim::Lease(core) => core.remaining(),
@@ -29,7 +30,7 @@ impl Holder {
     }
 }
 
-/// The current task wants the lock with these settings. Returns the time.
+/// Records that the current task wants the lock with these settings. Returns the time.
 pub(super) fn wants(key: usize, options: &LockOptions) -> Time {
     with(|world| {
         let waiter = (world.current, world.now);
@@ -42,7 +43,7 @@ pub(super) fn wants(key: usize, options: &LockOptions) -> Time {
     })
 }
 
-/// The current task waits no more.
+/// Records that the current task no longer waits.
 pub(super) fn has_waited(key: usize) {
     order::is_over();
     with(|world| {
@@ -61,7 +62,7 @@ pub(super) fn has_waited(key: usize) {
     });
 }
 
-/// A client was told that it has the lock: no other one may believe the same.
+/// Called when a client gets the lock: no other client may believe that it holds it.
 pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
     let others = with(|world| world.invariants.keys[key].holders.clone());
     let acting: Vec<Holder> =
@@ -78,7 +79,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if let Claim::Lease(_) = new.claim {
             world.note_holder(name, &new.token);
         }
-        // The task that had it before is not known to have held it if it was still taking other locks besides.
+        // Exception: the former holder was still taking other locks, so it is not known to have held this one.
         let was_handed = world.invariants.keys[key].last_token == new.token
             || world.taker(&new.token).is_some_and(|task| task != new.task);
         if let Claim::Lease(_) = new.claim {
@@ -91,7 +92,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         new.floor = match new.access {
             Access::Alone => state.fence,
             Access::Reads => state.written,
-            // They get their fences in any order while they wait.
+            // Their fences are raised in any order while they wait.
             Access::Shares { .. } => world.tasks[new.task].floor,
         };
         state.holders.retain(|other| other.task != new.task);
@@ -104,7 +105,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
     });
 }
 
-/// The current task's lease has run out.
+/// Records that the lease of the current task has ended.
 pub(super) fn ran_out(key: usize) {
     with(|world| {
         let was_known = std::mem::replace(&mut world.invariants.keys[key].ran_out, true);
@@ -112,7 +113,7 @@ pub(super) fn ran_out(key: usize) {
     });
 }
 
-/// A multi-lock is about to take this key, or is through with that: in between it may have it.
+/// Records that a multi-lock begins or ends to take this key. In between it may have it.
 pub(super) fn is_taking(key: usize, begins: bool) {
     with(|world| {
         let now = world.now;
@@ -123,13 +124,13 @@ pub(super) fn is_taking(key: usize, begins: bool) {
     });
 }
 
-/// The current task, which is a writer, is about to become a reader.
+/// Records that the current task, a writer, is about to become a reader.
 pub(super) fn steps_down(key: usize) {
     with(|world| {
         let task = world.current;
         let Key { holders, fence, .. } = &mut world.invariants.keys[key];
         if let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) {
-            // It keeps the number that it has if its call does not get through.
+            // It keeps its number if its call is lost.
             let kept = holder.fence.take().map(|fence| fence - 1);
             (holder.access, holder.floor) = (Access::Reads, kept.unwrap_or(*fence));
         }
@@ -137,12 +138,13 @@ pub(super) fn steps_down(key: usize) {
     });
 }
 
-/// The current task leaves the lock held until then by its clock; returns under which number it stays so.
+/// Records that the current task leaves the lock held, until a time by its clock. Returns the number under which the
+/// lock can be adopted.
 pub(super) fn leaves(key: usize, until: Tick, keep: Duration) -> usize {
     with(|world| {
         let (task, number) = (world.current, usize::MAX - world.order as usize);
         let state = &mut world.invariants.keys[key];
-        // No wait is told when it ends.
+        // No wait is notified when such a lock ends.
         state.ran_out = true;
         let Some(holder) = state.holders.iter_mut().find(|holder| holder.task == task) else { return number };
         (holder.task, holder.claim) = (number, Claim::Until(until));
@@ -152,12 +154,12 @@ pub(super) fn leaves(key: usize, until: Tick, keep: Duration) -> usize {
     })
 }
 
-/// A thread is about to take over what was left under this number: no promise is left of that.
+/// Records that a thread is about to adopt a lock: its former holder is promised nothing from now on.
 pub(super) fn is_adopting(key: usize, number: usize) {
     with(|world| world.invariants.keys[key].holders.retain(|holder| holder.task != number));
 }
 
-/// It has: by a token that stands in no queue.
+/// Records that a thread has adopted a lock. Its token is in no queue.
 pub(super) fn has_adopted(key: usize, token: &str) {
     with(|world| {
         world.invariants.keys[key].last_token = token.to_owned();
@@ -165,16 +167,16 @@ pub(super) fn has_adopted(key: usize, token: &str) {
     });
 }
 
-/// The current task acts no more.
+/// Records that the current task no longer acts under the lock.
 pub(super) fn end(key: usize, keep: Duration) {
     with(|world| {
         let task = world.current;
         let state = &mut world.invariants.keys[key];
         let token = state.holders.iter().find(|holder| holder.task == task).map(|holder| holder.token.clone());
         state.holders.retain(|holder| holder.task != task);
-        // Of several holders another one may have asked for a longer minimum.
+        // Another holder may have asked for a longer minimum hold.
         state.free_since = state.free_since.max(world.now + nanos(keep));
-        // The end of a minimum hold is told to one of the waiters, which may leave before it.
+        // One waiter is notified of the end of a minimum hold. It may have left before.
         state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
         if let Some(token) = token {
             world.note_end(&token, keep);
@@ -184,7 +186,7 @@ pub(super) fn end(key: usize, keep: Duration) {
     });
 }
 
-/// The current task, which has just been told that the lock is its own, reads the counter, or writes it back one higher.
+/// The current task, whose lock was just confirmed, reads the counter, or writes it back incremented.
 pub(super) fn act(key: usize) {
     with(|world| {
         let task = world.current;
@@ -193,7 +195,7 @@ pub(super) fn act(key: usize) {
         match (holder.access, holder.read.take()) {
             (Access::Shares { .. }, _) => {}
             (_, None) => holder.read = Some(*counter),
-            // A reader sees the same as long as it reads.
+            // A reader sees the same value as long as it reads.
             (Access::Reads, Some(read)) if read == *counter => {}
             (Access::Alone, Some(read)) if read == *counter => *counter += 1,
             (_, Some(read)) => {
@@ -204,7 +206,7 @@ pub(super) fn act(key: usize) {
     });
 }
 
-/// The current task was given a fence.
+/// Checks a fence that the current task was given.
 pub(super) fn fence(key: usize, fence: u64) {
     with(|world| {
         let task = world.current;
@@ -226,19 +228,19 @@ pub(super) fn fence(key: usize, fence: u64) {
 }
 
 impl World {
-    /// Longer where clocks differ: a key that is not deleted ends by its node's clock.
+    /// It is longer if clocks differ: a key that is not deleted ends by the clock of its node.
     fn longest_gap(&self, key: usize) -> Time {
         let usual = if self.plan.kinds[key] == DrawnKind::Mutex { LONGEST_GAP } else { LONGEST_SEAT };
         usual + nanos(self.plan.longest()) / 1_000_000 * 2 * self.plan.rates as u64
     }
 
-    /// A client was given a lock which there are too many that hold.
+    /// Checks a client that was given a lock which others hold.
     fn check_exclusion(&mut self, key: usize, name: &str, alive: Vec<Holder>, new: &Holder) {
         let (excused, rivals): (Vec<_>, Vec<_>) =
             alive.into_iter().partition(|other| self.is_beyond_promise(name, &other.token));
         for other in excused {
             self.counts.excused += 1;
-            // From now on it counts as one that acts without the lock.
+            // From now on it counts as a holder that acts without the lock.
             self.invariants.keys[key].holders.retain(|holder| holder.task != other.task);
         }
         if let Some(other) = new.access.too_many(&rivals) {
@@ -253,7 +255,8 @@ impl World {
         }
     }
 
-    /// A client that is given a lock has its token on a majority of the nodes. Those may be missing that have restarted, or whose clock has jumped.
+    /// Checks that a client that is given a lock has its token on a majority of the nodes. Nodes that have restarted,
+    /// or whose clock has jumped, may be missing.
     fn check_support(&mut self, name: &str, new: &Holder) {
         let (now, window, nodes) = (self.now, self.plan.window(), self.plan.nodes);
         let has = self.supporters(name, &new.token);
@@ -274,7 +277,7 @@ impl World {
         }
     }
 
-    /// A call of a client has taken the lock from this token.
+    /// Checks a call of a client that has taken the lock from this token.
     pub(super) fn check_end(&mut self, client: usize, name: &str, token: &str, script: &str) {
         let Some(key) = self.plan.names.iter().position(|known| *known == name) else { return };
         let holder = self.invariants.keys[key].holders.iter().find(|holder| holder.token == token);
@@ -288,7 +291,7 @@ impl World {
         }
     }
 
-    /// The holder's majority was broken by a clock that jumped just now; such a thing is not promised to be survived.
+    /// True if a clock jump has just broken the majority of the holder. The library does not promise to survive that.
     fn is_beyond_promise(&mut self, key: &str, token: &str) -> bool {
         let window = self.plan.window();
         let now = self.now;

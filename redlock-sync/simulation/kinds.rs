@@ -77,7 +77,8 @@ impl DrawnKind {
     }
 }
 
-/// The token of a holder as a sorted set of holders has it: behind the letter of its side, or behind the number of its slot.
+/// The token of a holder as a sorted set of holders has it: behind the letter of its side, or behind the number of its
+/// slot.
 pub(super) fn token_of(member: &str) -> &str {
     match member.split_once(' ') {
         Some((_, token)) => token,

@@ -1,4 +1,4 @@
-//! What is known of a schedule so far, by which the rules judge what comes; and what happened, counted.
+//! The state of a schedule that the rules check, and counters of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,14 +21,15 @@ pub(super) struct InvariantChecker {
     pub(super) latches: BTreeMap<usize, LatchState>,
     pub(super) jobs: BTreeMap<usize, JobState>,
     pub(super) queues: BTreeMap<usize, QueueState>,
-    /// For how long a task had been due when it was claimed, by the claim's token, in ns.
+    /// How long a task had been due when it was claimed, by the token of the claim, in ns.
     pub(super) lateness: BTreeMap<String, Time>,
     pub(super) barged: Barged,
-    /// When the node gave the lock to an attempt, by token.
+    /// When the node gave the lock to each attempt, by token.
     pub(super) taken: BTreeMap<String, Time>,
 }
 
-/// Attempts that are no scripts, by their tokens; and for each lock which client took it last by one of them before others that waited.
+/// Attempts by `SET NX`, by their tokens; and for each lock the client that last took it by such an attempt ahead of
+/// waits.
 #[derive(Debug, Default)]
 pub(super) struct Barged {
     pub(super) native: BTreeSet<String>,
@@ -39,26 +40,27 @@ pub(super) struct Barged {
 #[derive(Debug, Default)]
 pub(super) struct Key {
     pub(super) holders: Vec<Holder>,
-    /// Writes so far by holders, none of which may be lost.
+    /// The number of writes by holders, none of which may be lost.
     pub(super) counter: u64,
-    /// The largest fence that was given out, and the largest that was given to a writer: threads that share a lease of readers have one, and it may be
-    /// older than those of other readers.
+    /// The largest fence that was given out, and the largest that a writer got. Readers that share a lease share its
+    /// fence, which may be older than those of other readers.
     pub(super) fence: u64,
     pub(super) written: u64,
     pub(super) last_token: String,
-    /// Since when it has no holder.
+    /// Since when it has had no holder.
     pub(super) free_since: Time,
-    /// The last holder's lease ran out, or runs out by itself: not all waiters are told.
+    /// The lease of the last holder ended, or will end by itself: not all waiters are notified.
     pub(super) ran_out: bool,
     /// The tasks that wait, and since when.
     pub(super) waiting: Vec<(usize, Time)>,
-    /// So many multi-locks are under way that may have it by now.
+    /// The number of multi-locks under way that may have it.
     pub(super) unseen: u32,
-    /// Of a read-write lock on one node: since when readers are in, or were when the lock was last held; `None` for a writer.
+    /// For a read-write lock on one node: since when readers have held it, or had when it was last held. `None` for a
+    /// writer.
     pub(super) read_since: Option<Time>,
 }
 
-/// A client that may act, as long as its lease lasts by its own clock.
+/// A client that may act until its lease ends by its own clock.
 #[derive(Debug, Clone)]
 pub(super) struct Holder {
     pub(super) client: usize,
@@ -66,7 +68,7 @@ pub(super) struct Holder {
     pub(super) token: String,
     pub(super) claim: Claim,
     pub(super) access: Access,
-    /// Its fence must exceed this.
+    /// Its fence must be larger than this one.
     pub(super) floor: u64,
     pub(super) fence: Option<u64>,
     pub(super) read: Option<u64>,
@@ -75,7 +77,7 @@ pub(super) struct Holder {
 #[derive(Debug, Clone)]
 pub(super) enum Claim {
     Lease(Arc<Core>),
-    /// A foreign client's, until then by its clock.
+    /// A claim of a foreign client, until a time by its clock.
     Until(Tick),
 }
 
@@ -107,14 +109,14 @@ impl InvariantChecker {
         self.keys[key].unseen > 0
     }
 
-    /// True if a thread acts by this token, or did and has not let go of it.
+    /// True if a thread acts under this token, or did and has not given it up.
     pub(super) fn is_held(&self, token: &str) -> bool {
         self.keys.iter().flat_map(|key| &key.holders).any(|holder| holder.token == token)
     }
 }
 
 impl Access {
-    /// One of those that hold the lock, beside which there must be no further holder.
+    /// A holder of the lock that excludes a further holder.
     pub(super) fn too_many(self, acting: &[Holder]) -> Option<&Holder> {
         match self {
             Access::Alone => acting.first(),
@@ -130,11 +132,11 @@ impl Access {
 /// All tokens and ids of a schedule.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    /// Of attempts, and of holders.
+    /// The tokens of attempts and holders.
     pub(super) traces: BTreeMap<String, Trace>,
-    /// Random parts of grants, with the client that made each of them and the token that it released or asked for.
+    /// The random parts of grants, with the client that made each and the token that it released or asked for.
     pub(super) granted: BTreeMap<String, (usize, String)>,
-    /// Ids of waits.
+    /// The ids of waits.
     pub(super) waits: BTreeMap<String, Wait>,
 }
 
@@ -142,13 +144,13 @@ pub(super) struct Tokens {
 pub(super) struct Trace {
     pub(super) client: usize,
     pub(super) key: String,
-    /// When it was used last: for an attempt, by a holder, or for its first release.
+    /// When it was last used: by an attempt, by a holder, or for its first release.
     pub(super) used: Time,
     pub(super) was_held: bool,
     pub(super) is_released: bool,
-    /// The lease that an adoption by it asked for.
+    /// The lease that an adoption with it asked for.
     pub(super) adopts_for: Time,
-    /// Something was executed after its release that set it again, or has it stay for longer; no release comes behind it.
+    /// A call that was executed after its release set it again, or extended it. No release follows that call.
     pub(super) is_late: bool,
 }
 
@@ -161,7 +163,7 @@ pub(super) struct Wait {
 }
 
 impl Tokens {
-    /// The task to which a wait belongs, and which of its turns it is.
+    /// The task of a wait, and the number of its turn.
     pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
         self.waits.get(id).map(|wait| (wait.task, wait.turn))
     }
@@ -176,16 +178,16 @@ impl Trace {
 /// By token.
 pub(super) type Allowances = BTreeMap<String, Allowance>;
 
-/// What one holder's settings allow. Moments are those of its client's clock.
+/// What the settings of a holder allow. Times are by the clock of its client.
 #[derive(Debug, Clone)]
 pub(super) struct Allowance {
-    /// No call asks for more.
+    /// The longest lease that a call may ask for.
     pub(super) longest: Duration,
-    /// It is over by then, whatever is renewed.
+    /// When it ends at the latest, whatever is renewed.
     pub(super) end: Tick,
-    /// From `max_hold`: not even an extension lengthens it beyond that.
+    /// The limit of `max_hold`, which also limits extensions.
     pub(super) hold_end: Tick,
-    /// What renewals add at most; `None` for any number of them.
+    /// The longest time that renewals add; `None` if their number is unlimited.
     pub(super) renewals: Option<Duration>,
     /// The minimum hold, for which the key stays after a release.
     pub(super) keep: Duration,
@@ -198,9 +200,9 @@ pub(super) struct Arrival {
     pub(super) task: usize,
     pub(super) turn: u32,
     pub(super) at: Time,
-    /// The lock was not got, or is about to be held.
+    /// The wait has ended without the lock, or its task is about to hold it.
     pub(super) is_over: bool,
-    /// So many writers have held the lock since, if it is a reader.
+    /// For a reader: the number of writers that have held the lock since.
     pub(super) passed: u32,
 }
 
@@ -209,41 +211,41 @@ pub(super) struct Arrival {
 pub(super) struct Letter {
     pub(super) key: usize,
     pub(super) id: LockId,
-    /// Under which it is among the holders.
+    /// Its number among the holders.
     pub(super) number: usize,
-    /// By no clock does it end before.
+    /// It does not end earlier by any clock.
     pub(super) lasts: Time,
-    /// How many have tried to adopt it, and whether one has.
+    /// The number of threads that have tried to adopt it, and whether one has.
     pub(super) tries: u32,
     pub(super) is_adopted: bool,
 }
 
-/// What is known of one latch.
+/// The state of one latch.
 #[derive(Debug, Default)]
 pub(super) struct LatchState {
-    /// Workers that have begun to arrive, and those whose arrival was confirmed.
+    /// The workers that have begun to arrive, and those whose arrival was confirmed.
     pub(super) begun: BTreeSet<String>,
     pub(super) confirmed: BTreeSet<String>,
-    /// Since when it is open: all were confirmed, or a thread has seen it.
+    /// Since when it has been open: all arrivals were confirmed, or a thread has seen it open.
     pub(super) open_since: Option<Time>,
 }
 
-/// What is known of one job.
+/// The state of one job.
 #[derive(Debug, Default)]
 pub(super) struct JobState {
-    /// A body has ended well.
+    /// A body has succeeded.
     pub(super) has_ended: bool,
     /// A call was `Ran`.
     pub(super) has_run: bool,
-    /// Since when: a call was `Ran` or `Done`.
+    /// When the first call was `Ran` or `Done`.
     pub(super) over_since: Option<Time>,
 }
 
-/// What is known of one queue.
+/// The state of one queue.
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
     pub(super) tasks: BTreeMap<String, TaskState>,
-    /// The largest fence that a claimant was told.
+    /// The largest fence of a claim.
     pub(super) fence: u64,
     /// The tasks of the simulation that wait for a claim, and since when.
     pub(super) waiting: Vec<(usize, Time)>,
@@ -251,14 +253,14 @@ pub(super) struct QueueState {
 
 #[derive(Debug, Default)]
 pub(super) struct TaskState {
-    /// When a push of it began that was confirmed; and when a claim of it had returned of which an end was accepted that finishes the task: such an end
-    /// takes no push with it that came after the claim.
+    /// When the last confirmed push of it began; and when a claim had returned whose accepted end finishes the task.
+    /// Such an end does not cover a push after the claim.
     pub(super) pushed: Option<Time>,
     pub(super) ended: Option<Time>,
-    /// Ends that are under way, or of which it is not known whether they were accepted.
+    /// Ends that are under way, or whose outcome is not known.
     pub(super) open: u32,
     pub(super) claimants: Vec<Holder>,
-    /// The fence of its last claim, and when that was told.
+    /// The fence of its last claim, and when that claim returned.
     pub(super) last: (u64, Time),
 }
 

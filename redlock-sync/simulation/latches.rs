@@ -1,9 +1,10 @@
-//! Latches: what threads do with them, and what must hold.
+//! Latches: the work of threads with them, and the rules.
 //!
-//! 1. A latch is open only if as many workers have begun to arrive as it waits for; a worker that comes twice counts once.
-//! 2. It stays open: once a thread has seen it open, or all arrivals were confirmed, no look that begins then finds it closed. Unless a majority of the
-//!    nodes has lost its data.
-//! 3. Where nothing goes wrong, a wait ends soon after the last arrival was confirmed.
+//! 1. A latch is open only if as many workers have begun to arrive as it waits for. A worker that comes twice counts
+//!    once.
+//! 2. A latch stays open: once a thread has seen it open, or all arrivals were confirmed, no check that begins later
+//!    finds it closed, unless a majority of the nodes has lost its data.
+//! 3. Without faults, a wait ends soon after the last arrival was confirmed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,11 @@ use crate::lock::latch::CountDownLatch;
 use crate::options::Retry;
 use crate::quorum::Tally;
 
-/// Longer than any schedule, and shorter than the nodes have been up at its beginning: a node that restarts is known to have forgotten.
+/// The lifetime of latches. It is longer than any schedule. It is shorter than the nodes have been up at the beginning,
+/// so a node that restarts is known to have forgotten.
 pub(super) const LIFE: Duration = Duration::from_secs(1800);
 
-/// One thing that a thread does with a latch. False if its client is closed.
+/// Makes one call to a latch. False if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, count: usize, plan: &Plan) -> bool {
     let name = Key::new("", plan.names[key], 100);
     let latch = CountDownLatch::new(Arc::clone(&thread.inner), name, count, Retry::default()).lifetime(LIFE);
@@ -65,7 +67,7 @@ fn arrive(thread: &Thread, key: usize, count: usize, latch: &CountDownLatch) -> 
             latch.open_since.get_or_insert(now);
         }
     });
-    // Again, as one that was restarted.
+    // Repeated, like a worker that was restarted.
     if chance(200) {
         latch.count_down_as(&worker).map_or_else(|error| thread.note_error(&error), |()| true)
     } else {
@@ -96,7 +98,7 @@ impl World {
         }
     }
 
-    /// A majority of the nodes has lost its data.
+    /// True if a majority of the nodes has lost its data.
     pub(super) fn have_forgotten(&self) -> bool {
         let lost = self.servers.iter().filter(|server| server.epoch > 0 || !server.is_up).count();
         self.plan.nodes > 1 && lost >= Tally::need(self.plan.nodes)

@@ -1,4 +1,4 @@
-//! Locks that are left held, and adopted by their token: by one thread at most, while they last.
+//! Locks that are left held and adopted by their token: by one thread at most, before they end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::protocol::Request;
 
-/// The current task leaves the lock held. False if it still has it.
+/// The current task leaves the lock held. False if that fails and it still holds it.
 pub(super) fn leave(thread: &Thread, key: usize, lease: &Lease) -> bool {
     let left = lease.remaining();
     let until = thread.now().after(left);
@@ -22,7 +22,7 @@ pub(super) fn leave(thread: &Thread, key: usize, lease: &Lease) -> bool {
     if thread.is_dead() {
         return true;
     }
-    // A node may have it for as long as the last renewal asked for.
+    // A node may keep it for as long as the last renewal asked for.
     let keep = left + settings::longest(lease).unwrap_or_default();
     let number = invariants::leaves(key, until, keep);
     with(|world| {
@@ -34,7 +34,7 @@ pub(super) fn leave(thread: &Thread, key: usize, lease: &Lease) -> bool {
     true
 }
 
-/// One that can be tried for this key: perhaps one that was adopted before.
+/// A left lock of this key to adopt, perhaps one that was adopted before.
 pub(super) fn find(key: usize) -> Option<usize> {
     let all: Vec<usize> = with(|world| {
         let letters = world.invariants.letters.iter().enumerate();
@@ -43,7 +43,7 @@ pub(super) fn find(key: usize) -> Option<usize> {
     (!all.is_empty()).then(|| all[fastrand::usize(0..all.len())])
 }
 
-/// A thread tries to adopt a lock; returns the lease, and when it asked for it. None if it has been too late.
+/// A thread tries to adopt a lock. Returns the lease and the time of the request. `None` if it was too late.
 pub(super) fn take(thread: &Thread, nth: usize, request: &Request) -> Result<Option<(Lease, Time)>, Error> {
     let letter = with(|world| {
         let letter = &mut world.invariants.letters[nth];
@@ -61,7 +61,7 @@ pub(super) fn take(thread: &Thread, nth: usize, request: &Request) -> Result<Opt
     match outcome {
         Ok(lease) => {
             with(|world| {
-                // A copy of the acquire that is executed late sets the token once more, as the docs of `adopt` say.
+                // A late copy of the acquire sets the token once more, as the docs of `adopt` say.
                 let is_back = world.invariants.tokens.traces.get(id.as_str()).is_some_and(|trace| trace.is_late);
                 if std::mem::replace(&mut world.invariants.letters[nth].is_adopted, true) && !is_back {
                     world.violate(format!("a token is adopted twice: that of key {key}"));

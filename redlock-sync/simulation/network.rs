@@ -1,4 +1,4 @@
-//! What is between clients and nodes: how packets travel, and what becomes of connections.
+//! The network between clients and nodes: packets and connections.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl World {
         self.servers[node].is_up && self.clients[client].paths[node].partitioned_until <= self.now
     }
 
-    /// A connection was made.
+    /// Makes a connection.
     pub(super) fn open(&mut self, client: usize, node: usize) -> usize {
         self.connections.push(Connection {
             client,
@@ -67,7 +67,7 @@ impl World {
     /// Writes a packet. False if the connection is found broken.
     pub(super) fn write(&mut self, id: usize, commands: Vec<Command>) -> bool {
         if !self.is_healed() && self.connections[id].queue.is_empty() && chance(self.plan.cold) {
-            // The server has closed it, for it was idle.
+            // The server has closed the idle connection.
             self.connections[id].is_broken = true;
         }
         let Connection { epoch, last, is_broken, .. } = self.connections[id];
@@ -84,7 +84,7 @@ impl World {
             self.counts.resets += 1;
             self.connections[id].is_cut = true;
             self.plan_at(at, Event::Broken { connection: id, for_client: true });
-            // The server may have it in its buffers, or the first commands of it, and come to them in its own time.
+            // The server may have the packet, or its first commands, in its buffers and execute them later.
             if fastrand::bool() {
                 let later = at + fastrand::u64(0..2 * nanos(self.plan.pace));
                 let many = fastrand::usize(1..=packet.commands.len());
@@ -101,7 +101,7 @@ impl World {
         true
     }
 
-    /// The first packet on a connection arrives, and the next one is expected.
+    /// Handles the arrival of the first packet on a connection, and plans that of the next.
     pub(super) fn arrive(&mut self, id: usize) {
         let not_before = self.take_in(id);
         if let Some(next) = self.connections[id].queue.front() {
@@ -109,7 +109,8 @@ impl World {
         }
     }
 
-    /// The node reads the first packet on a connection, if it can by now. Returns before when it reads no further one.
+    /// The node reads the first packet on a connection, if it can. Returns the time before which it reads no further
+    /// packet.
     fn take_in(&mut self, id: usize) -> Time {
         let now = self.now;
         let Connection { client, node, epoch, is_lost, is_cut, blocked_until, .. } = self.connections[id];
@@ -135,7 +136,7 @@ impl World {
             return now;
         }
         let Some(packet) = packet.filter(|_| !is_lost) else { return now };
-        // The client has given the connection up, and nothing it sends from now on comes behind that.
+        // The client has given the connection up. Later packets of the client are not ordered after this one.
         if is_cut || self.connections[id].is_broken {
             self.note_duplicate(&packet);
         }
@@ -144,7 +145,7 @@ impl World {
             Fate::Good => self.send_back(id, Incoming::Replies(replies)),
             Fate::LostReply => self.connections[id].is_mute = true,
             Fate::CutAfter => {
-                // What the node answers to later packets does not come through either.
+                // The replies to later packets are lost too.
                 (self.connections[id].is_cut, self.connections[id].is_mute) = (true, true);
                 let at = now + self.one_way();
                 self.plan_at(at, Event::Broken { connection: id, for_client: true });
@@ -153,7 +154,7 @@ impl World {
         now
     }
 
-    /// Something for the client, which the node sends when it is no longer busy.
+    /// Sends something to the client, when the node is no longer busy.
     pub(super) fn send_back(&mut self, id: usize, what: Incoming) {
         let Connection { node, back, .. } = self.connections[id];
         let sent = self.now.max(self.servers[node].busy_until);
@@ -162,7 +163,7 @@ impl World {
         self.plan_at(at, Event::Incoming { connection: id, what });
     }
 
-    /// It reaches the client.
+    /// Delivers something to the client.
     pub(super) fn come_in(&mut self, id: usize, what: Incoming) {
         let Connection { client, node, is_mute, is_broken, back, .. } = self.connections[id];
         let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];

@@ -1,5 +1,6 @@
-//! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier. Of a read-write lock readers and writers take
-//! turns: a writer that waits keeps those readers out that come after it, while others are in.
+//! Order of arrival: on one node without faults, no wait gets the lock before one that came earlier. Readers and
+//! writers of a read-write lock take turns: a waiting writer keeps out readers that come after it, while other readers
+//! hold the lock.
 
 use super::kinds::{Access, DrawnKind};
 use super::known::{Arrival, Holder, InvariantChecker, Key};
@@ -8,16 +9,18 @@ use super::scripts::{self, Execution};
 use super::world::{World, with};
 use crate::node::{Failure, Value};
 
-/// The writer that held the lock when a reader came, and the next one: phases of readers and of writers take turns.
+/// The largest number of writers that a reader waits for: the writer that holds the lock when the reader comes, and the
+/// next one.
 const MOST_PASSED: u32 = 2;
 
-/// One side of a read-write lock.
+/// The name of one side of a read-write lock.
 fn side(letter: &str, name: &str) -> String {
     format!("{letter} {name}")
 }
 
 impl World {
-    /// A script has run: it may have entered a wait or taken it out, or given the lock to one that is in no queue.
+    /// Called after a script has run: it may have entered a wait in the queue or removed it, or given the lock to an
+    /// attempt without a wait.
     pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
         if self.plan.nodes > 1 || !self.plan.is_calm {
             return;
@@ -26,8 +29,8 @@ impl World {
         if script.starts_with("rw_") {
             self.note_readers(&call.keys[0]);
         }
-        // Of readers and of writers there is a queue each. A bare attempt has a token and a lease, and no wait. The last attempt of a wait takes it out, some
-        // time before its thread knows that.
+        // Readers and writers have a queue each. An attempt on the fast path has a token and a lease, but no wait. The
+        // last attempt of a wait removes it from the queue, some time before its thread knows.
         let stays = |rest: &[String]| rest.get(2).is_none_or(|ms| ms != "0");
         let (lock, token, wait, stays) = match (script, &call.args[..]) {
             ("native_set", [token, _]) => {
@@ -63,7 +66,7 @@ impl World {
         mine.for_each(|a| a.is_over = true);
     }
 
-    /// Notes which side has a read-write lock now, with its seats.
+    /// Records which side holds a read-write lock now.
     fn note_readers(&mut self, name: &str) {
         let Some(key) = self.plan.names.iter().position(|known| *known == name) else { return };
         let held = self.servers[0].store.holders(name);
@@ -75,7 +78,8 @@ impl World {
         }
     }
 
-    /// A lock was given to this token, perhaps of a reader: it has not come while other readers were in, and behind a writer that still waits.
+    /// Checks a lock that was given to this token. A reader must not have come while other readers held the lock and a
+    /// writer that still waits was queued.
     fn check_readers(&mut self, lock: &str, token: &str, own: Option<(usize, u32)>) {
         let Some(name) = lock.strip_prefix("r ") else { return };
         let InvariantChecker { keys, arrivals, taken, .. } = &self.invariants;
@@ -89,7 +93,7 @@ impl World {
         }
     }
 
-    /// The current task has got a lock: handed to it in its process, or by the node.
+    /// Checks the order of a lock that the current task got, by a hand-over in its process or from the node.
     pub(super) fn check_order(&mut self, name: &str, holder: &Holder, was_handed: bool) {
         let (task, turn) = (self.current, self.tasks[self.current].turn);
         let is_mutex =
@@ -106,7 +110,7 @@ impl World {
         let is_own = |a: &Arrival| a.task == task && a.turn == turn && a.lock == lock;
         let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(given);
         arrivals.retain(|a| a.task != task || a.lock != lock);
-        // What a multi-lock has by now is not known until it has all.
+        // Which locks a multi-lock has is not known until it has all.
         let is_waiting = |a: &Arrival| !a.is_over && !self.tasks[a.task].takes_several;
         let earlier = arrivals.iter().filter(|a| a.lock == lock && is_waiting(a) && a.at < own).count();
         let is_excused = is_mutex && self.is_first_barger(name, &holder.token, earlier);
@@ -118,8 +122,9 @@ impl World {
         }
     }
 
-    /// A first attempt without a script takes a lock that is free for the moment, whatever waits: in a pause, or after the end of a dead holder's lease.
-    /// Its client learns of the queue by its release, and does so once until another kind of attempt got the lock.
+    /// True for a permitted exception: `SET NX` takes a lock that is free for the moment, whatever waits, in a pause or
+    /// after the end of a dead holder's lease. The client learns of the queue by its release. It may do this once until
+    /// another kind of attempt gets the lock.
     fn is_first_barger(&mut self, name: &str, token: &str, earlier: usize) -> bool {
         let (client, barged) = (self.client, &mut self.invariants.barged);
         if !barged.native.contains(token) {
@@ -129,7 +134,7 @@ impl World {
         earlier == 0 || barged.last.insert(name.to_owned(), client) != Some(client)
     }
 
-    /// A writer has the lock now.
+    /// Counts a writer that got the lock, for all readers that wait.
     fn note_phase(&mut self, readers: &str) {
         let passed = |a: &mut Arrival| {
             a.passed += u32::from(a.lock == readers && !a.is_over);
@@ -141,7 +146,7 @@ impl World {
         }
     }
 
-    /// The waits of these tasks are over: no later one passes them.
+    /// Ends the waits of these tasks: no later wait passes them.
     pub(super) fn end_arrivals(&mut self, of: impl Fn(&World, usize) -> bool) {
         let mut arrivals = std::mem::take(&mut self.invariants.arrivals);
         arrivals.iter_mut().filter(|a| of(self, a.task)).for_each(|a| a.is_over = true);
@@ -149,7 +154,7 @@ impl World {
     }
 }
 
-/// The current task waits no more.
+/// Ends the waits of the current task.
 pub(super) fn is_over() {
     with(|world| {
         let current = world.current;

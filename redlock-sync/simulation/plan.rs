@@ -1,4 +1,4 @@
-//! What a seed stands for: the size of a schedule, its settings and its faults.
+//! Generates a schedule from a seed: its size, its settings and its faults.
 
 use std::time::Duration;
 
@@ -7,61 +7,62 @@ pub(super) use super::units::{MS, Time, US, chance, nanos};
 use crate::key::Key;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
-/// No lease is longer than so many of the plan's.
+/// The longest lease, as a multiple of the usual lease of the plan.
 const LONGEST: u32 = 4;
-/// Names of locks. Some look like another one, or like a key beside it.
+/// Names of locks. Some resemble others, or their helper keys.
 const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:queue"];
 
-/// Something that happens to the system at a given time.
+/// A fault at a given time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// The process stops for ever.
+    /// A process ends.
     Crash { client: usize },
-    /// The process is stopped for so long.
+    /// A process is stopped for this time.
     Pause { client: usize, long: Time },
-    /// A client cannot talk to a node, or to none, for so long; what was sent arrives later, or never.
+    /// A client cannot reach a node, or any node, for this time. Packets arrive later or are lost.
     Partition { client: usize, node: Option<usize>, long: Time, loses: bool },
-    /// A node is down for so long. With several nodes it loses its data, else it has kept them.
+    /// A node is down for this time. With several nodes it loses its data; a single node keeps them.
     Restart { node: usize, long: Time },
     /// The wall clock of a node jumps, in ms.
     Jump { node: usize, by: i64 },
-    /// The replica becomes the master. The former one goes on for so long, unless it is killed.
+    /// The replica becomes the master. The former master goes on for this time, unless it is killed.
     FailOver { long: Time, is_killed: bool },
     /// The master loses its data, and its replica with it.
     Forget { long: Time },
-    /// The push connections of a client break; unseen by either side for some time.
+    /// The push connections of a client break. Neither side notices for some time.
     Unplug { client: usize },
 }
 
-/// A schedule but for what the dice decide on the way.
+/// A schedule, except for the random decisions while it runs.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
     /// The node has a replica, which can take its place.
     pub(super) has_replica: bool,
-    /// The last of them are foreign.
+    /// The last clients are foreign.
     pub(super) clients: usize,
     pub(super) foreign: usize,
     /// The locks, by name.
     pub(super) names: Vec<&'static str>,
-    /// What each of them is.
+    /// The kind of each lock.
     pub(super) kinds: Vec<DrawnKind>,
-    /// Locks that each thread takes.
+    /// The number of locks that each thread takes.
     pub(super) turns: u32,
-    /// The measure of what threads do and of what goes wrong. As long as a lease, so that leases run out; or much shorter, so that what is left
-    /// of a lock is in the way of others.
+    /// The time scale of work and faults. It is as long as a lease, so that leases end; or much shorter, so that
+    /// leftovers of a lock get in the way of others.
     pub(super) pace: Duration,
     /// The usual lease.
     pub(super) lease: Duration,
     pub(super) limits: ClientOptions,
-    /// Per mille: a setting of a hold is not the usual one.
+    /// Per mille: a setting of a hold differs from the usual one.
     pub(super) mixed: u32,
-    /// Per mille of messages: slow by up to some node timeouts, stalled by up to two paces, lost, reset before or after execution.
+    /// Per mille of messages: slow by up to some node timeouts, stalled by up to two paces, lost, reset before or after
+    /// execution.
     pub(super) slow: u32,
     pub(super) stalled: u32,
     pub(super) lost: u32,
     pub(super) reset: u32,
-    /// Per mille: a call finds no connection at hand.
+    /// Per mille: a call finds no open connection.
     pub(super) cold: u32,
     /// Per mille of clients that may not use channels.
     pub(super) refused: u32,
@@ -71,21 +72,21 @@ pub(super) struct Plan {
     pub(super) jobs: u32,
     /// Per mille of holds in which a fence is asked for.
     pub(super) fences: u32,
-    /// Clock rates differ by up to so many parts per million.
+    /// The largest difference of clock rates, in parts per million.
     pub(super) rates: i64,
-    /// Wall clocks of the nodes are off by up to so many ms.
+    /// The largest offset of the wall clocks of nodes, in ms.
     pub(super) offsets: i64,
-    /// A script takes up to so many microseconds for each command.
+    /// The largest time of a script for each command, in microseconds.
     pub(super) microseconds_per_command: u64,
     pub(super) faults: Vec<(Time, Fault)>,
-    /// Nothing goes wrong, and all clients are ours.
+    /// There are no faults and no foreign clients.
     pub(super) is_calm: bool,
-    /// From then on all is well.
+    /// When the faults end.
     pub(super) healed: Time,
 }
 
 impl Plan {
-    /// Draws a plan. Seeds the random generator, which everything else in the schedule draws from.
+    /// Draws a plan. It seeds the random generator, from which everything else in the schedule is drawn.
     pub(super) fn draw(seed: u64, nodes: Option<usize>) -> Plan {
         fastrand::seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D);
         let of = [1, 1, 1, 1, 3, 3, 3, 3, 5, 2][fastrand::usize(0..10)];
@@ -146,7 +147,7 @@ impl Plan {
         self.lease * LONGEST
     }
 
-    /// So long after its start no lease is left of those that a node has forgotten, or whose majority a clock has broken.
+    /// After this time, no lease is left that a restarted node has forgotten, or whose majority a clock has broken.
     pub(super) fn window(&self) -> Time {
         nanos(self.longest() + self.lease)
     }
@@ -201,14 +202,14 @@ impl Plan {
         }
     }
 
-    /// One of so many times `of`, but not too short for a round.
+    /// A random multiple of `of`, but not too short for a round.
     fn draw_length(&self, of: Duration, times: &[f64]) -> Duration {
         let spent = self.limits.node_timeout + Duration::from_millis(6);
         of.mul_f64(times[fastrand::usize(0..times.len())]).max(spent)
     }
 }
 
-/// As long as what threads do; or longer; or much longer.
+/// As long as the work of threads, longer, or much longer.
 fn draw_lease(pace: Duration) -> Duration {
     match fastrand::u32(0..10) {
         0..5 => pace,

@@ -1,10 +1,13 @@
-//! Queues of tasks: what threads do with them, and what must hold.
+//! Queues of tasks: the work of threads with them, and the rules.
 //!
-//! 1. A task that is claimed is one claimant's: when another one is given it, the former's `check` is no longer `Ok`. Fences rise.
-//! 2. An end of a claim is not accepted that began after a later claim of the task had returned.
-//! 3. A task whose push was confirmed is queued or dead, or an end was accepted of a claim that returned since the push began.
-//! 4. No call finds nothing while a task is due; where nothing goes wrong, a task is not due for long while a thread waits for it.
-//! 5. At the end a task is known by all of the queue's keys or by none, and no claim is left that has no task.
+//! 1. A claimed task has one claimant: when another one gets it, the `check` of the former is no longer `Ok`. Fences
+//!    rise.
+//! 2. An end of a claim is not accepted if it began after a later claim of the task had returned.
+//! 3. A task whose push was confirmed is queued or dead, unless an end was accepted of a claim that returned after the
+//!    push began.
+//! 4. No call finds nothing while a task is due. Without faults, a task is not due for long while a thread waits for
+//!    it.
+//! 5. At the end, each task is known by all keys of the queue or by none, and no claim is left without a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +30,7 @@ use crate::queue::job::Job;
 use crate::queue::task::{IfQueued, Task};
 use crate::queue::worker::Verdict;
 
-/// From the moment at which a task is due to its claim, while a thread waits and nothing goes wrong.
+/// The longest time from when a task is due to its claim, while a thread waits and there are no faults.
 const LONGEST_IDLE: Time = 1000 * MS;
 
 fn with_queue<R>(key: usize, f: impl FnOnce(&mut QueueState, Time) -> R) -> R {
@@ -41,7 +44,7 @@ fn with_task<R>(key: usize, id: &str, f: impl FnOnce(&mut TaskState, Time) -> R)
     with_queue(key, |queue, now| f(queue.tasks.entry(id.to_owned()).or_default(), now))
 }
 
-/// One thing that a thread does with a queue. False if its client is closed.
+/// Makes one call to a queue. False if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let keys = QueueKeys::new("", plan.names[key], 100);
     let options = LockOptions { lease: plan.lease, ..LockOptions::default() };
@@ -55,7 +58,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     outcome.is_ok() || thread.is_dead() || outcome.is_err_and(|error| thread.note_error(&error))
 }
 
-/// One task, or some at once; some of them again and again.
+/// Pushes one task or several, sometimes repeatedly.
 fn push(key: usize, queue: &Queue, plan: &Plan) -> Result<(), Error> {
     let many = [1, 1, 1, 4][fastrand::usize(0..4)];
     let ids: BTreeSet<String> = (0..many).map(|_| fastrand::u32(0..6).to_string()).collect();
@@ -100,7 +103,7 @@ fn claim(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> Result<(), 
     Ok(())
 }
 
-/// A claimant was told that it has the task. Returns its fence.
+/// Called when a claimant gets a task. Returns its fence.
 fn begin(client: usize, key: usize, job: &Job, floor: u64) -> u64 {
     let (id, fence) = (job.id().to_owned(), job.fencing_token().unwrap_or_default());
     let lease: &Lease = job;
@@ -136,7 +139,7 @@ fn begin(client: usize, key: usize, job: &Job, floor: u64) -> u64 {
     fence
 }
 
-/// The claimant acts no more.
+/// Records that the claimant no longer acts.
 fn end(key: usize, id: &str) -> Time {
     let current = with(|world| world.current);
     with_task(key, id, |task, now| {
@@ -150,7 +153,7 @@ fn finish(thread: &Thread, key: usize, job: Job, (since, fence): (Time, u64), pl
     let began = end(key, &id);
     let is_final = chance(650);
     if is_final {
-        // Until it is known, it may have been accepted.
+        // Until its outcome is known, the end may have been accepted.
         with_task(key, &id, |task, _| task.open += 1);
     }
     let outcome = match fastrand::u32(0..10) {
@@ -212,7 +215,7 @@ fn work_for_a_while(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> 
 }
 
 impl World {
-    /// When the first task of a queue is due, in us of the server's clock.
+    /// When the first task of a queue is due, in us of the clock of the server.
     fn first_due(&mut self, name: &str) -> Option<u64> {
         let now = self.now;
         let key = due_key(name);
@@ -221,7 +224,7 @@ impl World {
         set.values().map(|score| *score as u64).min()
     }
 
-    /// A script is about to claim the first task of a queue: for how long that has been due.
+    /// Records how long the first task of a queue has been due, before a script claims it.
     pub(super) fn note_claim(&mut self, call: &Execution) {
         if scripts::name(call.script) != "claim" {
             return;
@@ -232,7 +235,7 @@ impl World {
         self.invariants.lateness.insert(call.args[0].clone(), late);
     }
 
-    /// A call has claimed a task, or has found none.
+    /// Checks a call that has claimed a task, or has found none.
     fn has_claimed(&mut self, key: usize, found: Option<&Job>) {
         let name = self.plan.names[key];
         let client = &self.clients[self.client];
@@ -255,7 +258,7 @@ impl World {
         }
     }
 
-    /// What is wrong with the queues at the end.
+    /// The violations in the queues at the end.
     pub(super) fn wrong_queue(&mut self) -> Option<String> {
         let names: Vec<&str> = self.invariants.queues.keys().map(|&key| self.plan.names[key]).collect();
         let now = self.now;
@@ -278,7 +281,7 @@ fn due_key(name: &str) -> Vec<u8> {
     QueueKeys::new("", name, 100).unwrap().due.as_str().as_bytes().to_vec()
 }
 
-/// What a server keeps of a queue.
+/// The data of a queue on a server.
 #[derive(Debug, Default)]
 struct Kept {
     queued: BTreeSet<String>,
@@ -324,7 +327,7 @@ impl Kept {
         let is_of = |token: &str, id: &str| {
             self.states.get(id).and_then(|state| state.split(' ').nth(4)).is_some_and(|holder| holder == token)
         };
-        // Behind a token and ` next` stands a body, for the time after the claim.
+        // After a token and ` next` follows the body for the time after the claim.
         let is_fine = |token: &str, id: &str| match token.strip_suffix(" next") {
             Some(token) => self.claims.contains_key(token),
             None => is_of(token, id),

@@ -1,6 +1,6 @@
-//! What the system's random generator is to the clients.
+//! The source of randomness for the clients, in place of the system.
 
-/// What the system's random generator is to one client. Its values are its own.
+/// The source of randomness for one client. No other client gets the same values.
 #[derive(Debug, Default)]
 pub(super) struct Generator {
     state: u64,

@@ -1,5 +1,6 @@
-//! A node that is a master with a replica: what the master writes reaches the replica late, and the replica can take its place without the last of it. The
-//! former master goes on for a while, since it does not know. Clients hear of it in their own time, and have `failover_guard` and `min_replicas_ack`.
+//! A node that is a master with a replica. Writes of the master reach the replica late, and the replica can take over
+//! without the last ones. The former master goes on for a while, since it does not know. Clients learn of the failover
+//! at different times, and have `failover_guard` and `min_replicas_ack`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,22 +12,22 @@ use super::replication::{Items, Replication, Sequel, Write};
 use super::server::Server;
 use super::world::{Event, World};
 
-/// Of the schedules that can have a replica, per mille.
+/// The share of schedules with a replica among those that can have one, per mille.
 const SHARE: u32 = 200;
 
-/// All schedules that can have one have one.
+/// Gives a replica to every schedule that can have one.
 static ALWAYS: LazyLock<bool> = LazyLock::new(|| std::env::var("REDLOCK_SIM_REPLICA").is_ok());
 
 impl Plan {
-    /// Whether the node has a replica, and what happens to the two then.
+    /// Decides whether the node has a replica, and draws the failovers.
     pub(super) fn draw_replica(&mut self, level: u32) {
-        // Programs in other languages wait for no replica.
+        // Programs in other languages do not wait for replicas.
         self.has_replica = self.nodes == 1 && self.foreign == 0 && level > 0 && (*ALWAYS || chance(SHARE));
         if !self.has_replica {
             return;
         }
         (self.limits.failover_guard, self.limits.min_replicas_ack) = (Some(true), 1);
-        // So that some time is left between the spans in which the guard lets none have the lock.
+        // Leaves some time between the spans in which the guard refuses all locks.
         self.lease = self.pace;
         self.healed = nanos(self.pace) * fastrand::u64(10..=30);
         let healed = self.healed;
@@ -48,7 +49,8 @@ impl Plan {
         self.nodes + usize::from(self.has_replica)
     }
 
-    /// A latch is read as the master has it, and the end of a task is not waited for: neither is promised to outlast a failover.
+    /// Latches and ends of tasks are excluded: they do not wait for replicas, and are not promised to outlast a
+    /// failover.
     pub(super) fn draw_kind(&self) -> DrawnKind {
         let is_meant =
             |kind: &DrawnKind| !matches!(kind, DrawnKind::Latch { .. } | DrawnKind::Queue) || !self.has_replica;
@@ -56,23 +58,25 @@ impl Plan {
     }
 }
 
-// --- what clients see -------------------------------------------------------------------------------------------------
+// --- what clients see
+// -------------------------------------------------------------------------------------------------
 
 impl World {
-    /// How often the master has changed, as this client knows.
+    /// The number of failovers that this client knows.
     pub(super) fn moves(&self, client: usize) -> Option<u64> {
         let heard = self.replication.heard[client] <= self.now;
         self.plan.has_replica.then(|| self.replication.moves - u64::from(!heard))
     }
 
-    /// For how long the server that this client takes for the master has been that.
+    /// How long the server that this client takes for the master has been master.
     pub(super) fn master_for(&self) -> Option<Duration> {
         let age =
             self.replication.since.map_or(Duration::from_secs(3600), |since| Duration::from_nanos(self.now - since));
         self.plan.has_replica.then_some(age)
     }
 
-    /// The server that a new connection to a node leads to. A client that has not heard of a failover may be told of the former master by then.
+    /// The server to which a new connection to a node leads. A client that has not learned of a failover may reach the
+    /// former master.
     pub(super) fn server_of(&mut self, client: usize, node: usize) -> usize {
         if !self.plan.has_replica {
             return node;
@@ -85,7 +89,7 @@ impl World {
         self.replication.master
     }
 
-    /// A process that is stopped hears of nothing.
+    /// A stopped process learns of nothing.
     pub(super) fn hears_late(&mut self, client: usize, until: Time) {
         if self.plan.has_replica && self.replication.heard[client] > self.now {
             let late = until + self.hearing();
@@ -93,21 +97,22 @@ impl World {
         }
     }
 
-    /// How long it takes a client to hear of a failover.
+    /// How long a client takes to learn of a failover.
     fn hearing(&self) -> Time {
         if self.is_healed() { 0 } else { fastrand::u64(0..2 * nanos(self.plan.pace)) }
     }
 }
 
-// --- between the servers ----------------------------------------------------------------------------------------------
+// --- between the servers
+// ----------------------------------------------------------------------------------------------
 
 impl World {
-    /// What a server has before a script, where it matters.
+    /// The data of a server before a script, if they matter.
     pub(super) fn before_write(&self, server: usize) -> Option<Items> {
         self.plan.has_replica.then(|| self.servers[server].store.items().clone())
     }
 
-    /// A script was executed: what it wrote goes to the replica.
+    /// Sends the writes of a script to the replica.
     pub(super) fn after_write(&mut self, connection: usize, server: usize, before: Option<Items>) {
         let Some(before) = before else { return };
         let store = &mut self.servers[server].store;
@@ -128,7 +133,7 @@ impl World {
         }
     }
 
-    /// The replica has by now what has arrived.
+    /// Applies the writes that have arrived at the replica.
     fn replicate(&mut self) {
         let (now, replica) = (self.now, self.replication.replica());
         let Replication { stream, acknowledged, .. } = &mut self.replication;
@@ -143,13 +148,13 @@ impl World {
         }
     }
 
-    /// `WAIT`: the connection is answered when the replica has its last write, or after so long.
+    /// `WAIT`: replies when the replica has the last write of the connection, or after this time.
     pub(super) fn wait_for_replica(&mut self, connection: usize, long: Time) {
         let Connection { written: write, is_cut, .. } = self.connections[connection];
         if !is_cut {
             let latest = self.now + long;
             self.connections[connection].blocked_until = latest;
-            // Behind the replies to the commands before it.
+            // After the replies to the commands before it.
             self.plan_at(self.now + US, Event::Replication(Sequel::Answer { connection, write, latest }));
         }
     }
@@ -183,10 +188,12 @@ impl World {
     }
 }
 
-// --- what happens to them ---------------------------------------------------------------------------------------------
+// --- what happens to them
+// ---------------------------------------------------------------------------------------------
 
 impl World {
-    /// The replica becomes the master, with what it has. The former one goes on for so long, or is gone at once.
+    /// The replica becomes the master, with the data that it has. The former master goes on for this time, or stops at
+    /// once.
     pub(super) fn fail_over(&mut self, long: Time, is_killed: bool) {
         self.replicate();
         if !self.replication.is_linked || self.servers.iter().any(|server| !server.is_up) {
@@ -214,7 +221,7 @@ impl World {
         self.log(|_| format!("server {} becomes the master", 1 - former));
     }
 
-    /// The master restarts without its data before it is missed; its replica follows it all the same.
+    /// The master restarts without its data before a failover. Its replica copies the empty data.
     pub(super) fn forget(&mut self, long: Time) {
         let master = self.replication.master;
         if !self.replication.is_linked || self.servers.iter().any(|server| !server.is_up) {
@@ -249,7 +256,7 @@ impl World {
         self.log(|_| format!("server {replica} follows server {master}"));
     }
 
-    /// It has the clock of the other one: a group is promised to be right only if they agree.
+    /// It has the clock of the other server: a group is promised to work only if its clocks agree.
     pub(super) fn with_replica(mut self) -> World {
         if let [master, replica] = &mut self.servers[..]
             && self.plan.has_replica

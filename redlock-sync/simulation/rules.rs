@@ -1,4 +1,4 @@
-//! Rules that a run can leave out, to see what the others find.
+//! Rules that a run can leave out, to see what the other rules find.
 
 use std::sync::LazyLock;
 
@@ -6,17 +6,17 @@ use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// A client that is given a lock has its token on a majority of the nodes, and no other client's call takes it away.
+    /// A client that gets a lock has its token on a majority of the nodes, and no call of another client takes it away.
     Support,
     /// A token is used for one attempt or one grant, an id for one wait.
     Ids,
-    /// A hold is as its own settings have it.
+    /// A hold lasts as its own settings say.
     Settings,
-    /// A lock that was given up is free after a while.
+    /// A released lock becomes free after a while.
     Releases,
-    /// And one that was taken by an attempt that failed.
+    /// A lock that a failed attempt took becomes free after a while.
     Attempts,
-    /// And no node keeps the token of either.
+    /// No node keeps the token of either.
     Nodes,
 }
 
@@ -29,7 +29,7 @@ impl Rule {
 }
 
 impl World {
-    /// As [`violate`](World::violate), for a rule that can be left out.
+    /// Like [`violate`](World::violate), for a rule that can be left out.
     pub(super) fn breaks(&mut self, rule: Rule, what: String) {
         if !rule.is_left_out() {
             self.violate(what);

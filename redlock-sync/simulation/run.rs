@@ -1,4 +1,4 @@
-//! One schedule, from its beginning to its end.
+//! Runs one schedule.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::lock::reentry::ThreadHolds;
 
 type Coroutine = Generator<'static, (), ()>;
 
-/// Once all is well again, all tasks are through within this time.
+/// After the faults have ended, all tasks finish within this time.
 const LONGEST_RECOVERY: Time = 120_000 * MS;
-/// A schedule that goes on for longer has a task in a loop.
+/// A schedule with more events has a task in an endless loop.
 const MOST_EVENTS: u64 = 1_000_000;
-/// In words of the machine.
+/// The size of a stack, in machine words.
 const STACK: usize = 32 * 1024;
 
 thread_local! {
@@ -32,14 +32,14 @@ thread_local! {
     static IDLE: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What came of a schedule.
+/// The outcome of a schedule.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
     pub(super) log: Vec<String>,
     pub(super) plan: Plan,
-    /// The same for two runs of one seed.
+    /// A digest of all events. Two runs of one seed have the same.
     pub(super) digest: u64,
 }
 
@@ -82,7 +82,7 @@ impl Coroutines {
     }
 }
 
-/// Runs the schedule of a seed; with `nodes` on so many of them, not as the seed has it.
+/// Runs the schedule of a seed. If `nodes` is given, it replaces the number of nodes of the seed.
 pub(super) fn schedule(seed: u64, nodes: Option<usize>, is_logged: bool) -> Outcome {
     let plan = Plan::draw(seed, nodes);
     enter(World::new(plan.clone(), is_logged));
@@ -95,7 +95,7 @@ pub(super) fn schedule(seed: u64, nodes: Option<usize>, is_logged: bool) -> Outc
     Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
 }
 
-/// Until nothing happens any more, or something has happened that must not.
+/// Runs until no events are left, or a rule is violated.
 fn run_to_the_end(coroutines: &mut Coroutines, plan: &Plan) {
     while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
         with(|world| {
@@ -113,7 +113,7 @@ fn close(coroutines: Coroutines) -> World {
     if is_over {
         drop((coroutines, planned));
     } else {
-        // What has not come to its end must not run on.
+        // Coroutines that have not ended must not continue.
         std::mem::forget((coroutines, planned));
     }
     leave()
@@ -122,7 +122,7 @@ fn close(coroutines: Coroutines) -> World {
 fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
     for client in 0..plan.clients {
         let quorum = quorum(client, plan.nodes, plan.limits.clone());
-        // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
+        // The restart guard works only if all clients of a lock have the same longest lease.
         quorum.record_lease_length(plan.longest());
         if client >= plan.clients - plan.foreign {
             coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
@@ -189,7 +189,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
     }
 }
 
-/// Nothing happens any more: all tasks are through, and when time has passed nothing is left.
+/// Checks the end of a schedule: all tasks are through, and after some time nothing is left.
 fn finish(plan: &Plan) {
     with(|world| {
         let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();
@@ -221,7 +221,7 @@ impl World {
                 self.clients[client].is_dead = true;
                 self.clients[client].cancels.iter().for_each(Cancel::cancel);
                 let machine = chance(300);
-                // A process that dies has its connections closed at once; a machine does not.
+                // The connections of a process that dies are closed at once; those of a machine are not.
                 let noticed = if machine { fastrand::u64(0..2 * nanos(plan.pace)) } else { fastrand::u64(0..5 * MS) };
                 self.plan_at(now + noticed, Event::Hangup { client });
                 for task in 0..self.tasks.len() {
@@ -234,7 +234,7 @@ impl World {
             Fault::Crash { .. } => {}
             Fault::Pause { client, long } => {
                 self.counts.pauses += 1;
-                // A shorter one within it does not end it.
+                // A shorter stop within it does not end it.
                 let until = &mut self.clients[client].paused_until;
                 *until = (*until).max(now + long);
                 self.hears_late(client, now + long);

@@ -22,7 +22,7 @@ pub(super) struct Execution {
     pub(super) args: Vec<String>,
 }
 
-/// A first attempt that is no script.
+/// A first attempt by `SET NX`, without a script.
 pub(super) static NATIVE_SET: LazyLock<Script> =
     LazyLock::new(|| foreign("native_set", "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"));
 
@@ -56,7 +56,7 @@ pub(super) fn find(text: &[u8]) -> &'static Script {
     known().find(is_it).unwrap_or_else(|| panic!("no script is {}", String::from_utf8_lossy(text)))
 }
 
-/// The file of a script; of one that is not the library's what it does.
+/// The name of the file of a script. For a script of a foreign client, its operation.
 pub(super) fn name(script: &Script) -> &'static str {
     let files = [
         (&ACQUIRE, "acquire"),
@@ -93,7 +93,7 @@ pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[S
     memory::outcome(reply(store, script, keys, args))
 }
 
-/// The same, with the reply as it is.
+/// Like the function above, but returns the reply unchanged.
 pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Reply {
     fn words(texts: &[String]) -> Vec<&[u8]> {
         texts.iter().map(String::as_bytes).collect()
@@ -103,8 +103,8 @@ pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &
     memory::run(store, source, &words(keys), &words(args))
 }
 
-/// The scripts with the files of the folder `REDLOCK_SIM_SCRIPTS` in place of those of `protocol/lua`, by digest. So the controls need no build to break a
-/// script.
+/// The scripts, with files of the folder `REDLOCK_SIM_SCRIPTS` in place of those of `protocol/lua`, by digest. So the
+/// controls can break a script without a build.
 static CHANGED: LazyLock<Option<HashMap<&str, String>>> = LazyLock::new(|| {
     let folder = std::env::var_os("REDLOCK_SIM_SCRIPTS")?;
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol/lua");

@@ -1,4 +1,4 @@
-//! An in-memory node: its store, its clock, and what it is asked.
+//! An in-memory node: its store, its clock, and the commands to it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -8,16 +8,16 @@ use super::scripts::{self, Execution, NATIVE_SET};
 use crate::node::memory::Store;
 use crate::protocol::script::Script;
 
-/// A wall clock far from both ends, in microseconds.
+/// The wall clock at the start, in microseconds, far from both ends of its range.
 const EPOCH: u64 = 1_700_000_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) is_up: bool,
-    /// Raised by each restart; connections belong to one.
+    /// Raised by each restart. Each connection belongs to one epoch.
     pub(super) epoch: u32,
     pub(super) run_id: String,
-    /// The scripts that it knows, by digest.
+    /// The scripts that it has loaded, by digest.
     pub(super) scripts: BTreeSet<&'static str>,
     /// The wall clock at the start, in seconds.
     pub(super) started: u64,
@@ -27,27 +27,27 @@ pub(super) struct Server {
     pub(super) busy_until: Time,
     /// When its wall clock jumped last.
     pub(super) jumped: Option<Time>,
-    /// By so many ms its wall clock was set back in all: what it has lives for longer.
+    /// By how many ms its wall clock was set back in total: its keys live for longer by this time.
     pub(super) set_back: u64,
 }
 
-/// What a client asks of a node.
+/// A command of a client to a node.
 #[derive(Debug, Clone)]
 pub(super) enum Command {
     Script {
         execution: Rc<Execution>,
-        /// With its source, and not by its digest.
+        /// The call has the source of the script in place of its digest.
         has_source: bool,
     },
     Subscribe(String),
     Info,
     Ping,
-    /// For the replica, so long at most.
+    /// Waits for the replica, for this time at most.
     Wait(Time),
 }
 
 impl Command {
-    /// From the words in which it was written.
+    /// Parses the words of a command.
     pub(super) fn read(words: &[&[u8]]) -> Command {
         let text = |word: &&[u8]| String::from_utf8_lossy(word).into_owned();
         let script = |script: &[u8], rest: &[&[u8]], has_source| {
@@ -99,7 +99,7 @@ impl Server {
         (EPOCH + now / 1000).saturating_add_signed(self.offset + fast)
     }
 
-    /// Its data as they are now.
+    /// A copy of its data.
     pub(super) fn store(&mut self, now: Time) -> &mut Store {
         self.store.clock = self.clock(now);
         self.store.microseconds_per_command = 0;
@@ -110,7 +110,7 @@ impl Server {
         (self.rate, self.offset) = (other.rate, other.offset);
     }
 
-    /// Whether it can run the script; from now on it can if it was given the source.
+    /// True if it can run the script. It can from now on if the call has the source.
     pub(super) fn knows(&mut self, script: &'static Script, has_source: bool) -> bool {
         if has_source {
             self.scripts.insert(&script.sha);
@@ -123,7 +123,7 @@ impl Server {
         format!("run_id:{run_id}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n")
     }
 
-    /// What INFO tells.
+    /// The reply to INFO.
     pub(super) fn uptime_in_seconds(&self, now: Time) -> u64 {
         (self.clock(now) / 1_000_000).saturating_sub(self.started)
     }
@@ -139,7 +139,7 @@ pub(super) fn new_run_id() -> String {
     format!("{:040x}", fastrand::u128(..))
 }
 
-/// A token without most of its digits.
+/// A token, shortened for the log.
 pub(super) fn short(text: &str) -> String {
     text.split(' ')
         .map(

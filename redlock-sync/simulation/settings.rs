@@ -1,4 +1,4 @@
-//! What the settings of a hold allow: for how long it lasts at most, and for how long the nodes keep its key.
+//! Checks holds against their settings: how long they last at most, and how long the nodes keep their keys.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::clock::Tick;
 use crate::lease::{Core, Lease};
 use crate::options::{LockOptions, Mode, drift};
 
-/// A key lives through its last millisecond, and lengths are rounded up to whole ones.
+/// Rounding: a key lives through its last millisecond, and times are rounded up to whole milliseconds.
 pub(super) const ROUNDING: Duration = Duration::from_millis(2);
-/// What an acquire does after its last round.
+/// The time of an acquire after its last round.
 const SLACK: Duration = Duration::from_millis(10);
 
 impl Allowance {
@@ -26,7 +26,7 @@ impl Allowance {
         Allowance { longest, end, hold_end, renewals, keep: options.min_hold }
     }
 
-    /// The holder asks for so much from now on.
+    /// Records that the holder asks for this lease from now on.
     fn extend(&mut self, long: Duration, now: Tick) {
         self.longest = self.longest.max(long);
         if let Some(more) = self.renewals {
@@ -34,7 +34,7 @@ impl Allowance {
         }
     }
 
-    /// The longest lease that can be asked for now.
+    /// The longest lease that may be asked for now.
     fn at(&self, now: Tick) -> Duration {
         self.longest.min(self.end.since(now))
     }
@@ -44,17 +44,19 @@ pub(super) fn milliseconds(text: &str) -> Duration {
     Duration::from_millis(text.parse().unwrap())
 }
 
-/// The current task was given a lock, which it asked for at the given time; of a part of several locks that says nothing.
+/// Called when the current task gets a lock for which it asked at the given time. For a part of a multi-lock that time
+/// is not known.
 pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Option<Time>) {
     let (token, remaining) = (lease.id().as_str(), lease.remaining());
     with(|world| {
         let mut allowance = Allowance::new(options, world.tick(world.client));
         let former = world.invariants.allowances.get(token);
         let mut own = allowance.longest;
-        // It was handed over, perhaps after its former holder had tried to lengthen it: some node may keep the key for that long.
+        // It was handed over, perhaps after its former holder had tried to extend it. Some node may keep the key for
+        // that time.
         allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
         if lease.core().protocol().kind().mode == Mode::Joint {
-            // A writer may have lengthened it before it let readers join.
+            // A writer may have extended it before it let readers join.
             own = allowance.longest;
         }
         let asked = asked.filter(|_| former.is_none());
@@ -78,7 +80,7 @@ pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Opt
     });
 }
 
-/// A lease is looked at.
+/// Checks a lease.
 pub(super) fn observe(lease: &Lease) {
     let remaining = lease.remaining();
     with(|world| {
@@ -93,7 +95,7 @@ pub(super) fn observe(lease: &Lease) {
     });
 }
 
-/// The holder is about to lengthen its lease itself, or has just done so.
+/// Called before and after the holder extends its lease itself.
 pub(super) fn extend(lease: &Lease, long: Duration) {
     with(|world| {
         let now = world.tick(world.client);
@@ -108,7 +110,7 @@ pub(super) fn longest(lease: &Lease) -> Option<Duration> {
     with(|world| world.invariants.allowances.get(lease.id().as_str()).map(|allowance| allowance.longest))
 }
 
-/// How much longer the current task's hold can last; `None` if its settings set no end.
+/// How long the hold of the current task can still last; `None` if its settings set no end.
 pub(super) fn rest(lease: &Lease) -> Option<Duration> {
     with(|world| {
         let end = world.invariants.allowances.get(lease.id().as_str())?.end;
@@ -117,7 +119,7 @@ pub(super) fn rest(lease: &Lease) -> Option<Duration> {
 }
 
 impl World {
-    /// What an acquire leaves of a lease at least.
+    /// The shortest remaining lease when an acquire returns.
     fn floor(&self, token: &str, options: &LockOptions, asked: Time) -> Duration {
         let client = &self.clients[self.client];
         if client.is_dead || client.is_closed || client.paused_until > asked {
@@ -132,7 +134,7 @@ impl World {
         lease.saturating_sub(drift(lease) + spent)
     }
 
-    /// No node keeps the key for longer than the settings say.
+    /// Checks that no node keeps the key for longer than the settings say.
     fn check_keys(&mut self, name: &str, token: &str, longest: Duration) {
         let now = self.now;
         let ttl = |server: &mut Server| {
@@ -149,9 +151,9 @@ impl World {
         }
     }
 
-    /// The library is about to ask for a lease of so many milliseconds.
+    /// Called when the library asks for a lease of this many milliseconds.
     pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str) {
-        // It may have been reckoned so long ago, when its round began.
+        // It may have been computed this long ago, when its round began.
         let old = self.plan.limits.node_timeout + SLACK;
         let began = self.tick(self.client).before(old);
         let is_timely = self.clients[self.client].paused_until + nanos(old) < self.now;
@@ -159,10 +161,11 @@ impl World {
         let (asked, options) = (milliseconds(ms), &self.tasks[task].options);
         let allowed = match (self.invariants.allowances.get(token), options) {
             (Some(allowance), _) if script == "extend" => allowance.at(began),
-            // A node that lost the token is given it again, for as long as the renewal before asked for.
+            // A node that lost the token gets it again, for the time that the renewal before asked for.
             (Some(allowance), _) => allowance.longest,
-            // What was granted was drawn by another task. A lease without an allowance is a part of several locks that are still being taken; it can have
-            // been handed on by the task that drew its token, which asks for another lock by now.
+            // The token of a grant was drawn by another task. A lease without an allowance is a part of a multi-lock
+            // that is still being taken. The task that drew its token may have handed it on and ask for another lock by
+            // now.
             (None, Some(options)) if script != "extend" && !token.contains(":granted:") => Core::first_lease(options),
             (None, _) => return,
         };
@@ -175,7 +178,7 @@ impl World {
         }
     }
 
-    /// A script has set the time to live of a lock.
+    /// Checks the time to live that a script has set for a lock.
     pub(super) fn check_length(&mut self, script: &str, token: &str, left: Duration) {
         let Some(allowance) = self.invariants.allowances.get(token) else { return };
         if left > allowance.longest.max(allowance.keep) + ROUNDING {

@@ -1,4 +1,4 @@
-//! Multi-locks: several of the mutexes at once, each of which is judged as any mutex is. What is lost is lost as a whole.
+//! Multi-locks. Each of their mutexes is checked like any mutex. The loss of one ends all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::lock::mutex::Mutex;
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol};
 
-/// Some of the mutexes, in any order; `None` if there are not two.
+/// Draws some of the mutexes, in any order. `None` if there are fewer than two.
 pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
     let mut keys: Vec<usize> = (0..plan.names.len()).filter(|&key| plan.kinds[key] == DrawnKind::Mutex).collect();
     fastrand::shuffle(&mut keys);
@@ -24,7 +24,7 @@ pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
     (keys.len() > 1).then_some(keys)
 }
 
-/// Takes them and lets go of them. False if the client is closed.
+/// Takes and releases the multi-lock. False if the client is closed.
 pub(super) fn visit(thread: &Thread, keys: &[usize], plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let mutex = |&key: &usize| {
@@ -92,7 +92,7 @@ fn hold(thread: &Thread, keys: &[usize], guard: MultiLockGuard, plan: &Plan, opt
     if chance(800) { drop(guard.unlock()) } else { drop(guard) }
 }
 
-/// One key was lost: the others are given up.
+/// Checks that a multi-lock that has lost one key gives up the others.
 fn none_is_kept(thread: &Thread, guard: &MultiLockGuard, plan: &Plan) {
     sleep(thread.client, plan.limits.node_timeout * 2);
     if let Some(kept) = guard.leases().find(|lease| lease.check().is_ok()).filter(|_| !thread.is_dead()) {

@@ -1,4 +1,4 @@
-//! What the library's threads wait with, where they are coroutines: a wait gives way to the others.
+//! Mutexes and condition variables of the library, for threads that are coroutines: a wait yields to the others.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use parking_lot::MutexGuard;
 
 use super::world::{sleep, try_with};
 
-/// The first pause of a coroutine that finds a mutex locked, and the longest: the holder is in the midst of a round.
+/// The first and the longest pause of a coroutine that finds a mutex locked, since its holder is in a round.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Notifications of condition variables reach the coroutines that wait there.
+/// A condition variable whose notifications reach waiting coroutines.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -42,7 +42,7 @@ impl std::ops::Deref for Condvar {
     }
 }
 
-/// One that is locked over a wait. Threads of the system that are in no schedule wait in the system.
+/// A mutex that coroutines may hold while they wait. Threads of the system outside of a schedule block as usual.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -82,7 +82,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Lets the others go on for so long; `None` outside of a schedule.
+/// Yields for this time. `None` outside of a schedule.
 fn give_way(pause: Duration) -> Option<()> {
     let client = try_with(|world| world.client)?;
     sleep(client, pause);

@@ -1,4 +1,4 @@
-//! A thread of a client, as all that it does knows it.
+//! A thread of a client: the part that all its work shares.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Thread {
         with(|world| world.tick(self.client))
     }
 
-    /// What another thread of the client cancels after this time by the client's clock, or the end of the client does.
+    /// A `Cancel` that is cancelled after this time by the clock of the client, or at the end of the client.
     pub(super) fn cancel_after(&self, after: Duration) -> Cancel {
         let cancel = Cancel::new();
         let (later, at_the_end, client) = (cancel.clone(), cancel.clone(), self.client);
@@ -39,7 +39,7 @@ impl Thread {
         cancel
     }
 
-    /// False if the client is closed.
+    /// Checks an error of a call. False if the client is closed.
     pub(super) fn note_error(&self, error: &Error) -> bool {
         with(|world| {
             let client = self.client;

@@ -1,4 +1,4 @@
-//! What becomes of tokens and ids, as the wire shows it: each stands for one thing, and those that are given up are gone from the nodes.
+//! Tokens and ids, as seen on the wire: each has one use, and those that are given up disappear from the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,15 @@ use super::server::{Command, short};
 use super::settings::milliseconds;
 use super::world::World;
 
-/// How long after all is well again, or after it was given up, a token may stand on a node; and some node timeouts. A probe that hangs ends after a second, the
-/// repeat of the release after that has the server probed anew, and the next one, half a second later, reaches it.
+/// How long a token may stay on a node after the faults have ended, or after it was given up; some node timeouts are
+/// added. A probe that hangs ends after a second. The repeated release then causes a new probe, and the release half a
+/// second later reaches the server.
 const GRACE: Duration = Duration::from_millis(3500);
-/// The nodes are looked at so often after that.
+/// How often the nodes are checked after that.
 const LOOKS: u64 = 4;
 
 impl World {
-    /// Notes a command that is about to be written, perhaps to a further node or once more.
+    /// Records a command that is about to be written, perhaps to a further node or repeatedly.
     pub(super) fn note_command(&mut self, command: &Command) {
         let Command::Script { execution, .. } = command else { return };
         let Execution { script, keys, args } = &**execution;
@@ -41,7 +42,7 @@ impl World {
             ("rw_acquire", [_, token, ms, rest @ ..]) | ("semaphore_acquire", [token, ms, _, _, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length("acquire", token, ms);
-                // What a bare attempt has there is that of permissions.lua.
+                // An attempt on the fast path has that argument of `permissions.lua` there.
                 if let [_, wait, _, ..] = rest {
                     self.note_wait(wait, token);
                 }
@@ -107,8 +108,8 @@ impl World {
         }
     }
 
-    /// What an adoption got on too few nodes stays with the token that was left for as long as the adoption asked for: on a node that is cut off from when
-    /// it executes that.
+    /// An adoption without a majority gives its nodes back to the former token. There the former token lives for as
+    /// long as the adoption asked for. On a node that is cut off, that time begins when it executes the call.
     fn note_given_back(&mut self, token: &str, left: &str) {
         let traces = &mut self.invariants.tokens.traces;
         let stays = traces.get(token).map_or(0, |trace| trace.adopts_for);
@@ -138,7 +139,7 @@ impl World {
         }
     }
 
-    /// A release takes the mark off the wait of its own client, which is over.
+    /// A release removes the mark of a wait of its own client that has ended.
     fn note_leaver(&mut self, id: &str) {
         let client = self.client;
         if let Some(known) = self.invariants.tokens.waits.get(id).filter(|known| known.client != client) {
@@ -150,7 +151,7 @@ impl World {
         self.invariants.arrivals.iter_mut().filter(is_of).for_each(|arrival| arrival.is_over = true);
     }
 
-    /// What is executed although its connection is broken.
+    /// A packet is executed although its connection is broken.
     pub(super) fn note_duplicate(&mut self, packet: &Packet) {
         for command in &packet.commands {
             if let Command::Script { execution, .. } = command
@@ -162,7 +163,7 @@ impl World {
         }
     }
 
-    /// A script has had a lock stay for longer. After a release with a minimum hold the token still stands there.
+    /// A script has extended a lock. After a release with a minimum hold the token is still there.
     pub(super) fn note_late(&mut self, script: &str, token: &str) {
         if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
             trace.is_late |= trace.is_released && script == "extend";
@@ -178,7 +179,7 @@ impl World {
         trace.was_held = true;
     }
 
-    /// A holder lets go of this token, and the lock stays taken for so long.
+    /// A holder gives up this token. The lock stays taken for this time.
     pub(super) fn note_end(&mut self, token: &str, keep: Duration) {
         let now = self.now;
         if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
@@ -186,20 +187,22 @@ impl World {
         }
     }
 
-    // --- what is left -------------------------------------------------------------------------------------------------
+    // --- what is left
+    // -------------------------------------------------------------------------------------------------
 
     fn grace(&self) -> Time {
         nanos(GRACE + self.plan.limits.node_timeout * 4)
     }
 
-    /// When the nodes are to be looked at.
+    /// When the nodes are checked.
     pub(super) fn looks(&self) -> impl Iterator<Item = Time> + use<> {
         let (healed, grace) = (self.plan.healed, self.grace());
         (1..=LOOKS).map(move |look| healed + MS + grace / 2 * (look + 1))
     }
 
-    /// No node has a token which a client that is alive has given up: such a node is missing from the majorities of the next holders.
-    /// A release asks no replica, so that a failover can bring back what was given up.
+    /// Checks that no node has a token that a live client has given up: such a node would be missing from the
+    /// majorities of the next holders. A release does not wait for replicas, so a failover can bring back a token that
+    /// was given up.
     pub(super) fn look(&mut self) {
         if self.plan.has_replica {
             return;
@@ -213,7 +216,7 @@ impl World {
         }
     }
 
-    /// Nodes aside whose clock was set back: what a minimum hold keeps lives for longer there.
+    /// Nodes whose clock was set back are excluded: a key with a minimum hold lives longer there.
     fn tokens_of(&mut self, name: &str) -> BTreeMap<String, usize> {
         let now = self.now;
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
@@ -231,7 +234,7 @@ impl World {
         let Some(trace) = self.invariants.tokens.traces.get(token) else { return false };
         let client = &self.clients[trace.client];
         let since = trace.used.max(self.plan.healed).max(client.paused_until);
-        // A client that was closed sends nothing any more.
+        // A closed client no longer sends anything.
         let is_over = !trace.is_late && !client.is_dead && !client.is_closed && !self.invariants.is_held(token);
         is_over && self.now > since + self.grace()
     }

@@ -1,4 +1,4 @@
-//! Times, and chance.
+//! Units of time, and probabilities.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A node as a client connects to it: the simulated side of the seam between rounds and servers (`node/link.rs`).
+//! A node as seen by a client: the simulated side of the interface between rounds and servers (`node/link.rs`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::clock::{Clock, Tick};
 use crate::node::memory::{command, encoded};
 use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind, Halves, Login, Shut, Sink, Source};
 
-/// Node `node` for client `client`.
+/// The node `node` as seen by the client `client`.
 pub(super) struct SimulatedServer {
     client: usize,
     node: usize,
@@ -29,7 +29,7 @@ impl SimulatedServer {
         SimulatedServer { client, node, address: format!("simulated:{node}"), login: RedisConnectionInfo::default() }
     }
 
-    /// When it is known how the attempt ends, at the earliest; `None` if that is known now.
+    /// The earliest time at which the outcome of the attempt is known; `None` if it is known now.
     fn attempt(&self, began: u64, trip: u64) -> Result<usize, Option<Duration>> {
         let SimulatedServer { client, node, .. } = *self;
         with(|world| {
@@ -87,12 +87,12 @@ impl fmt::Display for SimulatedServer {
     }
 }
 
-/// A client's end of a connection.
+/// The client's end of a connection.
 struct SimulatedConnection {
     id: usize,
     client: usize,
     read_timeout: Duration,
-    /// Replies to so many commands come first, for which a read has timed out.
+    /// The number of replies to skip: those for which a read has timed out.
     skips: usize,
 }
 
@@ -101,7 +101,7 @@ fn cut() -> Broken {
 }
 
 impl SimulatedConnection {
-    /// Waits for what `take` finds there.
+    /// Waits until `take` finds something.
     fn read<T>(&self, mut take: impl FnMut(&mut Connection) -> Option<T>) -> Result<T, Broken> {
         let by = with(|world| world.tick(self.client)).after(self.read_timeout);
         loop {
@@ -114,7 +114,7 @@ impl SimulatedConnection {
                 return Ok(found);
             }
             if with(|world| world.clients[self.client].is_dead) {
-                // The time of a dead client passes all the same.
+                // The time of a dead client passes too.
                 sleep(self.client, Duration::from_millis(1));
                 return Err(cut());
             }
@@ -187,20 +187,20 @@ impl Wire for SimulatedConnection {
     }
 }
 
-/// The end that writes.
+/// The writing half.
 struct Front {
     connection: ManuallyDrop<SimulatedConnection>,
     _whole: Arc<SimulatedConnection>,
 }
 
-/// The end that reads, with the bytes that have come.
+/// The reading half, with the bytes that have arrived.
 struct Back {
     connection: ManuallyDrop<SimulatedConnection>,
     bytes: VecDeque<u8>,
     _whole: Arc<SimulatedConnection>,
 }
 
-/// Closes it.
+/// Closes the connection.
 struct Door(Arc<SimulatedConnection>);
 
 impl Sink for Front {
@@ -229,7 +229,7 @@ impl Source for Back {
 }
 
 impl Shut for Door {
-    /// What reads there comes back.
+    /// A read that waits returns.
     fn shut(&self) {
         try_with(|world| {
             world.connections[self.0.id].is_broken = true;
@@ -239,7 +239,7 @@ impl Shut for Door {
 }
 
 impl Drop for SimulatedConnection {
-    /// What is dropped with a schedule that failed finds no world.
+    /// A connection that is dropped with a failed schedule finds no world.
     fn drop(&mut self) {
         try_with(|world| world.close(self.id));
     }

@@ -1,5 +1,5 @@
-//! The simulated world: its time, what will happen when, and what each task waits for. Everything runs on one thread of the system; the clients'
-//! threads are coroutines that give way whenever they would wait.
+//! The simulated world: its time, the planned events, and the wait of each task. Everything runs on one thread of the
+//! system. The threads of the clients are coroutines, which yield whenever they would wait.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -18,12 +18,12 @@ use crate::options::LockOptions;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
 
-/// Does something with the world. Never across a point at which the coroutine gives way.
+/// Calls `f` with the world. `f` must not yield.
 pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().unwrap()))
 }
 
-/// Does something with the world, if this thread of the system is in one.
+/// Calls `f` with the world, if this thread of the system runs a schedule.
 pub(super) fn try_with<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
     WORLD.try_with(|world| world.borrow_mut().as_mut().map(|world| f(world))).ok().flatten()
 }
@@ -40,11 +40,11 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 pub(super) enum Event {
     Wake(Waiter),
-    /// The first packet on a connection arrives at its node. There is one of these while a packet is on its way there.
+    /// The first packet on a connection arrives at its node. At most one such event is planned for each connection.
     Arrival {
         connection: usize,
     },
-    /// A packet of a broken connection is executed all the same.
+    /// A packet of a broken connection is executed.
     Duplicate {
         packet: Packet,
         epoch: u32,
@@ -73,7 +73,7 @@ pub(super) enum Event {
         job: Job,
     },
     Replication(Sequel),
-    /// What the nodes have is checked.
+    /// The data of the nodes are checked.
     Look,
 }
 
@@ -98,7 +98,7 @@ impl PartialOrd for Planned {
 }
 
 impl Ord for Planned {
-    /// The earliest is the greatest.
+    /// Reversed: the earliest event is the greatest.
     fn cmp(&self, other: &Planned) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -107,15 +107,15 @@ impl Ord for Planned {
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) client: usize,
-    /// What it waits for now; older wake-ups are void.
+    /// The number of its current wait. Wake-ups for older waits are ignored.
     pub(super) waits: u64,
     pub(super) is_done: bool,
-    /// How many locks it has asked for, and the settings of the last one.
+    /// The number of locks that it has asked for, and the settings of the last one.
     pub(super) turn: u32,
     pub(super) options: Option<LockOptions>,
-    /// The largest fence of that lock that was given out by then.
+    /// The largest fence of that lock at that time.
     pub(super) floor: u64,
-    /// It is in a call for several locks.
+    /// True during a call for several locks.
     pub(super) takes_several: bool,
 }
 
@@ -131,16 +131,16 @@ impl Task {
 pub(super) struct Client {
     pub(super) is_dead: bool,
     pub(super) is_closed: bool,
-    /// What waits without an end may have: cancelled when the client dies, since no job of it runs then.
+    /// Given to waits without a deadline. It is cancelled when the client dies, since no code of the client runs then.
     pub(super) cancels: Vec<Cancel>,
     pub(super) paused_until: Time,
     offset: Time,
     rate: i64,
-    /// Time that passed for it after its end.
+    /// Time that passes for the client after its end.
     afterlife: Time,
     pub(super) paths: Vec<Path>,
     pub(super) generator: Generator,
-    /// It may not use channels.
+    /// True if it may not use channels.
     pub(super) is_refused: bool,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) tasks: Vec<Task>,
     pub(super) current: usize,
-    /// Whose code runs now.
+    /// The client and the task whose code runs now.
     pub(super) client: usize,
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
@@ -159,13 +159,13 @@ pub(super) struct World {
     pub(super) replication: Replication,
     /// Threads that wait for a notification of the condition variable at that address.
     pub(super) sleepers: Vec<(usize, Waiter)>,
-    /// Which task has drawn which random part.
+    /// The task that has drawn each random part.
     pub(super) drawn: HashMap<u128, usize>,
     pub(super) invariants: InvariantChecker,
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
     log: Option<Vec<String>>,
-    /// Of everything that happened, to compare two runs.
+    /// A digest of all events, to compare two runs.
     pub(super) digest: u64,
 }
 
@@ -213,7 +213,7 @@ impl World {
         self.planned.push(Planned { at: at.max(self.now), order: self.order, event });
     }
 
-    /// The next event, and sets the time to it. What would wake a thread that was woken before is none.
+    /// Returns the next event and advances the time to it. Wake-ups of threads that were already woken are skipped.
     pub(super) fn next(&mut self) -> Option<Event> {
         let planned = loop {
             let planned = self.planned.pop()?;
@@ -240,18 +240,19 @@ impl World {
         self.log.take().unwrap_or_default()
     }
 
-    /// What was to happen. It is to be dropped before the world is, at whose clock it may look.
+    /// Takes the planned events. They must be dropped before the world, since their destructors may read its clock.
     pub(super) fn take_planned(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.planned)
     }
 
-    /// Notes that something which must not be has happened; the first one counts.
+    /// Records a violation. Only the first one counts.
     pub(super) fn violate(&mut self, what: String) {
         self.log(|_| format!("VIOLATION: {what}"));
         self.violation.get_or_insert(what);
     }
 
-    // --- clocks -------------------------------------------------------------------------------------------------------
+    // --- clocks
+    // -------------------------------------------------------------------------------------------------------
 
     pub(super) fn tick(&self, client: usize) -> Tick {
         let client = &self.clients[client];
@@ -259,22 +260,23 @@ impl World {
         Tick::from_nanos((client.offset + self.now).saturating_add_signed(fast) + client.afterlife)
     }
 
-    /// The true time at which the client's clock will have advanced so far.
+    /// The true time at which the clock of the client will have advanced by this much.
     pub(super) fn true_time(&self, client: usize, d: Duration) -> Time {
         let d = nanos(d).min(1 << 50);
         self.now + (u128::from(d) * 1_000_000 / (1_000_000 + self.clients[client].rate) as u128) as u64 + 2
     }
 
-    // --- waiting ------------------------------------------------------------------------------------------------------
+    // --- waiting
+    // ------------------------------------------------------------------------------------------------------
 
-    /// The current task's next wait.
+    /// Begins the next wait of the current task.
     pub(super) fn waiter(&mut self) -> Waiter {
         let task = &mut self.tasks[self.current];
         task.waits += 1;
         (self.current, task.waits)
     }
 
-    /// Whether the wait is still on.
+    /// True if the wait has not ended.
     pub(super) fn waits(&self, (task, waits): Waiter) -> bool {
         !self.tasks[task].is_done && self.tasks[task].waits == waits
     }
@@ -295,7 +297,7 @@ impl World {
     }
 }
 
-/// Gives way until something wakes the current task, at the given time at the latest. A dead client's time passes at once.
+/// Yields until something wakes the current task, or until the given time. The time of a dead client passes at once.
 pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
     with(|world| {
         let waiter = world.waiter();
@@ -318,7 +320,7 @@ pub(super) fn sleep(client: usize, d: Duration) {
     sleep_on(client, d, None);
 }
 
-/// As that, until a notification of the condition variable at this address.
+/// Like `sleep`, but a notification of the condition variable at this address ends it.
 pub(super) fn sleep_on(client: usize, d: Duration, condvar: Option<usize>) {
     wait(|world, waiter| {
         world.sleepers.extend(condvar.map(|condvar| (condvar, waiter)));

@@ -1,4 +1,5 @@
-//! The scripts of a queue of tasks: random calls have the same replies in memory and on a server, and leave the same behind.
+//! The scripts of a queue of tasks: random calls have the same replies in memory and on a server, and leave the same
+//! behind.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ fn spoil() -> Arc<Call> {
     )
 }
 
-/// All that is stored, but for what depends on the moment: a new task has no state, or one whose version, the second number, is the time of its push, as a call
-/// that looks into permissions takes the longer way.
+/// All that is stored, but for what depends on the moment: a new task has no state, or one whose version, the second
+/// number, is the time of its push, as a call that looks into permissions takes the longer way.
 fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   local function text(reply)\n\
@@ -117,7 +118,8 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
     (call, false)
 }
 
-/// A reply without the last number of a claim, for how long the task had been due, and without the versions of tasks ([`dump`]).
+/// A reply without the last number of a claim, for how long the task had been due, and without the versions of tasks
+/// ([`dump`]).
 fn timeless(mut reply: Result<Value, Failure>) -> String {
     if let Ok(Value::List(items)) = &mut reply {
         if let [Value::Int(1), _, _, _, _, Value::Int(_)] = items[..] {

@@ -344,7 +344,8 @@ fn random_calls_on_a_read_write_lock_have_the_same_replies() {
     }
 }
 
-/// Whatever happened before, a call that is executed a second time takes nothing from others: no other token goes, and none is added but seats.
+/// Whatever happened before, a call that is executed a second time takes nothing from others: no other token goes, and
+/// none is added but seats.
 #[test]
 fn a_second_copy_of_a_call_takes_nothing_from_others() {
     let holders = |memory: &mut Store| {

@@ -1,4 +1,5 @@
-//! Semaphores: random calls on a node in memory and on a server, beside a reference model of what is lent and which waits there are.
+//! Semaphores: random calls on a node in memory and on a server, beside a reference model of what is lent and which
+//! waits there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +81,8 @@ impl Model {
         (found.len() == many).then_some(found)
     }
 
-    /// Reserves free slots for the first waits up to `own`, and tells the next when to look; on several nodes only tells them. True if the rest is kept for one that wants more.
+    /// Reserves free slots for the first waits up to `own`, and tells the next when to look; on several nodes only
+    /// tells them. True if the rest is kept for one that wants more.
     fn serve(&mut self, own: &str, permits: u32, first: u32) -> bool {
         let (before, mut kept, mut is_kept) = (self.slots.clone(), Vec::new(), false);
         while self.free(permits, first, 1).is_some()

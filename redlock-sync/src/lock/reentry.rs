@@ -129,7 +129,7 @@ pub(crate) enum Removed {
     OthersRemain,
 }
 
-/// Adds the first of the guards that share this lease.
+/// Adds the first of the guards that share this lease. `is_exclusive` says whether it needs the lock exclusively.
 pub(crate) fn add_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>, is_exclusive: bool) {
     add(client, key, HoldKind::Nested { lease: Arc::clone(lease), count: 1, exclusive: is_exclusive.into() });
 }

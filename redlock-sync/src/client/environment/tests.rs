@@ -69,9 +69,9 @@ fn settings_are_read() {
 #[test]
 fn a_comma_begins_a_node_only_before_a_scheme() {
     let groups = "redis+sentinel://:a,b@h1:1,h2/main, redis+sentinel://h3,h4/main , redis://c/,,";
-    assert_eq!(listed(groups), ["redis+sentinel://:a,b@h1:1,h2/main", "redis+sentinel://h3,h4/main", "redis://c/"]);
-    assert_eq!(listed("redis://a/, b"), ["redis://a/, b"]);
-    assert_eq!(listed(" ,, "), Vec::<&str>::new());
+    assert_eq!(split_urls(groups), ["redis+sentinel://:a,b@h1:1,h2/main", "redis+sentinel://h3,h4/main", "redis://c/"]);
+    assert_eq!(split_urls("redis://a/, b"), ["redis://a/, b"]);
+    assert_eq!(split_urls(" ,, "), Vec::<&str>::new());
 }
 
 #[test]

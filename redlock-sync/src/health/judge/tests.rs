@@ -12,7 +12,7 @@ fn judged(text: &str, written: &Vote<Done>, nodes: usize) -> (NodeHealth, Vec<St
 
 /// With `min_replicas_ack`.
 fn asked(acks: u32, text: &str, written: &Vote<Done>, nodes: usize) -> (NodeHealth, Vec<String>) {
-    let facts = Facts::read(Vote::Yes(reply::ServerInfo(text.into())), acks);
+    let facts = Facts::parse(Vote::Yes(reply::ServerInfo(text.into())), acks);
     let node = facts.node("a:6379".into(), written, "redlock-sync:health");
     let warnings = facts.warnings(&node, nodes, written);
     (node, warnings)
@@ -100,7 +100,7 @@ fn a_server_that_takes_no_writes_is_a_problem() {
 
 #[test]
 fn what_was_not_said_is_not_known() {
-    let down = Facts::read(Vote::Failed(Failure::unsent(FailureKind::Unreachable, "connection refused")), 1);
+    let down = Facts::parse(Vote::Failed(Failure::unsent(FailureKind::Unreachable, "connection refused")), 1);
     let node = down.node("a:6379".into(), &failed(FailureKind::LeftOut, "left out"), "k");
     assert_eq!(node.problem.as_deref(), Some("connection refused"));
     assert_eq!(down.warnings(&node, 1, &Vote::Yes(Done)), ["a:6379 cannot be used: connection refused"]);
@@ -117,11 +117,11 @@ fn servers_are_compared() {
     };
     let lease = Duration::from_secs(30);
     let three = [at("a", 10_000, 99), at("b", 12_500, 99), at("c", 11_000, 5)];
-    let said = together(&three, Duration::from_millis(500), lease, true);
+    let said = common_warnings(&three, Duration::from_millis(500), lease, true);
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[0].contains("the clock of b is 2s ahead of that of a"), "{said:?}");
     assert!(said[1].starts_with("c restarted 5s ago"), "{said:?}");
-    assert_eq!(together(&three, Duration::from_secs(2), lease, false), Vec::<String>::new());
-    assert!(together(&three[..2], Duration::from_secs(2), lease, true)[0].contains("2 servers tolerate"));
-    assert_eq!(together(&three[..1], Duration::ZERO, lease, true), Vec::<String>::new());
+    assert_eq!(common_warnings(&three, Duration::from_secs(2), lease, false), Vec::<String>::new());
+    assert!(common_warnings(&three[..2], Duration::from_secs(2), lease, true)[0].contains("2 servers tolerate"));
+    assert_eq!(common_warnings(&three[..1], Duration::ZERO, lease, true), Vec::<String>::new());
 }
