@@ -409,10 +409,7 @@ mod tests {
         assert_eq!(vote(&one), Vote::Yes(Acquired::default()));
         assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), ..Acquired::default() }));
         let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4 10 7")]);
-        assert_eq!(
-            vote(&with_slot("17")),
-            Vote::Yes(Acquired { fence: Some(17), slots: vec![4, 7, 10], ..Acquired::default() })
-        );
+        assert_eq!(vote(&with_slot("17")), Vote::Yes(Acquired { fence: Some(17), slots: vec![4, 7, 10] }));
         assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { slots: vec![4, 7, 10], ..Acquired::default() }));
         assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
         assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));

@@ -102,35 +102,6 @@ fn threads_with_mixed_settings_go_on_where_a_slot_has_moved() {
     assert!(unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
 }
 
-/// The server to which a slot moves sends a release away that does not come with `ASKING`.
-#[test]
-fn a_release_is_let_in_behind_a_late_attempt_at_a_lock_whose_slot_moves() {
-    let cluster = Cluster::without_replicas();
-    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
-    let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
-    let there = SPREAD.into_iter().find(|key| cluster.master_of(key).port() == to.port()).unwrap();
-    let proxy = announced(&cluster, to);
-    let timeout = Duration::from_millis(300);
-    let locks =
-        Redlock::builder().node(format!("redis+cluster://{}", from.addr())).node_timeout(timeout).build().unwrap();
-    let late = locks.mutex(format!("{SLOT}late")).lease(SOON);
-    // So that the client knows of no queue, and the next attempt is `SET NX`, which names one key.
-    for lock in [&locks.mutex(there), &late] {
-        lock.lock().unwrap().unlock().unwrap();
-    }
-    cluster.open_slot(slot, from, to);
-    let held = proxy.on("acquire", Act::Hold);
-    proxy.clear_log();
-    assert!(late.try_lock().unwrap_err().is_unavailable());
-    // Behind, and on another connection, where it finds nothing yet.
-    proxy.wait_count("release", 2, SOON);
-    let before = sets(to);
-    held.release();
-    eventually("the attempt is executed", SOON, || sets(to) != before);
-    let keys = || to.ask::<usize>(cmd("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot));
-    eventually("nothing is left", SOON / 4, || keys() == 0);
-}
-
 #[test]
 fn a_lock_is_handed_over_by_its_token_once_its_slot_has_moved() {
     let cluster = Cluster::without_replicas();
@@ -193,27 +164,21 @@ fn announced(cluster: &Cluster, server: &Server) -> Proxy {
     proxy
 }
 
-/// How often it has set a key.
-fn sets(server: &Server) -> String {
-    let all: String = server.ask(cmd("INFO").arg("commandstats"));
-    let count = all.lines().find_map(|line| line.strip_prefix("cmdstat_set:")?.split(',').next());
-    count.unwrap_or_default().to_owned()
-}
-
 /// A server that was added to the cluster has no slots until the first has arrived, and no place in the map.
 #[test]
 fn a_server_without_slots_is_connected_to_once() {
     let cluster = Cluster::without_replicas();
     let to = cluster.empty_last();
-    let from = cluster.master_of(SLOT);
+    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
     let locks = builder(&cluster).build().unwrap();
-    let all: Vec<_> = (0..100).map(|i| locks.mutex(format!("{SLOT}{i}"))).collect();
-    // So that the client knows of no queue, and the next attempts are `SET NX`, each of one key.
-    all.iter().for_each(|lock| lock.lock().unwrap().unlock().unwrap());
-    cluster.open_slot(cluster.slot(SLOT), from, to);
+    let held: Vec<_> = (0..100).map(|i| locks.mutex(format!("{SLOT}{i}")).lock().unwrap()).collect();
+    cluster.open_slot(slot, from, to);
+    cluster.move_keys(slot, from, to);
     let connections = || to.info("total_connections_received").unwrap().parse::<usize>().unwrap();
     let before = connections();
-    all.iter().for_each(|lock| lock.lock().unwrap().unlock().unwrap());
+    for guard in held {
+        guard.unlock().unwrap();
+    }
     assert!(connections() < before + 20, "{} connections", connections() - before);
 }
 
