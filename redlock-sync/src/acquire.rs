@@ -273,7 +273,11 @@ impl<'a> AcquireLoop<'a> {
         let outcome = attempt(self.client, self.request, &options, by);
         match &outcome {
             Ok(lease) => {
-                self.wait.evidence.may_linger |= id.is_some() && lease.core().may_linger();
+                // Several clusters: one that moves the slot refuses the attempt, and its queue keeps the wait through the
+                // release, too.
+                let core = lease.core();
+                let is_left = core.may_linger() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
+                self.wait.evidence.may_linger |= id.is_some() && is_left;
             }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {

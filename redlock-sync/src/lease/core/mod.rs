@@ -226,6 +226,11 @@ impl Core {
         drop(self.take_head());
     }
 
+    /// True if its own wait may still be in a queue.
+    pub(crate) fn keeps_wait(&self) -> bool {
+        self.origin.wait.is_some()
+    }
+
     /// True if a copy of its acquire may still be executed on a node.
     pub(crate) fn may_linger(&self) -> bool {
         self.io.lock().may_linger
