@@ -164,6 +164,10 @@ impl ClaimLoop<'_> {
             // Ids that begin with `-` belong to waits without a subscription. The server cannot notify them.
             let id = id.filter(|id| !id.starts_with('-'));
             if let Some(outcome) = self.attempt(&ClaimRole::Waiter(id)) {
+                // An attempt that fails does not remove the wait that an earlier attempt entered.
+                if outcome.is_err() {
+                    self.end_wait();
+                }
                 return outcome;
             }
         }
@@ -241,7 +245,9 @@ impl ClaimLoop<'_> {
         let Some(wait) = &self.entered else { return };
         let quorum = &self.request.client.quorum;
         let call = self.request.tasks.leave(wait);
-        drop(quorum.round(&call, Priority::High, quorum.round_deadline(), &|_| true));
+        // After the end of a wait, the attempt under way and this call together get one node timeout.
+        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout));
+        drop(quorum.round(&call, Priority::High, by, &|_| true));
     }
 
     fn is_stopped(&self) -> bool {
