@@ -86,7 +86,7 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     columns(HEAD, rows.into_iter())
 }
 
-/// Formats rows in aligned columns. The last column is not aligned; neither is the head if there are no rows.
+/// Formats the head and the rows in aligned columns, without trailing spaces. Without rows, only the head is returned.
 pub(crate) fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let lines: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();

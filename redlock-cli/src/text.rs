@@ -8,7 +8,7 @@ pub(crate) fn is_odd(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Text of unknown origin on one line, without odd characters.
+/// Text of unknown origin on one line, with odd characters escaped.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
         if is_odd(c) {
