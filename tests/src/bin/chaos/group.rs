@@ -1,5 +1,5 @@
-//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and what is done to them. Clients come without a proxy, since the sentinels tell
-//! them the addresses of the servers.
+//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and what is done to them. Clients come
+//! without a proxy, since the sentinels tell them the addresses of the servers.
 
 use std::thread;
 use std::time::{Duration, Instant};

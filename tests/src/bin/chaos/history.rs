@@ -1,4 +1,5 @@
-//! What happened in a run, put together from what clients, nemesis, store and watch wrote down. Exclusive data: the checkers are functions of it.
+//! What happened in a run, put together from what clients, nemesis, store and watch wrote down. Exclusive data: the
+//! checkers are functions of it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -90,9 +91,10 @@ impl Hold {
         }
     }
 
-    /// The span in which it was certainly held: from its return to the end of what its looks promised, but not beyond a look that told of
-    /// the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late. A key of a multi-lock is given up once another key
-    /// is lost: what its looks promised ends then, and when that was exactly is not known.
+    /// The span in which it was certainly held: from its return to the end of what its looks promised, but not beyond a
+    /// look that told of the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late.
+    /// A key of a multi-lock is given up once another key is lost: what its looks promised ends then, and when that was
+    /// exactly is not known.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let end = self.looks.iter().filter_map(|look| look.until).max()?;
         let lost = self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min();

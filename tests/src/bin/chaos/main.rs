@@ -1,10 +1,12 @@
-//! The chaos run: client processes want a few locks, while a seeded nemesis injures servers, network and clients. Then checkers judge what
-//! they wrote down. How to run and read it: `tests/CHAOS.md`.
+//! The chaos run: client processes want a few locks, while a seeded nemesis injures servers, network and clients. Then
+//! checkers judge what they wrote down. How to run and read it: `tests/CHAOS.md`.
 //!
 //! 1. `args.rs`, `timing.rs`, `names.rs`: what is asked for, and on which locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
-//! 3. `client/`: the processes that use the locks. `nursery.rs`: what some are forked from. `event.rs`: what they write down. `store.rs`: the fenced store.
-//! 4. `nemesis/`: brings the faults about; `group.rs`: those of a Sentinel group. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile. `until.rs`: when it is over.
+//! 3. `client/`: the processes that use the locks. `nursery.rs`: what some are forked from. `event.rs`: what they write
+//!    down. `store.rs`: the fenced store.
+//! 4. `nemesis/`: brings the faults about; `group.rs`: those of a Sentinel group. `watch.rs`, `wire.rs`: look at
+//!    servers and traffic meanwhile. `until.rs`: when it is over.
 //! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
 //! 6. `summary.rs`, `svg.rs`: for people.
 //! 7. `tasks/`: another run, of a queue of tasks and its workers.

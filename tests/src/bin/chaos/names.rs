@@ -1,7 +1,7 @@
 //! The names of the locks. Those that look alike are in use side by side: each is a lock of its own.
 //!
-//! Helper keys of the library stand beside a lock's own key, in braces; so names with braces, and names that end as helper keys do, are the
-//! ones that could be confused. All of them are good names: `Error::Config` is for others.
+//! Helper keys of the library stand beside a lock's own key, in braces; so names with braces, and names that end as
+//! helper keys do, are the ones that could be confused. All of them are good names: `Error::Config` is for others.
 
 /// As many as `--keys` can ask for.
 pub(crate) const MOST: usize = 16;
@@ -25,8 +25,8 @@ const NAMES: [&str; MOST] = [
     "ordér",
 ];
 
-/// The number of the first slow lock: one with leases that are longer than a calm. Nothing is kept from the clients for as long as these
-/// last, so they are judged by what does not depend on that.
+/// The number of the first slow lock: one with leases that are longer than a calm. Nothing is kept from the clients for
+/// as long as these last, so they are judged by what does not depend on that.
 pub(crate) const SLOW: usize = MOST;
 /// How many there are: a holder that is killed keeps one of them from all others for long.
 pub(crate) const SLOWS: usize = 32;
@@ -49,7 +49,8 @@ pub(crate) const JOB: usize = LATCH + 1;
 pub(crate) const LEADER: usize = JOB + 1;
 /// The number of all multi-locks.
 pub(crate) const SEVERAL: usize = LEADER + 1;
-/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most get them.
+/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most
+/// get them.
 pub(crate) const ACCOUNT: usize = SEVERAL + 1;
 /// How many there are.
 pub(crate) const ACCOUNTS: usize = 4;

@@ -1,9 +1,9 @@
-//! The parents of the clients: `chaos nursery HABIT`. Some clients are forked, as a server forks its workers before they serve; others are
-//! programs that are started anew.
+//! The parents of the clients: `chaos nursery HABIT`. Some clients are forked, as a server forks its workers before
+//! they serve; others are programs that are started anew.
 //!
-//! A parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its children draw again,
-//! each of them. A parent does what the run tells it on stdin, one line each, and answers each by one line on stdout. When stdin ends, which it does
-//! however the run ends, it kills its children and ends.
+//! A parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its
+//! children draw again, each of them. A parent does what the run tells it on stdin, one line each, and answers each by
+//! one line on stdout. When stdin ends, which it does however the run ends, it kills its children and ends.
 //!
 //! ```text
 //! fork WORDS…      forks a client with this order; answers its process id
@@ -30,7 +30,8 @@ use crate::client::{self, Order};
 use crate::event::words;
 
 words! {
-    /// What a parent does: it draws random numbers and then forks, or it draws none, and its children do as soon as they are there.
+    /// What a parent does: it draws random numbers and then forks, or it draws none, and its children do as soon as
+    /// they are there.
     Habit { Drawn = "drawn", Fresh = "fresh" }
 }
 

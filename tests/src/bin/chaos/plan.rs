@@ -2,13 +2,15 @@
 //!
 //! Faults keep within what the library promises exclusion for, unless the run goes `beyond` that:
 //!
-//! 1. A node that restarts empty casts no vote for a while. Of the nodes that are in this state at the same time as one that lost its data
-//!    there are never more than a minority, for else it could not be told from a cold start of all.
-//! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer than the longest
-//!    lease: when it is back, all that it forgot would have run out anyway.
-//! 3. The nodes that are out of reach during an amnesia are left to it alone: the end of another fault would bring them back too early.
+//! 1. A node that restarts empty casts no vote for a while. Of the nodes that are in this state at the same time as one
+//!    that lost its data there are never more than a minority, for else it could not be told from a cold start of all.
+//! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer
+//!    than the longest lease: when it is back, all that it forgot would have run out anyway.
+//! 3. The nodes that are out of reach during an amnesia are left to it alone: the end of another fault would bring them
+//!    back too early.
 //! 4. At the end of a storm all nodes are out of reach for a moment: what is released then must be free in the calm.
-//! 5. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
+//! 5. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see
+//!    `nemesis/hand.rs`.
 
 use std::fmt;
 
@@ -87,7 +89,8 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// The nodes that it keeps from the clients besides its target: for an amnesia a minority, which follows the target; for a partition all.
+    /// The nodes that it keeps from the clients besides its target: for an amnesia a minority, which follows the
+    /// target; for a partition all.
     pub(crate) fn away(&self, nodes: usize) -> Vec<usize> {
         let others = match self.kind {
             Kind::Amnesia => (nodes - 1) / 2,

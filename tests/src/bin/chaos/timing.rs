@@ -26,7 +26,8 @@ const SAFETY_SLACK: u64 = 10_000 * MS;
 /// Each latch is in use for so many ns; it is kept for longer.
 pub(crate) const LATCH_ROUND: u64 = 3000 * MS;
 pub(crate) const LATCH_LIFE: Duration = Duration::from_secs(12);
-/// Each job that is run once has a name for so many ns; calls for it come for some of these rounds, and it is remembered for longer.
+/// Each job that is run once has a name for so many ns; calls for it come for some of these rounds, and it is
+/// remembered for longer.
 pub(crate) const JOB_ROUND: u64 = 500 * MS;
 pub(crate) const JOB_LIFE: Duration = Duration::from_secs(30);
 /// How many workers there are; a latch opens when all have arrived.

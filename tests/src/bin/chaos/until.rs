@@ -35,8 +35,8 @@ impl Ending {
     }
 }
 
-/// Ends the run when one of the checkers finds something in what has happened so far. That is a hint only, since what is under way can look wrong: the
-/// verdicts are on the whole run.
+/// Ends the run when one of the checkers finds something in what has happened so far. That is a hint only, since what
+/// is under way can look wrong: the verdicts are on the whole run.
 pub(crate) fn look(named: &[&str], ending: &Ending, so_far: impl Fn() -> History) {
     while !named.is_empty() && !ending.sleep_until(now() + PAUSE) {
         if checkers::find_any(&so_far(), named) {

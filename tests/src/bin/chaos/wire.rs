@@ -1,4 +1,5 @@
-//! What clients ask the servers for, as the proxies saw it: which leases are to be extended, and whether ids are unique.
+//! What clients ask the servers for, as the proxies saw it: which leases are to be extended, and whether ids are
+//! unique.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -54,14 +55,14 @@ impl Heard {
                 let last = self.extended.entry(call.token().to_owned()).or_default();
                 *last = at.max(*last);
             }
-            // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one process. The eighth is the random
-            // part of a grant, if it comes to that.
+            // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one
+            // process. The eighth is the random part of a grant, if it comes to that.
             "acquire" if call.args.len() > 7 && call.is_of_a_mutex() => {
                 self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
                 self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
             }
-            // Part of the second of `release.lua`: the random part of the token under which the next one holds the lock. `release_all.lua` has two
-            // keys for each lock, and grants nothing.
+            // Part of the second of `release.lua`: the random part of the token under which the next one holds the
+            // lock. `release_all.lua` has two keys for each lock, and grants nothing.
             "release" if call.keys.len() == 3 && call.is_of_a_mutex() => {
                 let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
                 self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);

@@ -15,7 +15,8 @@ use crate::timing::{LATCH_LIFE, LATCH_ROUND, LONGEST_LEASE, TIMEOUT, WORKERS};
 
 const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(LONGEST_LEASE);
-/// A latch is asked again for so long while no majority answers, as `unavailable_after` says, and each look is up to three rounds.
+/// A latch is asked again for so long while no majority answers, as `unavailable_after` says, and each look is up to
+/// three rounds.
 const LATCH_LIMIT: u64 = 2_000_000_000 + 4 * TIMEOUT;
 
 impl Play<'_> {

@@ -1,4 +1,5 @@
-//! A client process. It works until the line on which the run tells it things ends: `crowd N` starts so many threads at once.
+//! A client process. It works until the line on which the run tells it things ends: `crowd N` starts so many threads at
+//! once.
 //!
 //! Some are started anew (`chaos client …`), with stdin for that line. Others are forked, by a process of `nursery.rs`.
 //!
@@ -101,7 +102,8 @@ pub(crate) fn main(words: &[String]) {
     live(Order::read(words), io::stdin());
 }
 
-/// A client's whole life. The calling thread is one of its threads: in a forked child no other shares anything with the parent.
+/// A client's whole life. The calling thread is one of its threads: in a forked child no other shares anything with the
+/// parent.
 pub(crate) fn live(order: Order, line: impl Read + Send + 'static) {
     let log = Arc::new(Log::create(&order.log_file()));
     let me = Session { client: order.client, life: order.life, ..Session::default() };
@@ -182,7 +184,8 @@ fn open(order: &Order) -> Clients {
         _ = locks.mutex(names::own(order.client, order.life, nth)).try_lock();
         locks
     });
-    // Slow locks have leases that are longer than nodes are kept from their clients: no guard could be right about them.
+    // Slow locks have leases that are longer than nodes are kept from their clients: no guard could be right about
+    // them.
     Clients { both, slow: build(settings(order).restart_guard(false).failover_guard(false)) }
 }
 

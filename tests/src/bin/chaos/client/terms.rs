@@ -1,4 +1,5 @@
-//! The settings of one hold, drawn at random. All clients use them on the same locks: what one asked for must not bind another.
+//! The settings of one hold, drawn at random. All clients use them on the same locks: what one asked for must not bind
+//! another.
 
 use std::time::Duration;
 

@@ -71,7 +71,8 @@ impl Worker {
         }
     }
 
-    /// The thread for the slow locks. It holds one for most of the time, so that a partition finds a lock to be given up.
+    /// The thread for the slow locks. It holds one for most of the time, so that a partition finds a lock to be given
+    /// up.
     pub(super) fn run_slowly(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += 1;
@@ -134,8 +135,8 @@ impl Worker {
         Play { job, random: &mut self.random, locks }
     }
 
-    /// Starts a crowd: so many threads, most of which want the same lock; those beyond [`TOGETHER`] want a lock of their own. Each client
-    /// numbers its crowds.
+    /// Starts a crowd: so many threads, most of which want the same lock; those beyond [`TOGETHER`] want a lock of
+    /// their own. Each client numbers its crowds.
     pub(super) fn crowd(
         order: &Order,
         clients: &Clients,

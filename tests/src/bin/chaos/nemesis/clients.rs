@@ -110,7 +110,8 @@ impl Clients {
         self.parent(member.order.client).ended(member.process)
     }
 
-    /// Tells all to end and waits for it; those that do not are killed. A client that did not end as it must is written down.
+    /// Tells all to end and waits for it; those that do not are killed. A client that did not end as it must is written
+    /// down.
     pub(crate) fn end(&self, deadline: Duration) {
         for member in &self.members {
             let member = &mut *member.lock().unwrap();

@@ -1,7 +1,8 @@
 //! Keys deleted by hand, where the library promises to survive it.
 //!
-//! A holder counts on a lock until the moment at which fewer nodes than a majority keep it. So a key is deleted on a minority of nodes,
-//! and only where without them a majority keeps it until that same moment; not if it was lengthened in between.
+//! A holder counts on a lock until the moment at which fewer nodes than a majority keep it. So a key is deleted on a
+//! minority of nodes, and only where without them a majority keeps it until that same moment; not if it was lengthened
+//! in between.
 
 use redis::{Connection, Script};
 

@@ -87,8 +87,8 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
     1
 }
 
-/// The worst moment to forget: a minority is out of reach until all locks stand on a bare majority, this node among it; then the node
-/// restarts empty, and together with those that are back it is a majority that knows of no lock.
+/// The worst moment to forget: a minority is out of reach until all locks stand on a bare majority, this node among it;
+/// then the node restarts empty, and together with those that are back it is a majority that knows of no lock.
 fn forget(field: &Field<'_>, node: usize, fault: &Fault, length: Duration) {
     let away = fault.away(field.servers.len()).into_iter().map(|node| &field.proxies[node]);
     away.clone().for_each(Proxy::refuse);

@@ -1,5 +1,5 @@
-//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data, or on a Sentinel group; worker processes claim tasks, renew, lose, end them in time or
-//! late, or are killed.
+//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data, or on a Sentinel group;
+//! worker processes claim tasks, renew, lose, end them in time or late, or are killed.
 //!
 //! 1. `args.rs`: what is asked for. `feeder.rs`: pushes the tasks. `client.rs`: a worker process.
 //! 2. `place.rs`: where the queue is. `nemesis.rs`: the faults, a function of the seed.

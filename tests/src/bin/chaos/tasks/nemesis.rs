@@ -1,5 +1,5 @@
-//! The faults of a run with workers. They are drawn from the seed: two tracks, of the server with its proxy and of the workers. Storms of ten seconds
-//! alternate with calms of eight.
+//! The faults of a run with workers. They are drawn from the seed: two tracks, of the server with its proxy and of the
+//! workers. Storms of ten seconds alternate with calms of eight.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
