@@ -1,4 +1,4 @@
-//! Whether the servers can keep locks, and what is wrong with them, for readiness probes.
+//! Checks whether the servers can keep locks, and reports what is wrong with them, for readiness probes.
 //!
 //! Two rounds: one asks each server for facts about itself ([`facts`]), which needs no key; the other is a write that
 //! changes nothing ([`probe`]). [`judge`] draws the conclusions, without I/O.

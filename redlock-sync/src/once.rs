@@ -1,21 +1,21 @@
-//! Once for each name: a job of several processes that is not run again after it has succeeded.
+//! Jobs that run once for each name: of several processes, no other runs the job again after it has succeeded.
 //!
-//! The mutex of that name, and a latch of one arrival: the **mark**, in the helper key `{name}:done`, which lives for
-//! `remember`. A call does this:
+//! A job has the mutex of that name, and a latch of one arrival as its **mark**, in the helper key `{name}:done`. The
+//! mark lives for `remember`. A call does this:
 //!
-//! 1. It looks at the mark. If that is set, the call is `Done`: one round trip, and no lock.
-//! 2. It takes the mutex by one attempt. If that is held, the call is `Busy`.
-//! 3. It looks at the mark again. A run may have ended between steps 1 and 2. From now on none can.
+//! 1. It checks the mark. If that is set, the call is `Done`: one round trip, and no lock.
+//! 2. It tries to take the mutex once. If that is held, the call is `Busy`.
+//! 3. It checks the mark again. A run may have ended between steps 1 and 2. From now on none can.
 //! 4. If `check` is `Ok`, it runs the body. An error or a panic of the body releases the mutex, and sets no mark.
 //! 5. If `check` is `Ok`, it sets the mark on a majority. It repeats that for one lease at most.
 //! 6. It calls `check` again, and releases the mutex. If neither says that the lock was lost, the call is `Ran`.
 //!
 //! **At most one call is `Ran`.** Let A and B be two calls that are `Ran`. Each holds the mutex from step 3 to step 6,
 //! and under the two conditions no two holders pass `check` at one moment. So one hold ends before the other begins:
-//! say that of A. A's mark stood on a majority before A's last `check`. B's look began after B had the mutex. Each
-//! look asks a majority, and one mark that any node tells is enough. So B's look found the mark, and B was `Done`. The
-//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does
-//! not end as `Ran`.
+//! say that of A. A's mark was on a majority before A's last `check`. B's check of the mark began after B had the
+//! mutex. It asks a majority, and the mark of any node is enough. So B's check found the mark, and B was `Done`. The
+//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does not
+//! end as `Ran`.
 //!
 //! The mark and the release are two steps, so that the nodes keep the mutex until the mark is set. One script for both
 //! would be wrong on several nodes, which execute it at different times. A node that has executed it is free for the
@@ -26,15 +26,15 @@
 //! - A body fails after half of its work, or the process dies before the mark: the next call runs the body again, from
 //!   its start. So the body runs at least once for each success.
 //! - The reply to the mark is lost: the mark is sent again, and counts once. If none arrives within a lease, the call
-//!   is an error, and later calls are `Done` if a server has executed it.
-//! - The mark is on a minority: the call is not `Ran`. A later look that meets the mark stores it on a majority first,
-//!   and is `Done` then. A look that does not meet it runs the body.
+//!   returns an error, and later calls are `Done` if a server has executed it.
+//! - The mark is on a minority: the call is not `Ran`. A later call that finds the mark stores it on a majority first,
+//!   and is `Done` then. A call that does not find it runs the body.
 //! - The holder was paused beyond its lease: `check` fails in step 4, 5 or 6. A mark that it set in step 5 is true all
 //!   the same: its body had ended under the lock.
 //! - A server loses its data, or has been promoted without the mark: as for the arrivals of a latch (`latch.rs`).
 //! - A server becomes full during the body: it takes the mark, which is the open-mark of a latch.
 //! - Clocks of clients play no part. A time-to-live is counted by a server, whose wall clock may be set forward.
-//! - Versions of a program differ in `remember`: each success stores its own, and no look makes it longer.
+//! - Versions of a program differ in `remember`: each success stores its own, and no check extends it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -252,7 +252,7 @@ impl RunOnce {
         self.mark()?.reset()
     }
 
-    /// Takes the lock for a run; `None` if there was a success.
+    /// Takes the lock for a run. `None` if the job has succeeded before.
     pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
         let mark = self.mark()?;
         if mark.progress()?.is_open {

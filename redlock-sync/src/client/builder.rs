@@ -267,9 +267,9 @@ impl Builder {
         self
     }
 
-    /// Adds an observer, which is notified of events of the locks of the client: waits, holds, renewals, losses. Several
-    /// observers are notified one after the other. Default none: then no event is made. Each observer is called three times
-    /// for a lock that is taken and released, on the thread that does so.
+    /// Adds an observer, which is notified of events of the locks of the client: waits, holds, renewals, losses.
+    /// Several observers are notified one after the other. Default none: then no event is made. Each observer is called
+    /// three times for a lock that is taken and released, on the thread that does so.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer, Redlock};

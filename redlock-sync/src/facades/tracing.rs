@@ -6,7 +6,8 @@ use crate::observer::{Event, Observer};
 
 /// Feature `tracing`: an [`Observer`] that writes an event with fields for each thing that happens: a loss, a renewal
 /// that fails and a release that no majority confirmed at WARN, the rest at DEBUG, of the target `redlock_sync::locks`.
-/// They stand in the span of the thread that holds the lock, but for renewals, which have a thread of their own.
+/// Events are recorded in the span of the thread that holds the lock. Only those of renewals are not, since renewals
+/// have a thread of their own.
 ///
 /// Beside it, and without it too, the body of an annotated function stands in a span `locked` of the same target, at
 /// DEBUG, with the fields `label`, `key` (of several locks all of them) and `kind`. It lasts until the lock is

@@ -413,7 +413,7 @@ macro_rules! inspection {
         /// The holder of the lock at this moment, on a majority of the nodes; `None` if it is free.
         ///
         /// # Errors
-        /// As for `is_locked`.
+        /// The errors of `is_locked`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();

@@ -99,7 +99,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::Forever)
+        self.acquire(MaxWait::Forever)
     }
 
     /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers
@@ -124,7 +124,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::No)
+        self.acquire(MaxWait::No)
     }
 
     /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it
@@ -147,7 +147,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::Until(self.client.quorum.now().after(wait)))
+        self.acquire(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
     /// Like [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is
@@ -166,7 +166,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+        self.acquire(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
     /// Whether one of the keys is held at this moment, by this process or another, on a majority of the nodes: then a
@@ -196,7 +196,7 @@ impl MultiLock {
         Ok(false)
     }
 
-    fn take(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
+    fn acquire(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
         // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.

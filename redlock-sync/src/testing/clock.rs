@@ -235,7 +235,7 @@ mod tests {
             }
         };
         clock.start("sleeper", Box::new(run)).unwrap();
-        // Until it sleeps.
+        // Waits until it sleeps.
         clock.advance(Duration::ZERO);
         for i in 0..3 {
             clock.advance(LONG);
