@@ -305,8 +305,7 @@ impl Run {
         guard.check()?;
         let until = mark.client.quorum.now().after(guard.core().options.lease);
         let marked = mark.open(MaxWait::Until(until));
-        // No other run has looked for the mark while the lock was held. What the servers know of that the release
-        // tells.
+        // No other run has checked the mark while the lock was held. The release tells whether the servers agree.
         let held = guard.check();
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {

@@ -43,18 +43,18 @@ use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
 use worker::{Clients, Worker};
 
-/// How long threads and files of a client that is gone may take to go too.
+/// How long the threads and files of a client that is gone may take to disappear.
 const SETTLES: Duration = Duration::from_secs(15);
 
-/// What threads of a client do that take no plain mutex.
+/// The work of the threads of a client that take no plain mutex.
 const OTHERS: [fn(Worker, &AtomicBool); 4] =
     [Worker::run_with_any_kind, Worker::run_with_any_kind, Worker::run_jobs, Worker::run_for_leader];
 
-/// The pulse of a client, and what is a gap in it, in ns.
+/// The pause of the thread that detects standstills, and the length of a standstill, in ns.
 const BEAT: Duration = Duration::from_millis(20);
 const STALL: u64 = 60 * MS;
 
-/// What the run tells a client when it starts.
+/// The order with which the run starts a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) client: u8,
@@ -97,13 +97,13 @@ impl Order {
     }
 }
 
-/// A process that was started for this.
+/// The main function of a client that was started as a process.
 pub(crate) fn main(words: &[String]) {
     live(Order::read(words), io::stdin());
 }
 
-/// A client's whole life. The calling thread is one of its threads: in a forked child no other shares anything with the
-/// parent.
+/// The whole life of a client. The calling thread is one of its threads: in a forked child, no other thread shares
+/// anything with the parent.
 pub(crate) fn live(order: Order, line: impl Read + Send + 'static) {
     let log = Arc::new(Log::create(&order.log_file()));
     let me = Session { client: order.client, life: order.life, ..Session::default() };
@@ -150,7 +150,7 @@ fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
     }
 }
 
-/// Does what the run says until it says no more.
+/// Executes the orders of the run until they end.
 fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBool, log: &Arc<Log>) {
     let mut crowds = Vec::new();
     for (said, number) in BufReader::new(line).lines().map_while(Result::ok).zip(1..) {
@@ -165,7 +165,7 @@ fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBoo
     }
 }
 
-/// Notices when the process stands still.
+/// Detects standstills of the process.
 fn beat(log: &Log, me: Session) {
     loop {
         let from = now();
@@ -180,12 +180,12 @@ fn open(order: &Order) -> Clients {
     assert!(LEASES.contains(&LONGEST_LEASE));
     let both = [0, 1].map(|nth| {
         let locks = build(settings(order));
-        // From here on this client knows the longest lease in use, which its judgement of restarted nodes depends on.
+        // From here on this client knows the longest lease in use, on which its judgement of restarted nodes depends.
         _ = locks.mutex(names::own(order.client, order.life, nth)).try_lock();
         locks
     });
-    // Slow locks have leases that are longer than nodes are kept from their clients: no guard could be right about
-    // them.
+    // Slow locks have leases that are longer than the time for which nodes are kept from their clients. No guard can be
+    // right about them.
     Clients { both, slow: build(settings(order).restart_guard(false).failover_guard(false)) }
 }
 
@@ -201,7 +201,7 @@ fn build(settings: Builder) -> Redlock {
     settings.build().expect("the settings are good")
 }
 
-/// Threads and open files of this process; none where the system does not tell.
+/// The threads and open files of this process. `None` if the system does not report them.
 fn used() -> (u64, u64) {
     let count =
         |what: &str| fs::read_dir(Path::new("/proc/self").join(what)).map_or(0, |entries| entries.count() as u64);
