@@ -84,7 +84,7 @@
 //! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them
 //! talks to the servers, and they hand the lock to each other in memory, for 20 ms at a time if other processes wait
 //! too. Between processes a release gives the lock to the process that has waited longest and wakes it, in one step on
-//! the server; [what breaks this order](Mutex#order). A lock is polled only where no message tells that it is free, as
+//! the server; [what breaks this order](Mutex#order). A lock is polled only when no message notifies the waiter, as
 //! when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`] ends all waits, and lets holders
 //! finish.
 //!
@@ -106,11 +106,11 @@
 //! - The lease counts from before the request was sent, less an allowance for drift, on a clock that goes on while the
 //!   machine sleeps. The wall clock of the client plays no part.
 //! - Losing a lock is final. A guard that lost it goes on reporting the loss, and deletes nothing that is not its own.
-//! - After an acquire that failed nothing is held. What it may have set is taken back; where no server could be told,
-//!   it ends with its lease.
-//! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that moment is told in
-//!   the background, as soon as it answers, unless the lease has ended by then. Such nodes are a minority: until then
-//!   such a node cannot vote for another client.
+//! - After an acquire that failed nothing is held. What it may have set is released again. If no server could be
+//!   reached, it ends with its lease.
+//! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that time gets the
+//!   release in the background, as soon as it answers, unless the lease has ended by then. Such nodes are a minority:
+//!   until then such a node cannot vote for another client.
 //! - A request that was given up may still be executed by the server. The release is written behind it on the same
 //!   connection, which is kept for that. At most 16 such connections are kept for each node; beyond that the oldest is
 //!   closed, and what it still brings about ends with its lease.

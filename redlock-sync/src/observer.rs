@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::{Error, LostReason};
 use crate::handler::caught;
 
-/// Is told what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
+/// Is notified of what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
 ///
 /// It is called on the thread that takes, renews or releases the lock, which waits for it: keep it short. A panic in it
 /// is caught and logged.

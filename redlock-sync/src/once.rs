@@ -11,7 +11,7 @@
 //! 6. It calls `check` again, and releases the mutex. If neither says that the lock was lost, the call is `Ran`.
 //!
 //! **At most one call is `Ran`.** Let A and B be two calls that are `Ran`. Each holds the mutex from step 3 to step 6,
-//! and under the two conditions no two holders pass `check` at one moment. So one hold ends before the other begins:
+//! and under the two conditions no two holders pass `check` at the same time. So one hold ends before the other begins:
 //! say that of A. A's mark was on a majority before A's last `check`. B's check of the mark began after B had the
 //! mutex. It asks a majority, and the mark of any node is enough. So B's check found the mark, and B was `Done`. The
 //! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does not
@@ -97,7 +97,7 @@ const TERMS: LatchTerms =
 /// # The name
 ///
 /// A name stands for one run, so it has to say which: `report:2026-11-24`, `import:42`, `invoice:7:reminder:2`. **Put
-/// the time in it for which the job was scheduled**, as cron libraries tell it. Clocks play no part then: a process
+/// the time in it for which the job was scheduled**, as cron libraries report it. Clocks play no part then: a process
 /// whose clock is an hour off, or that comes five hours late, asks for the same name. A name of the current time does
 /// not work: at midnight two processes ask for two days, and both run.
 ///
@@ -114,7 +114,7 @@ const TERMS: LatchTerms =
 /// A mark is as durable as the data of the server. A server that restarts empty, or a replica that takes over without
 /// the mark, has forgotten the success, and the next call runs the body again:
 /// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers the mark
-/// is stored on a majority, and each look gives it to those that lack it. A server that restarted within
+/// is stored on a majority, and each check gives it to those that lack it. A server that restarted within
 /// [`remember`](RunOnce::remember), while another one did not, does not count among those without a mark as long as
 /// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)): the call is `Unavailable` then.
 #[derive(Clone)]
@@ -229,7 +229,7 @@ impl RunOnce {
     /// the wrong thing. A run that is under way is not affected.
     ///
     /// Call it while no process calls [`run`](RunOnce::run) or [`is_done`](RunOnce::is_done) for that name. On several
-    /// servers a look that has met the mark stores it again where it is missing, also if it was forgotten meanwhile.
+    /// servers a check that has found the mark stores it again where it is missing, also if it was forgotten meanwhile.
     /// Where calls cannot be stopped, ask `is_done` afterwards, and forget it once more.
     ///
     /// # Errors
@@ -331,7 +331,7 @@ impl RunOnce {
     /// for a name to the last one: a call that comes later runs the body again. Longer costs memory on the servers,
     /// about 150 bytes for each name.
     ///
-    /// It is a time-to-live, which each success sets anew with the setting of its own call, and no look makes longer.
+    /// It is a time-to-live, which each success sets anew with the setting of its own call. No check extends it.
     /// So versions of a program may differ in it. Wall clocks of clients play no part. A server whose wall clock is
     /// set forward forgets sooner.
     ///

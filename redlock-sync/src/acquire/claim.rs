@@ -1,7 +1,7 @@
-//! Claiming a task of a queue, and claims for one.
+//! Claiming a task of a queue, and waiting for one.
 //!
 //! Of all threads of a process that want a task of a queue, one waits at the server; the others wait in the queue of
-//! threads behind it. When a task becomes due, or the time of the next task changes, a script notifies one claims
+//! threads behind it. When a task becomes due, or the time of the next task changes, a script notifies one waiting
 //! client over its push connection.
 //!
 //! A notification can be lost with its receiver, so the thread also asks when the next task is due, and every
@@ -37,7 +37,7 @@ const LAST_POLL: Duration = Duration::from_millis(500);
 /// How long the server keeps a wait after its last request: longer than [`LONGEST_SLEEP`]. It is short, since the next
 /// notification is tried on each wait of a client that is gone.
 const WAIT_LIFETIME: Duration = Duration::from_secs(60);
-/// How soon a claims thread notices that its worker is stopped.
+/// How soon a waiting thread notices that its worker is stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A request for a task of one queue.

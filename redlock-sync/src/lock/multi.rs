@@ -52,13 +52,13 @@ const MOST_KEYS: usize = 64;
 /// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held;
 /// that one and those behind it take a round trip each. All of them are given up in one round trip. Each key has a
 /// lease and a renewal thread, and with several nodes a majority of its own. A multi-lock has the settings of a mutex
-/// except `min_hold`, with which a key that is given back because another one is held would stay taken.
+/// except `min_hold`: with it, a key that is released because another one is held would stay taken.
 ///
 /// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it
 /// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
 /// lock several of them are the classical way to exclude a deadlock.
 ///
-/// To look at one of the keys, or to take it away from a holder that is stuck, use the [`Mutex`](crate::Mutex) of that
+/// To inspect one of the keys, or to unlock it by force, use the [`Mutex`](crate::Mutex) of that
 /// name: a multi-lock has no `inspect` and no `force_unlock`, since each key has a holder of its own. A guard that
 /// loses one of its keys gives up all of them.
 ///
@@ -374,7 +374,7 @@ impl MultiLock {
         self.each(|mutex| mutex.max_renewals(times))
     }
 
-    /// The pauses between attempts where no message tells that a key is free; see
+    /// The pauses between attempts when no message notifies a waiter that a key is free; see
     /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each key by itself.
     ///
     /// ```

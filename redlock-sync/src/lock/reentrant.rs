@@ -171,7 +171,7 @@ impl fmt::Debug for ReentrantMutex {
 }
 
 /// One of the holds of a thread: the lock is released when the last of them is dropped or
-/// [unlocked](ReentrantMutexGuard::unlock). That drop does not wait for the servers, as that of a
+/// [unlocked](ReentrantMutexGuard::unlock). That drop does not wait for the servers, like that of a
 /// [`MutexGuard`](crate::MutexGuard). Derefs to [`Lease`](crate::Lease). It cannot leave its thread:
 ///
 /// ```compile_fail,E0277

@@ -60,8 +60,8 @@ use crate::protocol::{Protocol, ReadWrite};
 /// lease together. The first takes it, and those that come while one of them reads join it without a round trip; the
 /// last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096
 /// joins, one of those that join asks the servers whether another process waits to write. If so, no more threads join,
-/// and those that come later wait for that writer. When the lease is lost, each of its readers is told. A reader has a
-/// lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
+/// and those that come later wait for that writer. When the lease is lost, each of its readers is notified. A reader
+/// has a lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
 ///
 /// # Stopped processes
@@ -327,7 +327,7 @@ impl RwLock {
     }
 
     /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. It is empty
-    /// if the lock is free. [`mode`](Holder::mode) tells the writer, which is alone, from readers. Threads of a process
+    /// if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a process
     /// that read by one lease are one holder. For a moment after a release, waits for which the lock is kept are shown
     /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
     ///

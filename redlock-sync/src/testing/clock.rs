@@ -272,7 +272,7 @@ mod tests {
         });
     }
 
-    /// The thread has checked_at at the clock, and falls asleep after the time was advanced: it has to see what is due by
+    /// The thread has read the clock, and falls asleep after the time was advanced: it has to see what is due by
     /// now.
     #[test]
     fn a_thread_that_was_about_to_sleep_wakes_too() {

@@ -161,8 +161,8 @@ impl Memory {
         client
     }
 
-    /// Deletes the key of a lock on all nodes, as an operator could. The name is the whole key, with the client's prefix.
-    /// Its holder learns of it at the next renewal, a third of the lease later.
+    /// Deletes the key of a lock on all nodes, as an operator could. The name is the whole key, with the client's
+    /// prefix. Its holder learns of it at the next renewal, a third of the lease later.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
