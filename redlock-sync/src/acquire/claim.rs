@@ -95,7 +95,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     let limit = WaitLimit::new(client, limit);
     let mut claims = ClaimLoop { request, limit, made: 0, queued: None, entered: None };
     // The first attempt does not wait for other threads: usually a task is due.
-    if let Some(outcome) = claims.attempt(&ClaimRole::WithoutWait) {
+    if let Some(outcome) = claims.attempt(false, None) {
         return outcome;
     }
     loop {
@@ -113,21 +113,12 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
                 return request.not_cancelled().map(|()| None);
             }
             QueueOutcome::Late if claims.limit.is_over() => {
-                return claims.attempt(&ClaimRole::WithoutWait).unwrap_or(Ok(None));
+                return claims.attempt(false, None).unwrap_or(Ok(None));
             }
             QueueOutcome::Late => {}
             QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
-}
-
-/// Whether the thread that makes an attempt waits at the server.
-enum ClaimRole {
-    /// The thread does not wait, or not yet.
-    WithoutWait,
-    /// The thread is the one of its process that waits. It has the id of a wait to record at the server, if its client
-    /// listens.
-    Waiter(Option<Arc<str>>),
 }
 
 /// A thread that wants a task.
@@ -163,18 +154,19 @@ impl ClaimLoop<'_> {
             };
             // Ids that begin with `-` belong to waits without a subscription. The server cannot notify them.
             let id = id.filter(|id| !id.starts_with('-'));
-            if let Some(outcome) = self.attempt(&ClaimRole::Waiter(id)) {
+            if let Some(outcome) = self.attempt(true, id) {
                 return outcome;
             }
         }
     }
 
-    /// Makes one attempt. If there is no task and time is left, the waiting thread sleeps. `None` if the caller is to
-    /// go on.
-    fn attempt(&mut self, role: &ClaimRole) -> Option<Result<Option<HeldTask>, Error>> {
+    /// Makes one attempt. If there is no task and time is left, it sleeps if `waits` is true: this thread is then the
+    /// one that waits for its process. `id` is the id of the wait to record at the server.
+    ///
+    /// `None` if the caller is to go on.
+    fn attempt(&mut self, waits: bool, id: Option<Arc<str>>) -> Option<Result<Option<HeldTask>, Error>> {
         let tried_at = self.request.client.quorum.now();
         let is_last = tried_at >= self.limit.until;
-        let id = if let ClaimRole::Waiter(Some(id)) = role { Some(Arc::clone(id)) } else { None };
         let stays = if is_last { Duration::ZERO } else { WAIT_LIFETIME };
         let found = attempt(self.request, id.as_deref().map(|id| (id, stays)));
         let next = match found {
@@ -191,7 +183,7 @@ impl ClaimLoop<'_> {
         match next {
             Err(failure) if is_last || self.ends_with(&failure, tried_at) => Some(Err(failure.error)),
             Ok(_) if is_last => Some(Ok(None)),
-            _ if matches!(role, ClaimRole::WithoutWait) => None,
+            _ if !waits => None,
             next => {
                 self.entered = id.filter(|_| next.is_ok());
                 self.sleep(next.as_ref().ok().copied().flatten(), next.is_err());
