@@ -1,4 +1,4 @@
-//! What clients ask the servers for, as the proxies saw it: which leases are to be extended, and whether ids are
+//! The requests of clients to servers, as the proxies saw them: the leases that are extended, and whether ids are
 //! unique.
 
 use std::collections::HashMap;
@@ -13,20 +13,20 @@ use redlock_tests::Proxy;
 use crate::clock::now;
 use crate::history::{IdOf, Reused};
 
-/// Between two looks at what went through a proxy.
+/// The pause between two reads of the log of a proxy.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// What was heard so far.
+/// The requests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     /// The last time at which a node was asked to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
-    /// For what each id stands, or that it is known to stand for two.
+    /// The use of each id, or that it has had two uses.
     ids: HashMap<(IdOf, String), Option<String>>,
     pub(crate) reused: Vec<Reused>,
 }
 
-/// Listens until the run is over, and forgets everything else that went through.
+/// Reads the log until the run is over, and discards all other requests.
 pub(crate) fn sweep(proxies: &[Proxy], is_over: &AtomicBool, heard: &Mutex<Heard>) {
     loop {
         let is_last = is_over.load(Ordering::SeqCst);

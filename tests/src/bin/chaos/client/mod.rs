@@ -1,17 +1,16 @@
-//! A client process. It works until the line on which the run tells it things ends: `crowd N` starts so many threads at
-//! once.
+//! A client process. It works until its stdin ends, on which the run sends orders: `crowd N` starts N threads at once.
 //!
 //! Some are started anew (`chaos client …`), with stdin for that line. Others are forked, by a process of `nursery.rs`.
 //!
-//! 1. `log.rs`: what it writes down.
+//! 1. `log.rs`: its log.
 //! 2. `terms.rs`: the settings of one hold.
-//! 3. `job.rs`: one way to a lock and what is done under it.
+//! 3. `job.rs`: one acquire of a lock, and the work under it.
 //! 4. `styles.rs`: the kinds of jobs.
 //! 5. `kinds.rs`: jobs with the kinds of lock that are no mutex.
 //! 6. `built.rs`: jobs that are run once, and leaders.
 //! 7. `worker.rs`: its threads.
-//! 8. `resource.rs`: what the locks protect.
-//! 9. `gauge.rs`: a steady pulse of calls.
+//! 8. `resource.rs`: the resources under the locks.
+//! 9. `gauge.rs`: measures the pace of calls.
 
 mod built;
 mod gauge;

@@ -1,7 +1,7 @@
-//! Brings the faults about, each at its time, and writes down when it began and ended.
+//! Executes the faults, each at its time, and writes down when it began and ended.
 //!
-//! 1. `node.rs`: what is done to a server and to its proxy.
-//! 2. `clients.rs`: the client processes, and what is done to them.
+//! 1. `node.rs`: the faults of a server and of its proxy.
+//! 2. `clients.rs`: the client processes, and their faults.
 //! 3. `hand.rs`: keys deleted by hand.
 
 mod clients;
