@@ -6,11 +6,9 @@
 //!    that lost its data there are never more than a minority, for else it could not be told from a cold start of all.
 //! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer
 //!    than the longest lease: when it is back, all that it forgot would have run out anyway.
-//! 3. The nodes that are out of reach during an amnesia are left to it alone: the end of another fault would bring them
-//!    back too early.
+//! 3. Nodes that are out of reach during an amnesia have no other fault: its end would bring them back too early.
 //! 4. At the end of a storm all nodes are out of reach for a moment: what is released then must be free in the calm.
-//! 5. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see
-//!    `nemesis/hand.rs`.
+//! 5. A key is deleted by hand only if a majority keeps it while its holder relies on it; see `nemesis/hand.rs`.
 
 use std::fmt;
 
@@ -89,8 +87,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// The nodes that it keeps from the clients besides its target: a minority after the target for an amnesia; all for
-    /// a partition.
+    /// Further nodes that it keeps from the clients: the minority after its target (amnesia), or all (partition).
     pub(crate) fn away(&self, nodes: usize) -> Vec<usize> {
         let others = match self.kind {
             Kind::Amnesia => (nodes - 1) / 2,
@@ -160,8 +157,7 @@ pub(crate) const GAP: u64 = 1200;
 const LONG: u64 = LONGEST_LEASE + 700;
 /// How long a restarted node casts no vote: servers report their uptime in whole seconds.
 pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
-/// The pause between the end of a fault and the absence of its node, and vice versa: on a busy machine, a fault can end
-/// late.
+/// The pause between the end of a fault and the absence of its node, and vice versa, since a fault can end late.
 const APART: u64 = 300;
 /// The length of a storm, and of the calm after it, in which the locks must come back.
 pub(crate) const STORM: u64 = 20_000;
