@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) struct Dash {
     /// Host and port.
     pub(crate) listen: String,
     pub(crate) token_file: Option<String>,
-    /// Locks can be released, and dead tasks revived and removed.
+    /// True if locks can be released, and dead tasks revived and removed.
     pub(crate) allow_release: bool,
 }
 
@@ -66,14 +66,14 @@ pub(crate) struct Dash {
 #[cfg_attr(not(feature = "top"), allow(dead_code, reason = "what it does is not built"))]
 pub(crate) struct View {
     pub(crate) pattern: String,
-    /// How often it looks.
+    /// The pause between two snapshots.
     pub(crate) every: Duration,
 }
 
 /// `redlock run`
 pub(crate) struct Run {
     pub(crate) key: String,
-    /// With its arguments.
+    /// The program with its arguments.
     pub(crate) program: Vec<OsString>,
     /// `None` waits without a limit.
     pub(crate) wait: Option<Duration>,
@@ -95,7 +95,7 @@ pub(crate) enum Queue {
         name: String,
         most: usize,
     },
-    /// All, if there is no id.
+    /// The ids to revive; all dead tasks if there is none.
     Revive {
         name: String,
         ids: Vec<String>,
@@ -107,7 +107,7 @@ pub(crate) enum Queue {
 pub(crate) struct Servers(Vec<String>);
 
 impl Servers {
-    /// With the settings of the environment, but for its servers if some are given.
+    /// Opens a client with the settings of the environment. `--node` replaces its servers.
     pub(crate) fn open(&self) -> Result<Redlock, redlock_sync::Error> {
         let builder = Builder::from_env()?;
         if self.0.is_empty() { builder } else { builder.only_nodes(&self.0) }.build()
@@ -127,7 +127,7 @@ impl Args {
     }
 }
 
-/// Why the rest of the command line is not read.
+/// Why parsing of the command line ended.
 enum Stop {
     /// Help was asked for, or the version.
     Say(&'static str),
@@ -140,9 +140,9 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
-/// What comes next on the command line. `--` is none of them: behind it everything is a value.
+/// The next argument. `--` is not returned: after it, every argument is a value.
 enum Word {
-    /// With its hyphens.
+    /// The option, with its hyphens.
     Option(String),
     Value(OsString),
     End,
@@ -151,12 +151,12 @@ enum Word {
 struct Reader {
     parser: Parser,
     servers: Servers,
-    /// The command whose arguments are read.
+    /// The command whose arguments are parsed.
     of: &'static str,
     as_json: bool,
 }
 
-/// Those that have `--json`.
+/// The commands that have `--json`.
 const JSON: [&str; 4] = ["inspect", "ls", "doctor", "queue"];
 
 impl Reader {
@@ -180,7 +180,7 @@ impl Reader {
         }
     }
 
-    /// But for the options that every command has.
+    /// The next argument. Options that every command has are handled here.
     fn next(&mut self) -> Result<Word, Stop> {
         loop {
             let name = match self.parser.next()? {
@@ -199,12 +199,12 @@ impl Reader {
         }
     }
 
-    /// So many values at most.
+    /// The values, at most `most`.
     fn only_values(&mut self, most: usize) -> Result<vec::IntoIter<String>, Stop> {
         self.values(most, &mut |_, _| Ok(false))
     }
 
-    /// So many values at most; `option` takes options, and says whether it knew one.
+    /// The values, at most `most`. `option` handles an option, and returns whether it knows it.
     fn values(&mut self, most: usize, option: OnOption<'_>) -> Result<vec::IntoIter<String>, Stop> {
         let mut values = Vec::new();
         loop {
@@ -319,7 +319,7 @@ impl Reader {
     }
 }
 
-/// The options of `redlock queue` that this one of its commands has not.
+/// The options of other commands of `redlock queue`, which this one does not have.
 fn options_of_others(what: &str) -> &'static [&'static str] {
     match what {
         "peek" => &["--all"],

@@ -9,15 +9,16 @@ use serde::Serialize;
 
 use crate::json;
 
-/// As asked on the command line or by a variable it cannot be done; also a key that is no lock.
+/// The exit code if the command cannot be executed as given on the command line or by a variable, or if a key is no
+/// lock.
 pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const LOST: u8 = 70;
-/// The operating system refused something.
+/// The exit code if the operating system refused something.
 pub(crate) const OS: u8 = 71;
 pub(crate) const BUSY: u8 = 75;
 
-/// What was asked for is done.
+/// The output of a command that succeeded.
 pub(crate) struct Answer {
     text: String,
     code: u8,
@@ -36,7 +37,7 @@ impl Answer {
         Answer::new(text, 0)
     }
 
-    /// A reader that closes the pipe has read enough.
+    /// A closed pipe is no error: its reader has read enough.
     pub(crate) fn give(self) -> ExitCode {
         let mut out = io::stdout().lock();
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
@@ -46,7 +47,7 @@ impl Answer {
     }
 }
 
-/// It is not done.
+/// The error of a command that failed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -63,7 +64,7 @@ impl Failure {
         self.code.into()
     }
 
-    /// To a program that reads JSON.
+    /// The error as JSON.
     pub(crate) fn as_json(&self) -> Answer {
         Answer::json(BTreeMap::from([("error", self)]), self.code)
     }
@@ -93,12 +94,12 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// To stderr, which may be closed.
+/// Writes a line to stderr, which may be closed.
 pub(crate) fn say(message: &str) {
     _ = writeln!(io::stderr(), "redlock: {message}");
 }
 
-/// What the library logs at WARN and above: variables that it does not know, servers that fail.
+/// A logger for the warnings of the library: unknown variables, and failures of servers.
 pub(crate) struct Warnings;
 
 impl log::Log for Warnings {

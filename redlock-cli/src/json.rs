@@ -1,13 +1,14 @@
-//! What is printed with `--json`: docs/json.md has the schema.
+//! The output with `--json`. Its schema is in docs/json.md.
 
 use serde::Serialize;
 
 use crate::text::is_odd;
 
-/// It changes if a program that reads the older output would misread the newer one. New fields do not change it.
+/// The version of the schema. It changes if programs for the older schema would misread the output. New fields do not
+/// change it.
 const VERSION: u32 = 1;
 
-/// A line of output: what is shown, and the version of the schema before it.
+/// A line of output, with the version of the schema as the first field.
 #[derive(Serialize)]
 struct Line<T> {
     version: u32,
@@ -15,14 +16,15 @@ struct Line<T> {
     shown: T,
 }
 
-/// As one line, in which a terminal finds nothing to obey.
+/// Serializes a value to one line without control sequences of a terminal.
 pub(crate) fn line(shown: impl Serialize) -> String {
-    // Cannot fail: the keys of all maps are strings.
+    // This cannot fail: the keys of all maps are strings.
     let text = serde_json::to_string(&Line { version: VERSION, shown }).unwrap_or_default();
     plain(&text) + "\n"
 }
 
-/// Characters that change how others are shown stand within strings only, where JSON has escapes for them.
+/// Escapes characters that change how others are shown. They occur within strings only, where JSON has escapes for
+/// them.
 fn plain(json: &str) -> String {
     let each = |c: char| if is_odd(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
     json.chars().map(each).collect()

@@ -1,4 +1,4 @@
-//! `redlock inspect`, `ls` and `release`: what holds which lock.
+//! `redlock inspect`, `ls` and `release`: shows the holders of locks, and releases locks by force.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::ending::{Answer, BUSY, Failure, USAGE};
 use crate::text::plain;
 
-/// The fewest characters of a token that name it: those that are shown.
+/// The shortest prefix of a token that identifies it: the characters that are shown.
 const SHOWN: usize = 8;
 
 pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answer, Failure> {
@@ -34,7 +34,7 @@ pub(crate) fn list(locks: &Redlock, pattern: &str, as_json: bool) -> Result<Answ
     Ok(if as_json { Answer::json(listed, 0) } else { Answer::well(table(&listed.locks, &listed.latches)) })
 }
 
-/// Takes the lock from that holder: what is compared on the servers is its whole token.
+/// Releases the lock of that holder by force. The servers compare the whole token.
 pub(crate) fn release(locks: &Redlock, key: &str, holder: &str) -> Result<Answer, Failure> {
     let held = of_holder(locks.holders(key)?, holder)?;
     let gone = || Failure::new(BUSY, format!("{} is not held by {holder}, or not any more", key.escape_debug()));
@@ -51,7 +51,7 @@ pub(crate) fn release(locks: &Redlock, key: &str, holder: &str) -> Result<Answer
     Ok(Answer::well(format!("released {}, which {} held\n", key.escape_debug(), one.holder.id)))
 }
 
-/// Those whose token begins with what `inspect` showed, or with more of it.
+/// The holders whose tokens begin with this prefix.
 fn of_holder(mut held: Vec<HeldLock>, holder: &str) -> Result<Vec<HeldLock>, Failure> {
     let token = holder.split_once('…').map_or(holder, |(first, _)| first);
     if token.chars().count() < SHOWN {
@@ -86,7 +86,7 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     columns(HEAD, rows.into_iter())
 }
 
-/// Lines whose columns stand below each other, but for the last one; none below the head if there is no row.
+/// Formats the head and the rows in aligned columns, without trailing spaces. Without rows, only the head is returned.
 pub(crate) fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let lines: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();

@@ -1,10 +1,11 @@
-//! The command `redlock`: a program under a distributed lock, and a look at locks, servers and queues.
+//! The command `redlock`: runs a program under a distributed lock, and shows locks, servers and queues.
 //!
-//! 1. `args`: the command line. `help/`: what `--help` says, one text for each command.
-//! 2. `ending`: exit codes. `json`: what `--json` prints.
-//! 3. `run`: a program under a lock; `signals` and `program` are its parts.
-//! 4. `top`: a screen that shows them; `dash`: a page. Both over what `watch` knows. `text`: how names and lengths of time are shown.
-//! 5. `look`: what holds which lock; taking a lock away. `doctor`: the servers. `queue`: queues of tasks.
+//! 1. `args`: parses the command line. `help/`: the text of `--help` for each command.
+//! 2. `ending`: output and exit codes. `json`: the output with `--json`.
+//! 3. `run`: runs a program under a lock, with `signals` and `program`.
+//! 4. `top`: a screen with locks and queues. `dash`: a web page. Both show the snapshots of `watch`. `text`: formats
+//!    names and lengths of time.
+//! 5. `look`: shows and releases locks. `doctor`: checks the servers. `queue`: queues of tasks.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "waits by the real clock")]
@@ -33,7 +34,7 @@ use args::{Args, Command};
 use ending::{Answer, Failure};
 
 fn main() -> ExitCode {
-    // Cannot fail: there is no other logger.
+    // This cannot fail: there is no other logger.
     _ = log::set_logger(&ending::Warnings).map(|()| log::set_max_level(log::LevelFilter::Warn));
     let args = match Args::read(env::args_os().skip(1)) {
         Ok(args) => args,

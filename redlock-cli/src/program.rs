@@ -21,7 +21,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts it; the events will have its end.
+    /// Starts the program. Its end is sent to `events`.
     pub(crate) fn start(
         words: &[OsString],
         key: &str,
@@ -33,7 +33,7 @@ impl Program {
         command.args(args).env("REDLOCK_KEY", key);
         match fence {
             Some(fence) => command.env("REDLOCK_FENCE", fence.to_string()),
-            // That of a lock around this one says nothing of this one.
+            // A variable of an outer `redlock run` does not describe this lock.
             None => command.env_remove("REDLOCK_FENCE"),
         };
         let mut child = command.spawn().map_err(|error| {
@@ -42,12 +42,13 @@ impl Program {
         })?;
         let pid = Pid::from_child(&child);
         let watching = thread::Builder::new().name("redlock-program".to_owned()).spawn(move || {
-            // Leaves it unreaped: until `code` waits for it, its id is its own, and no signal hits another process.
+            // Does not reap the program: until `code` does, its process id is not reused, so no signal hits another
+            // process.
             _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             _ = events.send(Event::Ended);
         });
         if let Err(error) = watching {
-            // It must not go on when the lock is released.
+            // It must not go on after the lock is released.
             child.kill()?;
             child.wait()?;
             return Err(error.into());
@@ -55,14 +56,14 @@ impl Program {
         Ok(Program { child, pid })
     }
 
-    /// A signal that came to this process. What the terminal sent, it sent to the program as well.
+    /// Forwards a signal that this process received. A signal of the terminal reached the program already.
     pub(crate) fn pass_on(&self, signal: i32) {
         if !([SIGINT, SIGQUIT].contains(&signal) && is_in_foreground()) {
             self.send(signal);
         }
     }
 
-    /// To a program that has ended it goes nowhere.
+    /// Sends a signal. It has no effect if the program has ended.
     pub(crate) fn send(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal) {
             _ = kill_process(self.pid, signal);
@@ -73,7 +74,7 @@ impl Program {
         self.child.kill()
     }
 
-    /// Waits for its end; its exit code as a shell tells it.
+    /// Waits for the end of the program. Returns its exit code, as a shell reports it.
     pub(crate) fn code(&mut self) -> io::Result<u8> {
         let status = self.child.wait()?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -81,7 +82,7 @@ impl Program {
     }
 }
 
-/// Whether this process is of the group to which its terminal sends signals.
+/// True if this process is in the foreground process group, to which its terminal sends signals.
 fn is_in_foreground() -> bool {
     let group = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
     group == Some(getpgrp())

@@ -10,7 +10,7 @@ use crate::ending::{Answer, BUSY, Failure};
 use crate::look::columns;
 use crate::text::{length, plain};
 
-/// So much of a body is shown.
+/// How many bytes of a body are shown.
 const SHOWN: usize = 60;
 
 pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Answer, Failure> {
@@ -29,7 +29,7 @@ pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Ans
 fn list(locks: &Redlock, as_json: bool) -> Result<Answer, Failure> {
     let seen = locks.snapshot(&SnapshotOptions::default().only_queues())?;
     if seen.health.nodes().len() > 1 {
-        // Which says why.
+        // The error says why.
         locks.queues()?;
     }
     if as_json {

@@ -16,7 +16,7 @@ pub(crate) fn run(locks: &Redlock, order: &Run) -> Result<Answer, Failure> {
     let signals = Signals::catch(locks, sender.clone())?;
     let outcome = lock(locks, order);
     signals.go_on();
-    // A signal until now ends the wait, and the guard releases what was had all the same.
+    // A signal before this point ends the wait; the guard then releases the lock.
     if let Ok(Event::Signal(signal)) = events.try_recv() {
         return Ok(Answer::new(String::new(), signalled(signal)));
     }
@@ -51,7 +51,7 @@ fn start(guard: &MutexGuard, order: &Run, events: Sender<Event>) -> Result<Progr
     Program::start(&order.program, guard.key(), fence, events)
 }
 
-/// At once: the minimum hold is for a program that ran.
+/// Releases the lock at once: the minimum hold applies only after the program has run.
 fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
     let taken_over = guard.into_token().and_then(|token| locks.mutex(&order.key).adopt(&token));
     if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
@@ -59,14 +59,14 @@ fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
     }
 }
 
-/// Until the program has ended: signals go on to it, and a loss of the lock ends it.
+/// Waits until the program has ended. Signals are forwarded to it, and the loss of the lock ends it.
 fn follow(program: &mut Program, events: &Receiver<Event>, kill_after: Duration) -> Result<bool, Failure> {
     let (mut lost, mut deadline) = (false, None);
     loop {
         match next(events, deadline) {
             Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(lost),
             Ok(Event::Signal(signal)) => program.pass_on(signal),
-            // The library has logged why.
+            // The library has logged the reason.
             Ok(Event::Lost) => {
                 say("the program is told to end");
                 program.send(SIGTERM);
@@ -88,7 +88,7 @@ fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Result<Event, Re
     }
 }
 
-/// The release also tells of a loss that came too late to be acted upon.
+/// The release also reports a loss that came too late to end the program.
 fn finish(guard: MutexGuard, lost: bool, code: u8) -> Answer {
     match guard.unlock() {
         Err(error) if error.is_lost() => {
@@ -97,7 +97,7 @@ fn finish(guard: MutexGuard, lost: bool, code: u8) -> Answer {
             }
             return Answer::new(String::new(), LOST);
         }
-        // The work is done under the lock; others may have to wait for the end of the lease.
+        // The work was done under the lock. Other processes may have to wait until the lease ends.
         Err(error) => say(&error.to_string()),
         Ok(()) => {}
     }

@@ -1,4 +1,5 @@
-//! Signals to this process: one that comes while it waits ends the wait; later ones are for the program.
+//! Signals to this process. A signal during the wait for the lock ends the wait. Later signals are forwarded to the
+//! program.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -8,7 +9,7 @@ use std::thread;
 use redlock_sync::Redlock;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// What can happen while the program runs.
+/// An event while the program runs.
 pub(crate) enum Event {
     Ended,
     Lost,
@@ -22,7 +23,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on. Those that are ignored stay so, for this process and for the program, such as SIGHUP under `nohup`.
+    /// Catches signals from now on. Signals that are ignored, such as SIGHUP under `nohup`, stay ignored for this
+    /// process and for the program.
     pub(crate) fn catch(locks: &Redlock, events: Sender<Event>) -> io::Result<Signals> {
         let ignored = ignored();
         let caught = CAUGHT.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
@@ -31,7 +33,7 @@ impl Signals {
         let (is_waiting, locks) = (Arc::clone(&waiting), locks.clone());
         thread::Builder::new().name("redlock-signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                // Held until the wait has ended: the process does not end before that.
+                // Locked until the wait has ended, so that the process does not end before.
                 let mut is_waiting = own(&is_waiting);
                 _ = events.send(Event::Signal(signal));
                 if std::mem::take(&mut *is_waiting) {
@@ -42,7 +44,7 @@ impl Signals {
         Ok(Signals { waiting })
     }
 
-    /// The wait is over: a signal that was sent before is among the events, and no later one closes the client.
+    /// Ends the wait: signals that were sent before are in `events`, and later signals do not close the client.
     pub(crate) fn go_on(&self) {
         *own(&self.waiting) = false;
     }
@@ -52,7 +54,7 @@ fn own(waiting: &Mutex<bool>) -> MutexGuard<'_, bool> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A bit for each signal that is ignored, where the system tells: on Linux.
+/// A bit mask of ignored signals. It is known on Linux only.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

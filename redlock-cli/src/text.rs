@@ -1,14 +1,14 @@
-//! How names and lengths of time are shown to people.
+//! Formats names and lengths of time.
 
 use std::time::Duration;
 
-/// Changes how other characters are shown, or is obeyed by a terminal.
+/// True for a character that changes how others are shown, or that controls a terminal.
 pub(crate) fn is_odd(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Text of unknown origin on one line, as it is but for what is odd.
+/// Text of unknown origin on one line, with odd characters escaped.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
         if is_odd(c) {
@@ -20,7 +20,7 @@ pub(crate) fn plain(text: &str) -> String {
     })
 }
 
-/// In two units at most: `4s`, `2m05s`, `3h07m`, `12d03h`.
+/// Formats a length of time with two units at most: `4s`, `2m05s`, `3h07m`, `12d03h`.
 pub(crate) fn length(time: Duration) -> String {
     match time.as_secs() {
         s @ 0..60 => format!("{s}s"),

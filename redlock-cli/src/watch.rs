@@ -1,4 +1,4 @@
-//! What a viewer shows: snapshots, which a thread takes again and again.
+//! The snapshots for viewers, which a thread takes repeatedly.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::{Redlock, Snapshot, SnapshotOptions};
 
-/// The part of the time for which a viewer keeps a server busy.
+/// The share of the time for which a viewer keeps a server busy.
 const SHARE: f64 = 0.01;
 /// The largest numbers of holders, of latches and of queues that a view shows.
 const MOST: usize = 20_000;
-/// For so long a look lasts: without another one the servers are left alone.
+/// How long snapshots continue after a viewer asked for one. Then the servers are left alone.
 const LASTS: Duration = Duration::from_secs(10);
 
-/// What is known.
+/// The latest snapshot.
 #[derive(Clone, Default)]
 pub(crate) struct Latest {
     pub(crate) seen: Option<Arc<Snapshot>>,
-    /// When it was seen.
+    /// When it was taken.
     pub(crate) at: Option<Instant>,
-    /// Why there is no newer one.
+    /// The error of the last attempt to take a newer one.
     pub(crate) problem: Option<String>,
-    /// How many passes have ended.
+    /// The number of finished passes.
     pub(crate) passes: u64,
     /// When the pass under way began.
     pub(crate) asked: Option<Instant>,
-    /// When a viewer looked last.
+    /// When a viewer last asked.
     looked: Option<Instant>,
     is_urgent: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// A thread that looks at what is named so, as long as a viewer does.
+    /// Starts a thread that takes snapshots of the names that match `pattern`, as long as a viewer asks for them.
     pub(crate) fn start(locks: &Redlock, pattern: &str, every: Duration) -> io::Result<Arc<Watch>> {
         let watch = Arc::new(Watch { latest: Mutex::default(), changed: Condvar::new() });
         let options = SnapshotOptions::default().pattern(pattern).limit(MOST);
@@ -57,7 +57,7 @@ impl Watch {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known now, to a viewer.
+    /// The latest snapshot. This counts as a request of a viewer.
     pub(crate) fn look(&self) -> Latest {
         let mut latest = self.latest();
         latest.looked = Some(Instant::now());
@@ -65,7 +65,7 @@ impl Watch {
         latest.clone()
     }
 
-    /// As [`look`](Watch::look); if nothing is known yet, it waits for so long.
+    /// Like [`look`](Watch::look), but waits up to `most` for the first snapshot.
     #[cfg(feature = "dash")]
     pub(crate) fn first_look(&self, most: Duration) -> Latest {
         drop(self.look());
@@ -74,7 +74,7 @@ impl Watch {
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Something was changed, which the next pass shall show at once.
+    /// Requests a new snapshot at once, since something was changed.
     pub(crate) fn hurry(&self) {
         self.latest().is_urgent = true;
         self.changed.notify_all();
@@ -90,7 +90,7 @@ impl Watch {
                 latest.seen.clone()
             };
             let seen = locks.snapshot(&options);
-            // Only the first one is taken as quickly as it can be.
+            // The first snapshot is taken without pauses.
             options = options.server_share(SHARE);
             let mut latest = self.latest();
             match seen {

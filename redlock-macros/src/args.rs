@@ -1,4 +1,4 @@
-//! The arguments of `#[distributed_lock(…)]`, as they are written. What they mean together: [`check`](crate::check).
+//! Parses the arguments of `#[distributed_lock(…)]`. [`check`](crate::check) checks them against each other.
 
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     pub(crate) release: Option<Background>,
 }
 
-/// `background`: a call does not wait for the release.
+/// The argument `background`: a call does not wait for the release.
 pub(crate) struct Background(pub(crate) Span);
 
-/// The arguments of the attribute: the keys first.
+/// The keys and arguments of the attribute.
 pub(crate) struct Attribute {
     pub(crate) keys: Keys,
     pub(crate) args: Args,
@@ -46,11 +46,11 @@ pub(crate) struct Attribute {
 /// The templates of the keys.
 pub(crate) enum Keys {
     One(LitStr),
-    /// All of them, or none.
+    /// A list of keys, which are locked together.
     Several(Vec<LitStr>),
 }
 
-/// What a call does that did not get the lock.
+/// The behaviour of a call that did not get the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
     Error,
@@ -58,14 +58,14 @@ pub(crate) enum Policy {
     Panic,
 }
 
-/// The same for a lock that another holder has.
+/// The behaviour of a call that found the lock held by another holder.
 pub(crate) enum Busy {
     Policy(Policy),
     /// Called with the function's own arguments.
     Fallback(ExprPath),
 }
 
-/// What a call does whose job has succeeded before.
+/// The behaviour of a call whose job has succeeded before.
 pub(crate) struct Done {
     pub(crate) span: Span,
     /// Called with the function's own arguments; `None` skips.
@@ -89,7 +89,7 @@ impl Parse for Attribute {
     }
 }
 
-/// Most keys of one multi-lock, as in the library.
+/// The largest number of keys of one multi-lock, as in the library.
 const MOST_KEYS: usize = 64;
 
 impl Parse for Keys {
@@ -116,7 +116,7 @@ impl Parse for Keys {
     }
 }
 
-/// The key template, which every macro wants first.
+/// Parses the key template, the first argument of every macro.
 pub(crate) fn template(input: ParseStream, example: &str) -> Result<LitStr> {
     let expected = |at| Error::new(at, format!("expected the key template first, as in `{example}`"));
     if input.is_empty() {
@@ -175,7 +175,7 @@ pub(crate) fn value<T: Parse>(input: ParseStream, name: &Ident) -> Result<T> {
     input.parse()
 }
 
-/// A name alone, and where it is.
+/// Parses a name without a value, and returns its span.
 fn flag(input: ParseStream, name: &Ident) -> Result<Span> {
     if input.peek(Token![=]) {
         return Err(Error::new(name.span(), format!("`{name}` has no value: it stands alone")));
@@ -189,7 +189,7 @@ pub(crate) fn module(input: ParseStream, name: &Ident) -> Result<Path> {
     input.call(Path::parse_mod_style)
 }
 
-/// Puts a parsed value into its place, which must be free.
+/// Stores a parsed value. Returns an error if the argument was given before.
 pub(crate) fn set<T>(place: &mut Option<T>, name: &Ident, value: Result<T>) -> Result<()> {
     if place.is_some() {
         return Err(Error::new(name.span(), format!("`{name}` is given twice")));

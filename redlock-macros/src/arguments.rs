@@ -1,7 +1,7 @@
-//! The parameters of a function: what its head keeps of them, and what its body gets.
+//! The parameters of a function: which part stays in its head, and how its body gets them.
 //!
-//! In the closure around the body each parameter becomes a variable of its own, with the user's pattern and at the user's place. So rustc
-//! sees whether the body or the key uses it, as it would without the attribute.
+//! In the closure around the body, each parameter becomes a variable with the pattern and the span of the user. So
+//! rustc sees whether the body or the key uses it, as without the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -12,14 +12,15 @@ use crate::function::{Function, hidden_name, plain};
 
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// Moves each of them into the closure as a whole. They are dropped with its other variables, so before the lock is released.
+    /// Moves each parameter into the closure as a whole. They are dropped with the other variables of the closure, so
+    /// before the lock is released.
     pub(crate) captures: TokenStream,
-    /// Passes all of them on: what stands between the parentheses of a call.
+    /// Passes all parameters on: the text between the parentheses of a call.
     pub(crate) names: Vec<TokenStream>,
 }
 
 impl Arguments {
-    /// Takes patterns, `mut` and the levels of lints out of the head of the function.
+    /// Moves patterns, `mut` and lint levels out of the head of the function.
     pub(crate) fn take_from(function: &mut Function) -> Arguments {
         let mut all = Arguments::default();
         for (index, input) in function.sig.inputs.iter_mut().enumerate() {
@@ -31,7 +32,7 @@ impl Arguments {
         all
     }
 
-    /// `self` cannot be a variable of another name, nor be bound again.
+    /// `self` can neither be renamed nor be bound again.
     fn receiver(&mut self, receiver: &Receiver) {
         let (cfg, name) = (only(&receiver.attrs, is_cfg), &receiver.self_token);
         self.captures.extend(quote!(#(#cfg)* let _ = &#name;));
@@ -46,7 +47,8 @@ impl Arguments {
         let pat = std::mem::replace(&mut *typed.pat, parse_quote!(#name));
         let at = Span::mixed_site();
         if plain(&pat).is_none() {
-            // A pattern may leave something unbound, which must not outlive the lock either.
+            // A pattern may leave a part of the value unbound. That part must be dropped before the lock is released
+            // too.
             self.captures.extend(quote!(#(#cfg)* let _ = &#name;));
         }
         self.captures.extend(quote_spanned!(at=> #(#attrs)* let #pat = #name;));

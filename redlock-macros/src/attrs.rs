@@ -1,30 +1,31 @@
-//! Which attributes of a function or parameter go where, when the expansion writes it in two places.
+//! Selects the attributes of a function or parameter for each of the two places to which the expansion writes them.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::{Attribute, Meta};
 
-/// Sets the level of a lint.
+/// True for an attribute that sets the level of a lint.
 pub(crate) fn is_lint(name: &str) -> bool {
     matches!(name, "allow" | "warn" | "deny" | "forbid" | "expect")
 }
 
-/// Says in which builds something exists.
+/// True for an attribute that limits an item to some builds.
 pub(crate) fn is_cfg(name: &str) -> bool {
     name == "cfg"
 }
 
-/// Everything but the levels of lints.
+/// True for every attribute that sets no lint level.
 pub(crate) fn is_no_lint(name: &str) -> bool {
     !is_lint(name)
 }
 
-/// Whether something exists in some builds only.
+/// True if the attributes limit an item to some builds.
 pub(crate) fn has_cfg(attrs: &[Attribute]) -> bool {
     !only(attrs, is_cfg).is_empty()
 }
 
-/// The attributes whose name is wanted, also those inside of `cfg_attr`. A path such as `rustfmt::skip` counts as an empty name.
+/// The attributes whose names `wanted` accepts, also those within `cfg_attr`. A path such as `rustfmt::skip` counts as
+/// an empty name.
 pub(crate) fn only(attrs: &[Attribute], wanted: fn(&str) -> bool) -> Vec<Attribute> {
     attrs.iter().filter_map(|attr| part(attr, wanted)).collect()
 }
@@ -42,7 +43,7 @@ fn part(attr: &Attribute, wanted: fn(&str) -> bool) -> Option<Attribute> {
     Some(attr)
 }
 
-/// What is left of `predicate, attribute, …`, the inside of a `cfg_attr`.
+/// The wanted part of `predicate, attribute, …`, the inside of a `cfg_attr`.
 fn conditional(tokens: TokenStream, wanted: fn(&str) -> bool) -> Option<TokenStream> {
     let mut parts = between_commas(tokens).into_iter();
     let predicate = parts.next()?;

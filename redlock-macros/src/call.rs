@@ -47,7 +47,7 @@ impl Call {
     }
 }
 
-/// A `String`.
+/// Expands `key!` to an expression of type `String`.
 pub(crate) fn key(input: TokenStream) -> TokenStream {
     let expand = |call: Call| match &call.client {
         Some((name, _)) => Err(Error::new(name.span(), "a key has no client; the argument is `crate`")),
@@ -56,7 +56,7 @@ pub(crate) fn key(input: TokenStream) -> TokenStream {
     parse2(input).and_then(expand).unwrap_or_else(Error::into_compile_error)
 }
 
-/// `()`, or a panic.
+/// Expands `assert_locked!` to an expression of type `()`, which may panic.
 pub(crate) fn assert_locked(input: TokenStream) -> TokenStream {
     let expand = |call: Call| {
         let (key, krate) = (call.key()?, &call.krate);

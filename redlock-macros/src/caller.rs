@@ -1,10 +1,11 @@
 //! Functions with `#[track_caller]`.
 //!
-//! A closure cannot have that attribute, so the body becomes a function of its own that has it too. `Location::caller()` and the panics in there
-//! then name the caller of the annotated function. The body's function has the same parameters, and a `SharedHold` as the last one.
+//! A closure cannot have that attribute, so the body becomes a function of its own that has it too.
+//! `Location::caller()` and the panics in there then name the caller of the annotated function. The body's function has
+//! the same parameters, and a `SharedHold` as the last one.
 //!
-//! It is nested in the annotated function. A nested function cannot use `self` or `Self`: if the body needs one of them, its function is an
-//! item of its own behind the annotated one, in the same `impl` or trait.
+//! It is nested in the annotated function. A nested function cannot use `self` or `Self`: if the body needs one of
+//! them, its function is an item of its own behind the annotated one, in the same `impl` or trait.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
@@ -15,7 +16,7 @@ use syn::{Attribute, FnArg, GenericParam, Meta, Path, Safety, Signature, parse_q
 use crate::attrs::{is_cfg, is_lint, only};
 use crate::function::Function;
 
-/// Whether the function has the attribute, at least in some builds.
+/// True if the function has the attribute, at least in some builds.
 pub(crate) fn is_tracked(function: &Function) -> bool {
     !only(&function.outer, is_track_caller).is_empty()
 }
@@ -24,13 +25,13 @@ pub(crate) fn is_tracked(function: &Function) -> bool {
 pub(crate) struct Body {
     attrs: Vec<Attribute>,
     sig: Signature,
-    /// Whether it follows the annotated function instead of being nested in it.
+    /// True if it follows the annotated function. False if it is nested in it.
     is_beside: bool,
 }
 
 impl Body {
-    /// If the function has `#[track_caller]`. `expressions` are those that the attribute's arguments put before the body, `guard` is the type of what
-    /// is held.
+    /// The function of the body, if the annotated one has `#[track_caller]`. `expressions` are those that the arguments
+    /// of the attribute put before the body. `guard` is the type of the guard.
     pub(crate) fn of(function: &Function, expressions: TokenStream, guard: &Path, krate: &Path) -> Option<Body> {
         let place = only(&function.outer, is_track_caller).first()?.path().span();
         let is_beside = needs_self(function, expressions);
@@ -38,7 +39,7 @@ impl Body {
         let attrs = only(&function.outer, wanted);
         let mut sig = signature(&function.sig, guard, krate);
         if is_beside {
-            // In an `impl` of a trait rustc refuses this function, with a message at this place.
+            // In an `impl` of a trait, rustc rejects this function, with a message at this span.
             let place = at().located_at(place);
             sig.fn_token.span = place;
             sig.ident.set_span(place);
@@ -46,7 +47,7 @@ impl Body {
         Some(Body { attrs, sig, is_beside })
     }
 
-    /// What is nested in the annotated function, and what follows it. One of the two is empty.
+    /// The tokens to nest in the annotated function, and those to put after it. One of the two is empty.
     pub(crate) fn place(&self, inner: &[Attribute], inside: &TokenStream) -> [TokenStream; 2] {
         let (attrs, sig) = (&self.attrs, &self.sig);
         // It has one parameter more than the user's function.
@@ -72,8 +73,8 @@ impl Body {
         }
     }
 
-    /// Takes out of the annotated function what only the code of the body needs: the `mut` of `mut self`, and expected warnings. Only a call is
-    /// left there, so rustc would warn that neither is needed.
+    /// Removes the `mut` of `mut self` and expected warnings from the annotated function, which only the body needs.
+    /// The annotated function contains only a call now, so rustc would warn that neither is needed.
     pub(crate) fn relieve(&self, function: &mut Function) {
         if let Some(FnArg::Receiver(receiver)) = function.sig.inputs.first_mut() {
             receiver.mutability = None;
@@ -95,7 +96,7 @@ fn is_track_caller(name: &str) -> bool {
     name == "track_caller"
 }
 
-/// The attributes that a nested function needs. The levels of lints are those of the annotated function anyway.
+/// True for attributes that a nested function needs. The lint levels of the annotated function apply to it anyway.
 fn goes_inside(name: &str) -> bool {
     is_track_caller(name) || name == "target_feature"
 }
@@ -104,7 +105,7 @@ fn goes_beside(name: &str) -> bool {
     goes_inside(name) || is_cfg(name) || is_lint(name)
 }
 
-/// The same head with another name.
+/// The same signature with another name.
 fn signature(sig: &Signature, guard: &Path, krate: &Path) -> Signature {
     let mut sig = sig.clone();
     let name = format!("__body_of_{}_for_track_caller", sig.ident.unraw());
@@ -129,7 +130,8 @@ fn not_a_lifetime(param: &GenericParam) -> Option<&Ident> {
     }
 }
 
-/// Whether the body belongs to an `impl` or a trait. A function that names neither `self` nor `Self` can lie anywhere.
+/// True if the body has to stay in its `impl` or trait. A function that uses neither `self` nor `Self` can be nested
+/// anywhere.
 fn needs_self(function: &Function, expressions: TokenStream) -> bool {
     function.sig.receiver().is_some()
         || names_self(function.sig.to_token_stream(), never)
@@ -137,7 +139,7 @@ fn needs_self(function: &Function, expressions: TokenStream) -> bool {
         || names_self(function.body.stream(), starts_item)
 }
 
-/// Whether `Self` occurs. Items are left out: they have a `Self` of their own, or none.
+/// True if `Self` occurs. Nested items are skipped: they have their own `Self`, or none.
 fn names_self(tokens: TokenStream, starts_item: fn(&Ident, Option<&TokenTree>) -> bool) -> bool {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -151,7 +153,7 @@ fn names_self(tokens: TokenStream, starts_item: fn(&Ident, Option<&TokenTree>) -
     false
 }
 
-/// In a signature no item starts.
+/// Never true: a signature contains no items.
 fn never(_: &Ident, _: Option<&TokenTree>) -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! What must fit together: the arguments among themselves, and with the function.
+//! Checks the arguments against each other and against the function.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::kind::{Kind, Lock};
 /// The limits of a lease, as in the library's `options.rs`.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long a success is remembered, as in the library's `options.rs`.
+/// The limits of `remember`, as in the library's `options.rs`.
 const REMEMBERED: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Everything but the key and the types, which rustc checks.
+/// Checks everything except the key, and except the types, which rustc checks.
 pub(crate) fn check(Attribute { keys, args }: &Attribute, function: &Function) -> Result<()> {
     signature(function)?;
     several(keys, args)?;
@@ -60,7 +60,8 @@ fn signature(function: &Function) -> Result<()> {
     }
 }
 
-/// `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>`, `BoxFuture`, also within `Result` and `Option`; as far as it can be seen.
+/// True for `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>` and `BoxFuture`, also within `Result` and
+/// `Option`. Aliases are not recognized.
 fn is_future(ty: &Type) -> bool {
     match ty {
         Type::ImplTrait(ty) => ty.bounds.iter().any(names_future),
@@ -81,7 +82,7 @@ fn names_future(bound: &TypeParamBound) -> bool {
     matches!(bound, TypeParamBound::Trait(bound) if bound.path.segments.last().is_some_and(|last| last.ident == "Future"))
 }
 
-/// What fits a list of keys.
+/// Checks the arguments of a list of keys.
 fn several(keys: &Keys, args: &Args) -> Result<()> {
     if let Keys::One(_) = keys {
         return Ok(());
@@ -103,7 +104,7 @@ fn several(keys: &Keys, args: &Args) -> Result<()> {
     }
 }
 
-/// What fits a job that is run once.
+/// Checks the arguments of a job that is run once.
 fn once(keys: &Keys, args: &Args) -> Result<()> {
     let remember = args.remember.as_ref().map(Given::span);
     let Some(once) = args.once else {
@@ -146,7 +147,7 @@ fn once(keys: &Keys, args: &Args) -> Result<()> {
     }
 }
 
-/// Of the lengths that are known by now.
+/// Checks the lengths of time that are literals.
 fn lengths(args: &Args) -> Result<()> {
     if let Some((lease, span)) = known(args.lease.as_ref())
         && !(SHORTEST..=LONGEST).contains(&lease)
@@ -182,7 +183,7 @@ fn policies(args: &Args, function: &Function) -> Result<()> {
     if has_fallback { function.sig.inputs.iter().try_for_each(named) } else { Ok(()) }
 }
 
-/// rustc would complain about the type `!` itself, and not say what to do.
+/// Rejects `!` as return type here: the message of rustc would not say what to do.
 fn never(args: &Args, function: &Function) -> Result<()> {
     let Some(output @ Type::Never(_)) = function.output() else { return Ok(()) };
     if args.once.is_some() {
@@ -201,7 +202,7 @@ fn never(args: &Args, function: &Function) -> Result<()> {
     ))
 }
 
-/// A fallback is called with every parameter by its name.
+/// Checks that a parameter has a name, by which a fallback gets it.
 fn named(input: &FnArg) -> Result<()> {
     match input {
         FnArg::Typed(typed) if plain(&typed.pat).is_none() => Err(Error::new(
@@ -228,7 +229,8 @@ fn guard(args: &Args, function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// The function of the body is called with all type parameters, and an argument of that kind cannot have attributes.
+/// Checks the generics of a function with `#[track_caller]`: the function of the body is called with all type
+/// parameters, and a generic argument cannot have attributes.
 fn caller(function: &Function) -> Result<()> {
     let conditional = |param: &&GenericParam| match param {
         GenericParam::Type(param) => has_cfg(&param.attrs),
@@ -245,7 +247,7 @@ fn caller(function: &Function) -> Result<()> {
     }
 }
 
-/// What the call does after a failure other than "busy".
+/// The behaviour of the call after a failure other than "busy".
 pub(crate) fn failed(args: &Args) -> Policy {
     let panics = matches!(&args.busy, Some(busy) if matches!(busy, Busy::Policy(Policy::Panic)));
     args.failed.unwrap_or(if panics { Policy::Panic } else { Policy::Error })

@@ -16,7 +16,7 @@ use crate::template::{Hole, Template};
 
 const EXAMPLE: &str = "`#[lock_key(\"order:{id}\")]`";
 
-/// The whole derive; nothing but the message after a mistake.
+/// Expands the derive. After a mistake, the expansion is only the message.
 pub(crate) fn lock_key(item: TokenStream) -> TokenStream {
     parse2(item).and_then(|item| expand(&item)).unwrap_or_else(Error::into_compile_error)
 }
@@ -25,7 +25,7 @@ pub(crate) fn lock_key(item: TokenStream) -> TokenStream {
 #[derive(Default)]
 struct Settings {
     template: Option<LitStr>,
-    /// The word, if the type is to be shown as its key.
+    /// The span of `display`, if the type gets a `Display` that shows its key.
     display: Option<Ident>,
     krate: Option<Path>,
 }
@@ -57,7 +57,7 @@ impl Parse for Settings {
 }
 
 impl Settings {
-    /// Of the one attribute, or of none.
+    /// Parses the attribute `lock_key`, of which there may be one or none.
     fn of(attrs: &[Attribute]) -> Result<Settings> {
         let mut ours = attrs.iter().filter(|attr| attr.path().is_ident("lock_key"));
         let Some(first) = ours.next() else { return Ok(Settings::default()) };
@@ -117,7 +117,7 @@ fn expand(item: &DeriveInput) -> Result<TokenStream> {
     Ok(quote!(#key #display))
 }
 
-/// For holes of templates, among others.
+/// Implements `Display`, so that the type can be used in templates.
 fn display(name: &Ident, generics: &Generics, krate: &Path) -> TokenStream {
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     quote! {
@@ -165,12 +165,12 @@ fn arm(
     Ok(quote!(#path { #(#bindings)* .. } => #key,))
 }
 
-/// With the `r#` of a name that is a keyword.
+/// The identifier of a field, with `r#` if the name is a keyword.
 fn variable(name: &str, span: Span) -> Ident {
     name.strip_prefix("r#").map_or_else(|| Ident::new(name, span), |keyword| Ident::new_raw(keyword, span))
 }
 
-/// Each field, and the name it has in a template: `0` is bound as `_0`.
+/// Each field with its name in a template: `0` is bound as `_0`.
 fn members(fields: &Fields) -> impl Iterator<Item = (Member, String, &Field)> {
     fields.iter().enumerate().map(|(index, field)| match &field.ident {
         Some(name) => (Member::Named(name.clone()), name.to_string(), field),
@@ -178,7 +178,7 @@ fn members(fields: &Fields) -> impl Iterator<Item = (Member, String, &Field)> {
     })
 }
 
-/// What the fields in the holes must implement, where that depends on type parameters.
+/// The bounds that fields in placeholders need, if their types depend on type parameters.
 struct Bounds<'a> {
     generics: &'a Generics,
     found: Vec<WherePredicate>,

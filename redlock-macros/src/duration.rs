@@ -1,6 +1,7 @@
-//! Lengths of time as people write them: `"250ms"`, `"30s"`, `"1h30m"`. Parsed while compiling.
+//! Parses lengths of time such as `"250ms"`, `"30s"` or `"1h30m"` at compile time.
 //!
-//! `redlock-sync` reads settings from the environment in the same form (`client/environment.rs`); a macro crate cannot share code with it.
+//! `redlock-sync` reads settings from the environment in the same form (`client/environment.rs`). A macro crate cannot
+//! share code with it.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ impl Literal for Duration {
     }
 }
 
-/// Numbers with units, added up; `None` for anything else and for what is too long for a `Duration`.
+/// Parses a sum of numbers with units. `None` for anything else, and for a sum that is too large for a `Duration`.
 fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut total = None;

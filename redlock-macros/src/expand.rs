@@ -1,10 +1,11 @@
-//! What the attribute makes of a function.
+//! Expands the attribute on a function.
 //!
-//! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure
-//! takes the arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside,
-//! once the key is made. With `#[track_caller]` a function takes the place of the closure: [`caller`](crate::caller).
+//! The body becomes a closure, so that its value is seen on every path, including early `return` and `?`. The closure
+//! owns the arguments, so they are dropped before the lock is released. The lock is taken inside the closure after the
+//! key is made, and its guard is stored outside. With `#[track_caller]`, a function takes the place of the closure:
+//! [`caller`](crate::caller).
 //!
-//! Names in here have mixed-site hygiene: no code of the user can see or hide them.
+//! All names in the expansion have mixed-site hygiene: code of the user can neither see nor shadow them.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::policy::keep;
 use crate::template::Template;
 use crate::{hole, key};
 
-/// The whole attribute. After a mistake the function stays as it is, so that there is one message.
+/// Expands the attribute. After a mistake the function stays as it is, so that no further message follows.
 pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     match parse2(args).and_then(|attribute| expand(attribute, parse2(item.clone())?)) {
         Ok(expanded) => expanded,
@@ -33,7 +34,7 @@ pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// Where the library is, unless `crate = path` says otherwise.
+/// The path of the library, unless `crate = path` sets it.
 pub(crate) fn default_path() -> Path {
     parse_quote!(::redlock_sync)
 }
@@ -75,7 +76,7 @@ fn templates(keys: &Keys, function: &Function) -> Result<Vec<Template>> {
     }
 }
 
-/// What the handle is made of: a key, or an array of keys.
+/// The name from which the handle is made: a key, or an array of keys.
 fn name(keys: &Keys, templates: &[Template], args: &Args, krate: &Path) -> Result<TokenStream> {
     let built = templates.iter().map(|template| key::build(template, args.prefix.as_ref(), krate));
     let built = built.collect::<Result<Vec<_>>>()?.into_iter();
@@ -96,7 +97,7 @@ fn which(keys: &Keys, kind: Option<Kind>, is_once: bool) -> Lock {
     }
 }
 
-/// What surrounds the body, after which the lock is released.
+/// The code around the body, which releases the lock after it.
 struct Outside {
     /// The type of its value.
     output: Type,
@@ -147,13 +148,13 @@ impl Outside {
         quote!(#(#outer)* #vis #sig #block #beside)
     }
 
-    /// What follows the body. A body that never returns needs no more: its panic drops the guard.
+    /// The code after the body. A body that never returns needs none: its panic drops the guard.
     fn release(&self, run: TokenStream) -> TokenStream {
         if let Type::Never(_) = self.output {
             return run;
         }
         let Outside { krate, release, .. } = self;
-        // The message is about the type of the function.
+        // The span makes the message point at the return type of the function.
         let has_run = quote_spanned!(at().located_at(self.output.span())=> #krate::__private::Value(&value).has_run(););
         quote_spanned! {at()=>
             let value = #run;
@@ -167,15 +168,15 @@ impl Outside {
     }
 }
 
-/// Puts braces around it that stand where the user's stand. If they were the macro's, rustc would take the whole
-/// function for the macro's, and would not tell that it is never called.
+/// Encloses tokens in braces with the span of the braces of the user. With the span of the macro, rustc would attribute
+/// the whole function to the macro, and would not warn that it is never called.
 fn of_the_user(inside: TokenStream, braces: Span) -> Group {
     let mut block = Group::new(Delimiter::Brace, inside);
     block.set_span(braces);
     block
 }
 
-/// What the arguments and the holes put before the body.
+/// The expressions of arguments and placeholders, which are evaluated before the body.
 fn expressions(args: &Args, which: &Lock, templates: &[Template]) -> TokenStream {
     let mut all: TokenStream =
         templates.iter().flat_map(Template::holes).map(|hole| hole.expr.to_token_stream()).collect();
@@ -192,12 +193,12 @@ fn expressions(args: &Args, which: &Lock, templates: &[Template]) -> TokenStream
     all
 }
 
-/// The hygiene of all that is written here.
+/// The span with the hygiene of all names in the expansion.
 fn at() -> Span {
     Span::mixed_site()
 }
 
-/// The type after the arrow, as a closure may write it: what `impl Trait` hides is inferred.
+/// The return type for a closure: `impl Trait` is replaced by `_`.
 fn output(function: &Function) -> Type {
     struct Infer;
     impl VisitMut for Infer {
@@ -214,11 +215,11 @@ fn output(function: &Function) -> Type {
     ty
 }
 
-/// From the client to `Result<Guard, Error>`.
+/// The expression that takes the lock: from the client to `Result<Guard, Error>`.
 fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> TokenStream {
     let (bind, client) = client(args.client.as_ref(), krate);
     let (handle, settings) = (which.handle(), settings(args));
-    // What observers call it.
+    // The label for observers.
     let label = templates.iter().map(|template| template.lit.value()).collect::<Vec<_>>().join(" ");
     let handle = quote_spanned!(at()=> #handle.label(#label));
     let method = |text: String| Ident::new(&text, at());
@@ -230,7 +231,7 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
         }
         None => {
             let take = method(name.to_owned());
-            // A call that says what to do about a busy lock must not wait for it without an end.
+            // A call with a rule for a busy lock must not wait for it without a limit.
             let without_end = if args.busy.is_some() {
                 quote_spanned!(at()=> ::core::result::Result::Err(#krate::__private::wait_without_end()))
             } else {
@@ -254,7 +255,7 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
         }
     };
     let lock = quote_spanned!(at()=> #client.and_then(|locks| #take));
-    // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
+    // In braces, so that temporaries of the expression, such as a `MutexGuard`, are dropped before the body.
     if bind.is_empty() {
         quote_spanned!(at()=> let lock = #lock;)
     } else {
@@ -282,12 +283,12 @@ fn setting<T: Literal>(name: &str, given: Option<&Given<T>>) -> TokenStream {
     quote!(.#name(#value))
 }
 
-/// A statement that is needed before, and the client as `Result<Redlock, Error>`.
+/// A statement that binds the client, and the client as `Result<Redlock, Error>`.
 pub(crate) fn client(given: Option<&Expr>, krate: &Path) -> (TokenStream, TokenStream) {
     let Some(given) = given else {
         return (TokenStream::new(), quote_spanned!(at()=> #krate::Redlock::default_client()));
     };
-    // A variable of its own: so `&Arc<Redlock>` and the like are found before they have to be `&Redlock`.
+    // Bound to a variable of its own, so that `&Arc<Redlock>` and the like are coerced to `&Redlock`.
     let client = Ident::new("client", at().located_at(given.span()));
     (quote!(let #client = &#given;), quote_spanned!(at()=> #krate::__private::client(#client)))
 }

@@ -1,4 +1,4 @@
-//! The annotated function: its head is parsed, its body is passed on as it is.
+//! Parses the head of the annotated function. Its body is passed on unchanged.
 
 use std::collections::HashSet;
 
@@ -13,11 +13,11 @@ pub(crate) struct Function {
     pub(crate) outer: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
-    /// Attributes inside the body, which belong to the whole function.
+    /// Inner attributes of the body, which apply to the whole function.
     pub(crate) inner: Vec<Attribute>,
-    /// In its braces, so that rustc can point at them.
+    /// The body in its braces, so that messages of rustc can point at them.
     pub(crate) body: Group,
-    /// Where these are.
+    /// The span of the braces.
     pub(crate) braces: Span,
 }
 
@@ -42,14 +42,14 @@ impl Parse for Function {
     }
 }
 
-/// Braces where the user has them, but known to lints as the macro's.
+/// Braces with the span of the user, but with the hygiene of the macro for lints.
 fn block(body: TokenStream, braces: Span) -> Group {
     let mut block = Group::new(Delimiter::Brace, body);
     block.set_span(Span::mixed_site().located_at(braces));
     block
 }
 
-/// Up to and including `fn`.
+/// Parses the head up to and including `fn`.
 fn head(input: ParseStream) -> Result<()> {
     while !input.peek(Token![fn]) {
         let is_modifier = input.peek(Token![const])
@@ -91,7 +91,7 @@ impl Function {
     }
 }
 
-/// With `cfg`, two parameters can have one name.
+/// Removes duplicates: with `cfg`, two parameters can have one name.
 fn once_each(names: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     names.into_iter().filter(|name| seen.insert(name.clone())).collect()
@@ -125,7 +125,7 @@ fn bound(pat: &Pat, names: &mut Vec<String>) {
     }
 }
 
-/// A name for the parameter at `index` that no code of the user can mean.
+/// A name for the parameter at `index` that code of the user cannot refer to.
 pub(crate) fn hidden_name(index: usize) -> Ident {
     Ident::new(&format!("arg{index}"), Span::mixed_site())
 }

@@ -1,4 +1,5 @@
-//! The value of an argument: a literal, which is checked while compiling, or an expression, which is evaluated at each call.
+//! The value of an argument: a literal, which is checked at compile time, or an expression, which is evaluated at each
+//! call.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -13,9 +14,9 @@ pub(crate) struct Given<T> {
     pub(crate) literal: Option<T>,
 }
 
-/// What an argument takes as a literal.
+/// A type that an argument takes as a literal.
 pub(crate) trait Literal: Sized {
-    /// The message for anything else.
+    /// The error message for anything else.
     const EXPECTED: &'static str;
     fn read(lit: &Lit) -> Result<Self>;
     fn tokens(&self) -> TokenStream;
@@ -36,7 +37,7 @@ impl<T> Given<T> {
 }
 
 impl<T: Literal> Given<T> {
-    /// The value in the code that is made.
+    /// The value as tokens for the expansion.
     pub(crate) fn tokens(&self) -> TokenStream {
         self.literal.as_ref().map_or_else(|| self.expr.to_token_stream(), Literal::tokens)
     }

@@ -1,4 +1,4 @@
-//! What may stand in a hole: names that are known there, fields, method calls.
+//! Checks the expressions in placeholders: known names, fields, method calls.
 
 use proc_macro2::{Ident, Span};
 use syn::spanned::Spanned;
@@ -12,11 +12,11 @@ pub(crate) enum Scope {
     Function { name: String, names: Vec<String>, has_self: bool },
     /// The fields of a struct or variant.
     Fields { name: String, names: Vec<String> },
-    /// Whatever is in scope: rustc knows.
+    /// Any name: rustc checks it.
     Open,
 }
 
-/// Checks every hole.
+/// Checks every placeholder.
 pub(crate) fn check(template: &Template, scope: &Scope) -> Result<()> {
     template.holes().try_for_each(|hole| hole.check(template.lit.span(), scope))
 }
@@ -29,12 +29,12 @@ impl Hole {
         names(&self.expr)?.into_iter().try_for_each(|name| scope.check(name))
     }
 
-    /// Whether that name occurs in it.
+    /// True if that name occurs in the placeholder.
     pub(crate) fn uses(&self, name: &str) -> bool {
         names(&self.expr).is_ok_and(|names| names.into_iter().any(|ident| ident == name))
     }
 
-    /// The name, if there is nothing else in it.
+    /// The name, if the placeholder contains nothing else.
     pub(crate) fn only_name(&self) -> Option<&Ident> {
         match &self.expr {
             Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
@@ -43,7 +43,7 @@ impl Hole {
     }
 }
 
-/// The names in an expression. A longer path is a constant: rustc knows those.
+/// The names in an expression. A path with several segments is a constant, which rustc checks.
 fn names(expr: &Expr) -> Result<Vec<&Ident>> {
     let mut found = Vec::new();
     walk(expr, &mut found)?;

@@ -1,9 +1,9 @@
-//! From a template to the expression that builds the key.
+//! Builds the expression for a key from a template.
 //!
-//! One hole is inserted as it is. With several, the value of every hole but the last is escaped, so that no two lists of values make
-//! the same key: `%` and the character that follows the hole in the template are written as `%` and two hexadecimal digits for each
-//! byte. Reading from the left, the first such character that is not part of an escape ends the value. That works unless the
-//! character is `%` itself, which is refused.
+//! A single placeholder is inserted unchanged. With several, the value of each but the last is escaped, so that no two
+//! lists of values make the same key. Escaping writes `%`, and the character that follows the placeholder in the
+//! template, as `%` and two hexadecimal digits for each byte. Read from the left, the first such character that is not
+//! a part of an escape ends the value. This works unless that character is `%` itself, which is rejected.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -20,7 +20,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// As something that is a `LockKey`.
+    /// The key as an expression whose type is a `LockKey`.
     pub(crate) fn into_name(self) -> TokenStream {
         match self {
             Key::Constant(name) | Key::Built(name) => name,
@@ -35,7 +35,7 @@ impl Key {
         }
     }
 
-    /// As a `Cow<str>`.
+    /// The key as a `Cow<str>`.
     pub(crate) fn into_cow(self) -> TokenStream {
         match self {
             Key::Constant(text) => quote!(::std::borrow::Cow::Borrowed(#text)),
@@ -44,7 +44,7 @@ impl Key {
     }
 }
 
-/// The key of a checked template, behind `prefix`.
+/// The key of a checked template, after `prefix`.
 pub(crate) fn build(template: &Template, prefix: Option<&Expr>, krate: &Path) -> Result<Key> {
     if let (None, Some(lit)) = (prefix, as_written(template)) {
         return Ok(Key::Built(quote!(::std::format!(#lit))));
@@ -68,14 +68,14 @@ pub(crate) fn build(template: &Template, prefix: Option<&Expr>, krate: &Path) ->
     Ok(format.finish(template.lit.span()))
 }
 
-/// The literal itself, if `format!` reads it as we do: then rustc's caret stands under the very hole.
+/// The literal itself, if `format!` parses it in the same way. Then messages of rustc point at the placeholder.
 fn as_written(template: &Template) -> Option<&LitStr> {
     let mut holes = template.holes();
     let is_plain = holes.next()?.is_plain && holes.next().is_none() && !template.lit.value().contains(['<', '>']);
     is_plain.then_some(&template.lit)
 }
 
-/// The character behind the hole at `at`: there is one, since another hole follows.
+/// The character after the placeholder at `at`. There is one, since another placeholder follows.
 fn follower(template: &Template, at: usize) -> Result<char> {
     match template.parts.get(at + 1) {
         Some(Part::Text(text)) if text.starts_with('%') => Err(Error::new(
@@ -89,9 +89,9 @@ fn follower(template: &Template, at: usize) -> Result<char> {
 
 /// The arguments of `format!`.
 struct Format<'a> {
-    /// With `{` and `}` doubled and with holes.
+    /// The format string: `{` and `}` are doubled, and it contains placeholders.
     text: String,
-    /// Only the text.
+    /// The text without placeholders.
     plain: String,
     args: Vec<TokenStream>,
     krate: &'a Path,
@@ -144,7 +144,7 @@ fn literal(text: &str, at: Span) -> LitStr {
     LitStr::new(text, hidden(at))
 }
 
-/// Where the user wrote it, but known to lints as the macro's.
+/// The span of the user, but with the hygiene of the macro for lints.
 fn hidden(at: Span) -> Span {
     Span::mixed_site().located_at(at)
 }

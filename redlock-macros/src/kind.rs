@@ -1,4 +1,4 @@
-//! Which lock is taken: the value of `kind`, and what its methods are called in the library.
+//! The kind of lock: the value of `kind`, and the methods of the library for it.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -19,9 +19,9 @@ pub(crate) enum Lock {
     Read,
     Write,
     Semaphore(Given<Permits>),
-    /// Of a list of keys; has no name of its own.
+    /// The lock of a list of keys. It has no name in `kind`.
     Several,
-    /// A mutex, for a job that is run once; has no name of its own.
+    /// The mutex of a job that is run once. It has no name in `kind`.
     Once,
 }
 
@@ -77,7 +77,7 @@ impl Literal for Permits {
 }
 
 impl Lock {
-    /// The call that makes the handle, of the variable `key`.
+    /// The call that makes the handle from the variable `key`.
     pub(crate) fn handle(&self) -> TokenStream {
         let at = Span::mixed_site();
         match self {
@@ -93,7 +93,8 @@ impl Lock {
         }
     }
 
-    /// The method that waits without a limit. With `try_` before it the one that does not wait, and with `_for` behind it too the one with a limit.
+    /// The method that waits without a limit. With the prefix `try_` it is the one that does not wait, and with `try_`
+    /// and the suffix `_for` the one with a limit.
     pub(crate) fn method(&self) -> &'static str {
         match self {
             Lock::Reentrant | Lock::Mutex | Lock::Several | Lock::Once => "lock",

@@ -2,20 +2,20 @@
 //!
 //! The steps of `#[distributed_lock]`, one file each; the other macros share those from the template on:
 //!
-//! 1. `args`: reads the arguments; `kind`: which lock is taken; `given`: values that are literals or expressions,
-//!    `duration` the lengths of time.
-//! 2. `function`: reads the head of the function.
-//! 3. `check`: what must fit together.
-//! 4. `template`: reads the key template; `hole`: what may stand in its holes.
-//! 5. `key`: the expression that builds the key.
-//! 6. `policy`: how a call ends that has no lock. `expand`: puts it together; `arguments`: how the parameters get into
-//!    the body, `attrs`: which attributes go with them; `caller`: what differs with `#[track_caller]`.
+//! 1. `args`: parses the arguments. `kind`: the kind of lock. `given`: values that are literals or expressions.
+//!    `duration`: lengths of time.
+//! 2. `function`: parses the head of the function.
+//! 3. `check`: checks the arguments against each other and the function.
+//! 4. `template`: parses the key template. `hole`: checks the expressions in its placeholders.
+//! 5. `key`: builds the expression for the key.
+//! 6. `policy`: the result of a call without a lock. `expand`: generates the code. `arguments`: moves the parameters
+//!    into the body. `attrs`: selects their attributes. `caller`: handles `#[track_caller]`.
 //!
 //! `derive` and `call` are the other macros.
 //!
-//! A mistake is one `compile_error!` at the place where it was made; the function stays beside it as it was, so that
-//! no further message follows. What only types can tell is left to rustc, with the words of the traits in the
-//! library's `__private/policy.rs`.
+//! A mistake becomes one `compile_error!` at its span. The function itself stays as it was, so that no further message
+//! follows. Mistakes that depend on types are found by rustc. Their messages are in the traits of the library's
+//! `__private/policy.rs`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! What a call does that has no lock, or whose job is done: how it ends before the body.
+//! The code of a call that has no lock, or whose job is done: how it ends before the body.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -9,7 +9,7 @@ use crate::args::{Args, Busy, Policy};
 use crate::arguments::Arguments;
 use crate::check;
 
-/// The hygiene of all that is written here.
+/// The span with the hygiene of all names in the expansion.
 fn at() -> Span {
     Span::mixed_site()
 }
@@ -33,7 +33,7 @@ impl Policy {
     }
 }
 
-/// Puts the lock in its place outside. Without one the call ends here.
+/// Stores the guard outside the closure. Without a guard the call ends here.
 pub(crate) fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
     let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
     let (done, busy) = (done(args, output, arguments, krate), busy(args, output, arguments, krate));
@@ -60,15 +60,15 @@ fn done(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Opti
     })
 }
 
-/// A fallback with the function's own arguments.
+/// The call of a fallback with the arguments of the function.
 fn call(path: &ExprPath, arguments: &Arguments) -> TokenStream {
     let names = &arguments.names;
     let arguments = quote_spanned!(path.span()=> (#(#names),*));
     quote!(#path #arguments)
 }
 
-/// The arm for a lock that another holder has, unless that is treated as any other failure. Without `wait`, `once` and
-/// `busy` it is: a function that returns no error could not say otherwise.
+/// The match arm for a lock that another holder has. Without `wait`, `once` and `busy` there is none, and "busy" is
+/// treated like any other failure: a function that returns no error could not report it otherwise.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
     let answer = match &args.busy {
         None if args.wait.is_none() && args.once.is_none() => return None,

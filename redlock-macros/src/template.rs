@@ -38,7 +38,7 @@ impl Template {
         Template::read(lit, false)
     }
 
-    /// As `parse`, but a hole may start with the number of a field: `{0.name}` is read as `{_0.name}`.
+    /// Like `parse`, but a placeholder may start with the number of a field: `{0.name}` is read as `{_0.name}`.
     pub(crate) fn parse_with_numbers(lit: LitStr) -> Result<Template> {
         Template::read(lit, true)
     }
@@ -71,7 +71,7 @@ impl Part {
     }
 }
 
-/// What is left to read, and what was read.
+/// The parser: the rest of the template, and the parts parsed so far.
 struct Scan<'a> {
     rest: &'a str,
     span: Span,
@@ -125,7 +125,7 @@ impl<'a> Scan<'a> {
                 self.error(format!("`{c}` in format spec `{spec}`: in a key template width and precision are numbers"))
             );
         }
-        // `format!` would read on behind it: there a quote or a brace is a character to fill up with.
+        // `format!` would continue after it: there, a quote or a brace is a fill character.
         if spec.contains(['{', '}']) {
             return Err(
                 self.error(format!("a brace in format spec `{spec}`; quotes and braces cannot fill up a value"))
@@ -180,15 +180,15 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// A keyword is the name that code writes with `r#`, as it is for `format!`.
+/// A keyword stands for the name that code writes with `r#`, as in `format!`.
 fn keyword(name: &LitStr) -> Result<Expr> {
     let keyword = name.parse_with(Ident::parse_any)?;
     let name = Ident::new_raw(&keyword.to_string(), keyword.span());
     Ok(parse_quote!(#name))
 }
 
-/// Gives fields and methods a span that rustc knows as a macro's. Otherwise it would offer to replace the whole template by a field's
-/// name. (Variables keep the template's own span: it says where to look for them.)
+/// Gives fields and methods a span of the macro. Otherwise rustc would offer to replace the whole template by the name
+/// of a field. Variables keep the span of the template, so messages point at it.
 struct Members(Span);
 
 impl VisitMut for Members {
@@ -204,7 +204,7 @@ impl VisitMut for Members {
     }
 }
 
-/// What is in the hole that was opened with `open`, and what follows its end: past strings and past brackets of its kind.
+/// Splits the text after `open` at the end of the placeholder. Strings and nested brackets of its kind are skipped.
 fn closing(open: char, text: &str) -> Option<(&str, &str)> {
     let close = if open == '{' { '}' } else { '>' };
     let mut depth = 0_usize;

@@ -1,6 +1,8 @@
-//! Whatever is written into a template, a length of time, or the arguments: nothing panics, and a mistake is one message.
+//! Any input as a template, a length of time or arguments: the macros do not panic, and report one message for each
+//! mistake.
 //!
-//! A plain run tries a fixed sequence of inputs. `PROPTEST_CASES=100000 cargo test -p redlock-macros tests::` tries so many new ones.
+//! A plain run tries a fixed sequence of inputs. `PROPTEST_CASES=100000 cargo test -p redlock-macros tests::` tries
+//! that many new ones.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -81,7 +83,7 @@ fn text_that_is_escaped_is_itself() {
     });
 }
 
-/// The attribute's output is code in every case, with one `compile_error!` at most.
+/// Asserts that the output of the attribute parses, with at most one `compile_error!`.
 fn assert_expands(args: TokenStream) {
     let item = quote!(
         fn ship(id: u64, name: &str) -> Result<(), redlock_sync::Error> {

@@ -1,4 +1,4 @@
-//! Whether the servers can keep locks, and what is wrong with them, for readiness probes.
+//! Checks whether the servers can keep locks, and reports what is wrong with them, for readiness probes.
 //!
 //! Two rounds: one asks each server for facts about itself ([`facts`]), which needs no key; the other is a write that
 //! changes nothing ([`probe`]). [`judge`] draws the conclusions, without I/O.
@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::node::Priority;
 use crate::protocol::server_info::{facts, probe};
 
-/// What the servers of a client say of themselves, and what is wrong with them: see
+/// The health of the servers of a client, as they report it, and what is wrong with them: see
 /// [`Redlock::health`](crate::Redlock::health).
 ///
 /// Its `Display` has a line for each server and for each warning.
@@ -36,8 +36,8 @@ pub struct Health {
     warnings: Vec<String>,
 }
 
-/// One server, as it was a moment ago. What it did not say, since it could not be asked or hides it from this user, is
-/// `None`.
+/// The health of one server at the time of the call. A fact that it did not report, since it could not be asked or
+/// hides it from this user, is `None`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -78,8 +78,8 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote, and no server
-    /// was given twice. A server that [`restart_guard`](crate::Builder::restart_guard) or
+    /// Whether locks can be taken: a majority of the servers takes writes from this client, and would vote, and no
+    /// server was given twice. A server that [`restart_guard`](crate::Builder::restart_guard) or
     /// [`failover_guard`](crate::Builder::failover_guard) keeps from voting is noticed once the client has asked for a
     /// lock.
     ///

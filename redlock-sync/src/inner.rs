@@ -1,4 +1,4 @@
-//! What all locks of a client share, from its first lock to its end.
+//! The state that all locks of a client share, from its creation to its end.
 
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;

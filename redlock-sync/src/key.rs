@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// What Redis Cluster hashes of a key, as its specification says.
+    /// The part of a key that Redis Cluster hashes, as its specification says.
     fn hashed(key: &str) -> &str {
         let Some(open) = key.find('{') else { return key };
         let rest = &key[open + 1..];

@@ -77,15 +77,6 @@ pub(crate) struct Progress {
     pub(crate) arrived: usize,
 }
 
-/// What a check of several nodes asks for, besides whether the latch is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CheckDepth {
-    /// Asks for the number of arrivals on each node. A full check follows if these differ.
-    Count,
-    /// Asks for the arrivals.
-    Full,
-}
-
 /// The union of what the nodes have.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ArrivalUnion<'a> {
@@ -187,7 +178,7 @@ impl Latch {
     pub(crate) fn progress(&self) -> Result<Progress, Error> {
         let _call = self.client.begin_call();
         self.client.serves_holders()?;
-        self.check(None, CheckDepth::Full)
+        self.check(None, true)
     }
 
     fn is_on_several(&self) -> bool {
@@ -228,7 +219,7 @@ impl Latch {
             let stays = self.stays(waiting.limit.until, tried_at);
             let entry = id.as_deref().map(|id| WaitEntry { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
-            match self.check(entry, waiting.depth(is_last)) {
+            match self.check(entry, waiting.is_full_check_due(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
                     waiting.limit.answered();
                     return Ok(());
@@ -249,14 +240,17 @@ impl Latch {
     }
 
     /// One round, and with several nodes up to two more, all within two node timeouts.
-    fn check(&self, entry: Option<WaitEntry<'_>>, depth: CheckDepth) -> Result<Progress, Error> {
+    ///
+    /// A full check asks several nodes for their arrivals. Other checks ask for the numbers of arrivals; a full check
+    /// follows if these differ.
+    fn check(&self, entry: Option<WaitEntry<'_>>, is_full: bool) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        self.check_within(entry, depth, quorum.now().after(quorum.limits.node_timeout * 2))
+        self.check_within(entry, is_full, quorum.now().after(quorum.limits.node_timeout * 2))
     }
 
-    fn check_within(&self, entry: Option<WaitEntry<'_>>, depth: CheckDepth, by: Tick) -> Result<Progress, Error> {
+    fn check_within(&self, entry: Option<WaitEntry<'_>>, is_full: bool, by: Tick) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        let is_full = quorum.len() > 1 && depth == CheckDepth::Full;
+        let is_full = is_full && quorum.len() > 1;
         let call = self.calls.check(entry, is_full);
         let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
@@ -269,7 +263,7 @@ impl Latch {
         if is_full {
             self.repair(&ballot.votes, &union, by);
         } else if union.is_uneven(&ballot.votes) {
-            return self.check_within(entry, CheckDepth::Full, by);
+            return self.check_within(entry, true, by);
         }
         // If all nodes have answered, no arrival can be missing from the union.
         if !ballot.votes.iter().all(Vote::is_yes) {
@@ -349,10 +343,10 @@ impl<'a> LatchWait<'a> {
     }
 
     /// The first check and the last one are full.
-    fn depth(&mut self, is_last: bool) -> CheckDepth {
+    fn is_full_check_due(&mut self, is_last: bool) -> bool {
         let is_due = self.count_checks == 0;
         self.count_checks = self.count_checks.checked_sub(1).unwrap_or(FULL_CHECK_INTERVAL - 1);
-        if is_due || is_last { CheckDepth::Full } else { CheckDepth::Count }
+        is_due || is_last
     }
 
     fn wait(&mut self) -> &listener::ListenerWait {

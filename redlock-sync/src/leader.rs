@@ -24,7 +24,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A candidate that leads whenever it is its turn. Made by [`Redlock::leader`](crate::Redlock::leader).
 ///
-/// Picture a chair at the head of a table: one process sits there and works, the others stand in line behind it. When
+/// Picture a chair at the head of a table: one process sits there and works, the others wait in a queue behind it. When
 /// it stands up, or its process dies, the next one sits down.
 ///
 /// The chair is the [`Mutex`](crate::Mutex) of that name, with its [order](crate::Mutex#order): it excludes a mutex of
@@ -32,14 +32,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// followed one lease later at most.
 ///
 /// **The promise**: under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
-/// [`check`](crate::Lease::check) at one moment. **The duty of the body**: it calls `lease.check()?` before each step,
-/// and returns when that fails. A leader that was paused, or cut off from the servers, learns of it there before it
-/// acts. A resource that can compare numbers should get the [fencing token](crate::Lease::fencing_token) too, since a
-/// step that began in time can end late.
+/// [`check`](crate::Lease::check) at the same time. **The duty of the body**: it calls `lease.check()?` before each
+/// step, and returns when that fails. A leader that was paused, or cut off from the servers, learns of it there before
+/// it acts. A resource that can compare numbers should get the [fencing token](crate::Lease::fencing_token) too, since
+/// a step that began in time can end late.
 ///
 /// A term ends when the body returns, or panics; the lock is released then, so that another candidate leads. This one
 /// waits again after a [pause](Leader::pause). An error or a panic of the body is logged. So a body that fails at once
-/// makes no storm.
+/// does not take and release the lock in a busy loop.
 ///
 /// Observers get the events of the mutex, with the [`label`](Leader::label) of the leader:
 /// [`Acquired`](crate::Event::Acquired) when this process leads, and [`Released`](crate::Event::Released) or

@@ -1,4 +1,4 @@
-//! What happens to locks, told to the program's own metrics.
+//! Observers, by which a program learns of the events of its locks, for example for metrics.
 //!
 //! Observers are called where it happens, on the thread to which it happens, and never with a lock of the library held.
 //! Without one nothing is done: each of the few places asks whether there is one.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::{Error, LostReason};
 use crate::handler::caught;
 
-/// Is told what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
+/// Is notified of what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
 ///
 /// It is called on the thread that takes, renews or releases the lock, which waits for it: keep it short. A panic in it
 /// is caught and logged.
@@ -42,7 +42,7 @@ use crate::handler::caught;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// Something happened.
+    /// Called for each event.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer};

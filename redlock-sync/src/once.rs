@@ -1,21 +1,21 @@
-//! Once for each name: a job of several processes that is not run again after it has succeeded.
+//! Jobs that run once for each name: of several processes, no other runs the job again after it has succeeded.
 //!
-//! The mutex of that name, and a latch of one arrival: the **mark**, in the helper key `{name}:done`, which lives for
-//! `remember`. A call does this:
+//! A job has the mutex of that name, and a latch of one arrival as its **mark**, in the helper key `{name}:done`. The
+//! mark lives for `remember`. A call does this:
 //!
-//! 1. It looks at the mark. If that is set, the call is `Done`: one round trip, and no lock.
-//! 2. It takes the mutex by one attempt. If that is held, the call is `Busy`.
-//! 3. It looks at the mark again. A run may have ended between steps 1 and 2. From now on none can.
+//! 1. It checks the mark. If that is set, the call is `Done`: one round trip, and no lock.
+//! 2. It tries to take the mutex once. If that is held, the call is `Busy`.
+//! 3. It checks the mark again. A run may have ended between steps 1 and 2. From now on none can.
 //! 4. If `check` is `Ok`, it runs the body. An error or a panic of the body releases the mutex, and sets no mark.
 //! 5. If `check` is `Ok`, it sets the mark on a majority. It repeats that for one lease at most.
 //! 6. It calls `check` again, and releases the mutex. If neither says that the lock was lost, the call is `Ran`.
 //!
 //! **At most one call is `Ran`.** Let A and B be two calls that are `Ran`. Each holds the mutex from step 3 to step 6,
-//! and under the two conditions no two holders pass `check` at one moment. So one hold ends before the other begins:
-//! say that of A. A's mark stood on a majority before A's last `check`. B's look began after B had the mutex. Each
-//! look asks a majority, and one mark that any node tells is enough. So B's look found the mark, and B was `Done`. The
-//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does
-//! not end as `Ran`.
+//! and under the two conditions no two holders pass `check` at the same time. So one hold ends before the other begins:
+//! say that of A. A's mark was on a majority before A's last `check`. B's check of the mark began after B had the
+//! mutex. It asks a majority, and the mark of any node is enough. So B's check found the mark, and B was `Done`. The
+//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does not
+//! end as `Ran`.
 //!
 //! The mark and the release are two steps, so that the nodes keep the mutex until the mark is set. One script for both
 //! would be wrong on several nodes, which execute it at different times. A node that has executed it is free for the
@@ -26,15 +26,15 @@
 //! - A body fails after half of its work, or the process dies before the mark: the next call runs the body again, from
 //!   its start. So the body runs at least once for each success.
 //! - The reply to the mark is lost: the mark is sent again, and counts once. If none arrives within a lease, the call
-//!   is an error, and later calls are `Done` if a server has executed it.
-//! - The mark is on a minority: the call is not `Ran`. A later look that meets the mark stores it on a majority first,
-//!   and is `Done` then. A look that does not meet it runs the body.
+//!   returns an error, and later calls are `Done` if a server has executed it.
+//! - The mark is on a minority: the call is not `Ran`. A later call that finds the mark stores it on a majority first,
+//!   and is `Done` then. A call that does not find it runs the body.
 //! - The holder was paused beyond its lease: `check` fails in step 4, 5 or 6. A mark that it set in step 5 is true all
 //!   the same: its body had ended under the lock.
 //! - A server loses its data, or has been promoted without the mark: as for the arrivals of a latch (`latch.rs`).
 //! - A server becomes full during the body: it takes the mark, which is the open-mark of a latch.
 //! - Clocks of clients play no part. A time-to-live is counted by a server, whose wall clock may be set forward.
-//! - Versions of a program differ in `remember`: each success stores its own, and no look makes it longer.
+//! - Versions of a program differ in `remember`: each success stores its own, and no check extends it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -97,7 +97,7 @@ const TERMS: LatchTerms =
 /// # The name
 ///
 /// A name stands for one run, so it has to say which: `report:2026-11-24`, `import:42`, `invoice:7:reminder:2`. **Put
-/// the time in it for which the job was scheduled**, as cron libraries tell it. Clocks play no part then: a process
+/// the time in it for which the job was scheduled**, as cron libraries report it. Clocks play no part then: a process
 /// whose clock is an hour off, or that comes five hours late, asks for the same name. A name of the current time does
 /// not work: at midnight two processes ask for two days, and both run.
 ///
@@ -114,7 +114,7 @@ const TERMS: LatchTerms =
 /// A mark is as durable as the data of the server. A server that restarts empty, or a replica that takes over without
 /// the mark, has forgotten the success, and the next call runs the body again:
 /// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers the mark
-/// is stored on a majority, and each look gives it to those that lack it. A server that restarted within
+/// is stored on a majority, and each check gives it to those that lack it. A server that restarted within
 /// [`remember`](RunOnce::remember), while another one did not, does not count among those without a mark as long as
 /// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)): the call is `Unavailable` then.
 #[derive(Clone)]
@@ -229,7 +229,7 @@ impl RunOnce {
     /// the wrong thing. A run that is under way is not affected.
     ///
     /// Call it while no process calls [`run`](RunOnce::run) or [`is_done`](RunOnce::is_done) for that name. On several
-    /// servers a look that has met the mark stores it again where it is missing, also if it was forgotten meanwhile.
+    /// servers a check that has found the mark stores it again where it is missing, also if it was forgotten meanwhile.
     /// Where calls cannot be stopped, ask `is_done` afterwards, and forget it once more.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl RunOnce {
         self.mark()?.reset()
     }
 
-    /// Takes the lock for a run; `None` if there was a success.
+    /// Takes the lock for a run. `None` if the job has succeeded before.
     pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
         let mark = self.mark()?;
         if mark.progress()?.is_open {
@@ -305,8 +305,7 @@ impl Run {
         guard.check()?;
         let until = mark.client.quorum.now().after(guard.core().options.lease);
         let marked = mark.open(MaxWait::Until(until));
-        // No other run has looked for the mark while the lock was held. What the servers know of that the release
-        // tells.
+        // No other run has checked the mark while the lock was held. The release tells whether the servers agree.
         let held = guard.check();
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {
@@ -332,7 +331,7 @@ impl RunOnce {
     /// for a name to the last one: a call that comes later runs the body again. Longer costs memory on the servers,
     /// about 150 bytes for each name.
     ///
-    /// It is a time-to-live, which each success sets anew with the setting of its own call, and no look makes longer.
+    /// It is a time-to-live, which each success sets anew with the setting of its own call. No check extends it.
     /// So versions of a program may differ in it. Wall clocks of clients play no part. A server whose wall clock is
     /// set forward forgets sooner.
     ///

@@ -186,7 +186,7 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
     Ok(())
 }
 
-/// The pauses between attempts to take a lock, where no message tells a waiter that the lock is free: a program of
+/// The pauses between attempts to take a lock, when no message notifies a waiter that the lock is free: a program of
 /// another library holds it, servers cannot be reached, or the attempts are counted
 /// ([`max_attempts`](Retry::max_attempts)).
 ///

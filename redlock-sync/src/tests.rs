@@ -19,7 +19,7 @@ use crate::{Error, Lease, LeaseState, LostReason, Mutex, MutexGuard, Redlock, Re
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(60);
-/// In which nothing can be asked of a server that answers after [`SOON`] or not at all.
+/// A time in which no server that answers after [`SOON`], or not at all, can be asked.
 const NO_IO: Duration = Duration::from_millis(300);
 
 /// The machine's clock as it is after a sleep: ahead by the time that was slept.
@@ -171,8 +171,8 @@ fn fault_13_a_machine_sleeps_for_a_part_of_its_lease<K: Kind>() {
         eventually("the lease is renewed", SOON, || guard.remaining() > LEASE * 9 / 10);
         assert_eq!(guard.state(), LeaseState::Held);
         K::unlock(guard).unwrap();
-        // Not everywhere: a spare connection that was being made during the sleep has timed out, and its node is left
-        // out for a moment.
+        // Not on all servers: a spare connection that was being made during the sleep has timed out, and its node is
+        // left out for a moment.
         let free = rig.servers.iter().filter(|server| server.get(KEY).is_none()).count();
         assert!(free > rig.servers.len() / 2, "free on {free}");
         K::unlock(K::try_lock(&rig.elsewhere()).unwrap()).unwrap();

@@ -47,7 +47,7 @@ const MAX_HOLDER_NAME: usize = 200;
 pub struct LockId(Arc<str>);
 
 impl LockId {
-    /// The whole token, as it stands in Redis. It is a secret: what `Display` shows is for logs.
+    /// The whole token, as stored in Redis. It is a secret: what `Display` shows is for logs.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -1,6 +1,7 @@
 //! The negative controls: `tests/controls/NAME.patch`, one file for each way to break the library.
 //!
-//! A file begins with what is broken, in one line. Then it says what must notice it, and last comes the change as `git diff` prints it:
+//! A file begins with what is broken, in one line. Then it says what must notice it, and last comes the change as `git
+//! diff` prints it:
 //!
 //! ```text
 //! A release deletes the key, whichever token stands there.
@@ -16,8 +17,8 @@
 //! …
 //! ```
 //!
-//! The lines of a hunk must stand in the file exactly once, wherever that is: line numbers are not looked at, so that a patch applies for as long as
-//! the lines that it changes are as they were.
+//! The lines of a hunk must stand in the file exactly once, wherever that is: line numbers are not looked at, so that a
+//! patch applies for as long as the lines that it changes are as they were.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,13 +31,15 @@ pub struct Control {
     pub name: String,
     /// What is broken.
     pub about: String,
-    /// Options of the chaos run that must notice it; none if it is not one for the chaos run.
+    /// The options of the chaos run that must notice it. `None` if it is no control for the chaos run.
     pub chaos: Option<Vec<String>>,
-    /// The checkers of the chaos run of which one must find something. Without any, nothing is broken and nothing may be found.
+    /// The checkers of the chaos run of which one must find something. Without any, nothing is broken and nothing may
+    /// be found.
     pub checkers: Vec<String>,
-    /// The runs of the simulation that must notice it, each with its settings: environment variables, as a shell has them.
+    /// The runs of the simulation that must notice it, each with its settings: environment variables, as a shell has
+    /// them.
     pub simulation: Vec<String>,
-    /// Words of which some must be in the violation that the simulation reports.
+    /// Phrases, one of which must be in the violation that the simulation reports.
     pub violations: Vec<String>,
     /// What it changes.
     pub changes: Vec<Change>,
@@ -45,12 +48,12 @@ pub struct Control {
 /// What is changed in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The file, from the workspace's folder.
+    /// The path of the file, relative to the workspace.
     pub path: String,
     hunks: Vec<Hunk>,
 }
 
-/// Lines in place of others. Each has its line end.
+/// Old lines, and the new lines that replace them, with their line ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Hunk {
     old: Vec<String>,
@@ -74,12 +77,12 @@ fn read(path: &Path) -> Control {
 }
 
 impl Control {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The file is malformed; the message says how.
     pub fn parse(name: &str, text: &str) -> Result<Control, String> {
-        // `git diff` prints these too, and nothing depends on them.
+        // `git diff` prints these lines too. Nothing depends on them.
         let is_needed = |line: &&str| !line.starts_with("diff ") && !line.starts_with("index ");
         let text: String = text.split_inclusive('\n').filter(is_needed).collect();
         let (head, patch) = text.split_at(text.find("\n--- ").map_or(text.len(), |end| end + 1));
@@ -122,7 +125,7 @@ impl Control {
         Err(problem.to_owned())
     }
 
-    /// Nothing is broken, and nothing may be found.
+    /// True if nothing is broken, so nothing may be found.
     pub fn is_whole(&self) -> bool {
         self.changes.is_empty()
     }
@@ -178,7 +181,7 @@ impl Hunk {
         }
     }
 
-    /// It has as many lines as its head says, or `git apply` would not take it.
+    /// Checks that a hunk has as many lines as its head says. Otherwise `git apply` would reject it.
     fn checked(self, head: &str) -> Result<Hunk, String> {
         // `-12,3 +12,2`; without a number it is one line.
         let count = |span: &str| span.split_once(',').map_or(Ok(1), |(_, count)| count.parse()).unwrap_or(0);
@@ -194,7 +197,7 @@ impl Change {
     /// The text of the file after this change.
     ///
     /// # Errors
-    /// The lines of a hunk do not stand in it exactly once.
+    /// The lines of a hunk do not occur exactly once in the file.
     pub fn apply(&self, text: &str) -> Result<String, String> {
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
         for Hunk { old, new } in &self.hunks {

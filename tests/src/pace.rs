@@ -6,13 +6,13 @@ use std::sync::atomic::{self, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the thread beside the tests sleeps at a time.
+/// How long the pacing thread sleeps at a time.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often that thread has slept.
 static PAUSES: AtomicU64 = AtomicU64::new(0);
 
-/// Measures by the clock, and by the pauses that another thread of this process made meanwhile. A machine that is too busy to run what is measured is too
-/// busy to run that thread as well.
+/// Measures time by the clock, and by the pauses of another thread of this process. If the machine is too busy to run
+/// what is measured, it does not run that thread either.
 ///
 /// ```
 /// use std::{thread, time::Duration};
@@ -29,7 +29,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// From now on.
+    /// Starts now.
     pub fn start() -> Self {
         static PACEMAKER: Once = Once::new();
         PACEMAKER.call_once(|| {
@@ -43,7 +43,7 @@ impl Stopwatch {
         Self { start: Instant::now(), pauses: PAUSES.load(atomic::Ordering::Relaxed) }
     }
 
-    /// How long it was until now.
+    /// The time until now.
     pub fn elapsed(&self) -> Took {
         let pauses = PAUSES.load(atomic::Ordering::Relaxed) - self.pauses;
         let by_clock = self.start.elapsed();
@@ -52,7 +52,8 @@ impl Stopwatch {
     }
 }
 
-/// How long something took. `took < limit` and `took <= limit` compare the pauses, `took > limit` and `took >= limit` the clock: load makes neither untrue.
+/// How long something took. `took < limit` and `took <= limit` compare the pauses, `took > limit` and `took >= limit`
+/// the clock: load makes neither untrue.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Took {
     by_clock: Duration,
@@ -92,7 +93,7 @@ impl PartialOrd<Duration> for Took {
     }
 }
 
-/// Settings of a client for tests that are not about timeouts: a server may take its time on a busy machine.
+/// Settings of a client for tests that are not about timeouts: they allow for slow servers on a busy machine.
 pub fn patient() -> redlock_sync::Builder {
     redlock_sync::Redlock::builder().node_timeout(Duration::from_secs(5))
 }

@@ -1,11 +1,12 @@
-//! The Rust code of README.md and `docs/`, compiled and run as doctests. `build.rs` makes the copies that are taken in here.
+//! The Rust code of README.md and `docs/`, compiled and run as doctests. `build.rs` makes the copies that are taken in
+//! here.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use crate::Server;
 
-/// The URL of a private server in the place of `url`: the same one each time, for as long as this process lives.
+/// The URL of a private server in place of `url`. It is the same for each call in this process.
 pub fn stand_in(url: &str) -> String {
     static SERVERS: LazyLock<Mutex<HashMap<String, Server>>> = LazyLock::new(Mutex::default);
     let mut servers = SERVERS.lock().unwrap();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long [`poll`] pauses between two looks.
+/// The pause of [`poll`] between two checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits until `done` says true, looking each millisecond; panics with `what` once `deadline` has passed.
@@ -21,7 +21,7 @@ pub fn eventually(what: &str, deadline: Duration, mut done: impl FnMut() -> bool
     assert!(came.is_some(), "waited {deadline:?} in vain until: {what}");
 }
 
-/// Asks `probe` each millisecond until it has something or `deadline` has passed; asks at least once.
+/// Calls `probe` every millisecond until it returns a value or `deadline` has passed. Calls it at least once.
 pub fn poll<T>(deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + deadline;
     loop {

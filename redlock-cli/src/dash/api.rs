@@ -1,4 +1,4 @@
-//! What the page asks for: the snapshot, which is one for all viewers, dead tasks, and what changes something.
+//! The requests of the page: the snapshot, which all viewers share, dead tasks, and requests that change something.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -12,14 +12,14 @@ use super::http::{Request, Response};
 use crate::json;
 use crate::watch::{Latest, Watch};
 
-/// A first answer waits so long for a first snapshot.
+/// How long the first response waits for the first snapshot.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The largest number of dead tasks that the page shows.
 const MOST_DEAD: usize = 100;
-/// A wrong token is answered so late.
+/// The delay of the response to a wrong token.
 const WRONG: Duration = Duration::from_secs(1);
 
-/// What the page gets, of the snapshot of one pass.
+/// The body for the page, made from one snapshot.
 #[derive(Serialize)]
 struct Shown<'a> {
     allow_release: bool,
@@ -50,9 +50,10 @@ pub(super) struct Api {
     pub(super) watch: Arc<Watch>,
     pub(super) guard: Guard,
     pub(super) may_change: bool,
-    /// So that no answer of a former process is taken for one of this.
+    /// A random id of this process, so that the page does not take a response of a former process for one of this
+    /// process.
     start: String,
-    /// The last body that was made, and of which pass it is.
+    /// The last body, and the number of its snapshot.
     body: Mutex<(u64, Arc<[u8]>)>,
 }
 
@@ -129,7 +130,7 @@ impl Api {
         Ok(Response::new("200 OK", "application/json", body.into_bytes()))
     }
 
-    /// From the holder that the page showed, and no other.
+    /// Releases the lock of the holder that the page showed, and of no other.
     fn release(&self, Release { name, holder }: &Release) -> Answer {
         let held = self.locks.holders(name).map_err(failed)?;
         let one = held.into_iter().find(|held| held.holder.id.as_str().starts_with(holder) && holder.len() >= 8);
@@ -146,7 +147,7 @@ impl Api {
         is_done(self.locks.queue(queue).revive(id))
     }
 
-    /// A dead task, and not one of that id that was revived meanwhile.
+    /// Removes a dead task, but not a task of that id that was revived meanwhile.
     fn remove(&self, Task { queue, id }: &Task) -> Answer {
         let queue = self.locks.queue(queue);
         let dead = queue.dead(MOST_DEAD).map_err(failed)?;

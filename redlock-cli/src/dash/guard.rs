@@ -1,10 +1,10 @@
-//! Which requests are answered. The page shows names of the user's own data, and can take locks away.
+//! Decides which requests are served. The page shows names of data of the user, and can release locks by force.
 //!
-//! 1. Without a token only a page of this machine asks: the `Host` has to name it. A page of another site whose name was
-//!    made to lead here (DNS rebinding) sends its own name.
-//! 2. With one, data needs the token (`Authorization: Bearer`), or the cookie that a login got for it.
-//! 3. What changes something is no `GET`, is JSON, and its `Origin` is this page. A program without an `Origin` sends the
-//!    token itself.
+//! 1. Without a token, `Host` must name this machine. A page of another site whose name resolves to this machine (DNS
+//!    rebinding) sends its own name.
+//! 2. With a token, requests for data need the token (`Authorization: Bearer`) or the cookie of a login.
+//! 3. A request that changes something is no `GET`, has a body of JSON, and its `Origin` is this page. A program
+//!    without an `Origin` has to send the token itself.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use std::net::IpAddr;
 use super::http::{Request, Response};
 
 const COOKIE: &str = "redlock-dash";
-/// What has no data in it.
+/// The paths without data.
 const OPEN: [&str; 4] = ["/", "/app.js", "/style.css", "/api/login"];
 
 pub(super) struct Guard {
-    /// What a login asks for.
+    /// The token for a login.
     token: Option<String>,
-    /// What a login gives, drawn at the start.
+    /// The value of the cookie, drawn at the start.
     session: String,
 }
 
@@ -85,7 +85,7 @@ impl Guard {
     }
 }
 
-/// In a time that does not tell where they differ.
+/// Compares in constant time, so that the time does not reveal where the texts differ.
 fn is_same(given: &str, known: &str) -> bool {
     let all = given.bytes().zip(known.bytes().chain(std::iter::repeat(0)));
     let differ = all.fold(0, |differ, (one, other)| black_box(differ | (one ^ other)));

@@ -1,13 +1,13 @@
-//! HTTP/1.1, as much of it as a page needs: a connection brings one request. A client that is slow is cut off.
+//! HTTP/1.1, to the extent that a page needs. Each connection has one request. A slow client is disconnected.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A request has to be there by then.
+/// The time within which a request must arrive.
 const READ: Duration = Duration::from_secs(5);
-/// Nothing is read of an answer for so long: then it is given up.
+/// The connection is closed if the client reads nothing of a response for this time.
 const STALLED: Duration = Duration::from_secs(5);
 const WRITE: Duration = Duration::from_secs(60);
 const MOST_HEAD: usize = 16 * 1024;
@@ -23,14 +23,14 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The value of a header that is there once.
+    /// The value of a header that occurs once.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut same = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let (_, value) = same.next()?;
         same.next().is_none().then_some(value)
     }
 
-    /// The value of a parameter behind the `?`.
+    /// The value of a parameter of the query.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         decoded(pairs.find(|(known, _)| *known == name)?.1)
@@ -72,7 +72,7 @@ impl Response {
     }
 }
 
-/// Why there is no request: `None` if the client is gone, or too slow.
+/// The response if there is no valid request. `None` if the client is gone or too slow.
 type NoRequest = Option<&'static str>;
 
 pub(super) fn read(stream: &mut TcpStream) -> Result<Request, NoRequest> {
@@ -110,7 +110,7 @@ fn more(stream: &mut TcpStream, by: Instant, bytes: &mut Vec<u8>) -> Result<(), 
     }
 }
 
-/// The request, how long its body is, and where that begins; nothing if more has to come.
+/// The request, the length of its body, and where the body begins. `None` if more bytes are needed.
 fn parsed(bytes: &[u8]) -> Result<Option<(Request, usize, usize)>, NoRequest> {
     const BAD: NoRequest = Some("400 Bad Request");
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
@@ -153,7 +153,7 @@ pub(super) fn write(stream: &mut TcpStream, response: &Response, with_body: bool
         stream.write_all(part)?;
     }
     stream.shutdown(std::net::Shutdown::Write)?;
-    // What comes behind the request would have the system drop what was not read of the answer.
+    // Reads further input: otherwise the system would discard the part of the response that was not read yet.
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let mut rest = [0; 4096];
     _ = stream.read(&mut rest);

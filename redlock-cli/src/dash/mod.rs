@@ -25,14 +25,15 @@ use crate::args::Dash;
 use crate::ending::{Answer, Failure, OS, USAGE, say};
 use crate::watch::Watch;
 
-/// The pause between two looks at the servers while a page is open.
+/// The pause between two snapshots while a page is open.
 const EVERY: Duration = Duration::from_secs(1);
-/// The largest number of connections at a time. The server closes any other one.
+/// The largest number of open connections. Further ones are closed.
 const MOST: usize = 64;
-/// A shorter token could be guessed.
+/// The shortest permitted token. A shorter one could be guessed.
 const SHORTEST: usize = 16;
 
-/// All that the page loads is of this program, no page of another site can frame it, and nothing is kept.
+/// The headers of all responses: the page loads only from this program, no other site can frame it, and nothing is
+/// cached.
 const POLICY: [(&str, &str); 6] = [
     (
         "Content-Security-Policy",
@@ -80,7 +81,7 @@ fn accept(listener: &TcpListener, api: &Arc<Api>) {
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else {
-            // No more files can be opened, as a rule.
+            // Usually the limit of open files was reached.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -92,12 +93,12 @@ fn accept(listener: &TcpListener, api: &Arc<Api>) {
             _ = serve(&mut stream, &api);
             drop(one);
         };
-        // Where no thread can be started, the connection is closed.
+        // If no thread can be started, the connection is closed.
         _ = thread::Builder::new().name("request".to_owned()).spawn(serve);
     }
 }
 
-/// A connection that counts.
+/// Counts an open connection until it is dropped.
 struct Open(Arc<AtomicUsize>);
 
 impl Open {

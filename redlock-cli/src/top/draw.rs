@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! Draws the screen.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::{Mode, Screen};
 use crate::text::{length, plain};
 use crate::watch::Latest;
 
-/// A bar of a lease has so many cells.
+/// The width of the bar of a lease, in cells.
 const BAR: usize = 8;
 /// The largest number of queues that the view shows.
 const MOST_QUEUES: usize = 8;
-/// Nothing shown of a longer text could be read.
+/// The longest text that is shown. More would be unreadable.
 const LONGEST: usize = 300;
 
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) {
@@ -120,7 +120,7 @@ fn locks(frame: &mut Frame<'_>, screen: &mut Screen, area: Rect) {
     frame.render_widget(Table::new(rows, widths).header(TableRow::new(titles).style(bold)), area);
 }
 
-/// The part of the lease that is left, and the time.
+/// A bar with the remaining part of the lease, and the time.
 fn bar(row: &Row) -> String {
     let Some(left) = row.left else { return "never ends".to_owned() };
     let Some(lease) = row.lease.filter(|lease| !lease.is_zero()) else { return length(left) };

@@ -25,7 +25,7 @@ use crate::text::plain;
 use crate::watch::Watch;
 use crate::{look, queue};
 
-/// Without a key the screen is drawn anew so often: what is counted in seconds goes on.
+/// How often the screen is redrawn without input, so that times in seconds advance.
 const DRAWN: Duration = Duration::from_millis(250);
 
 enum Mode {
@@ -40,13 +40,13 @@ struct Screen {
     sort: Sort,
     filter: String,
     rows: Vec<Row>,
-    /// The row that is chosen, and its name: the rows change places.
+    /// The selected row, and its name, since rows change their order.
     at: usize,
     name: Option<String>,
     /// The first row that is shown.
     offset: usize,
     page: usize,
-    /// What became of the last key.
+    /// The result of the last key.
     said: String,
     has_colours: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return once(locks, &view.pattern);
     }
-    // What is wrong with servers is on the screen, which lines in between would spoil.
+    // The screen shows problems of servers. Log lines would spoil it.
     log::set_max_level(log::LevelFilter::Off);
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
@@ -66,7 +66,7 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     outcome.map(|()| Answer::well(String::new())).map_err(Failure::from)
 }
 
-/// Ends the process with a signal. The thread that waits for keys may not come back: of a terminal that is gone it reads
+/// Ends the process on a signal. The thread that waits for keys may never return: from a terminal that is gone it reads
 /// for ever.
 fn end_with(mut signals: Signals) -> io::Result<()> {
     let wait = move || {
@@ -78,7 +78,7 @@ fn end_with(mut signals: Signals) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
-/// Everything, as text.
+/// Prints everything once, as text.
 fn once(locks: &Redlock, pattern: &str) -> Result<Answer, Failure> {
     let seen = locks.snapshot(&SnapshotOptions::default().pattern(pattern))?;
     let tables = [look::table(&seen.locks, &seen.latches), queue::table(&seen.queues)];
@@ -102,7 +102,7 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
         );
         terminal.draw(|frame| draw::draw(frame, &mut screen, &latest))?;
         let mut wait = DRAWN;
-        // All that has come, so that many sizes of a window in a moment are drawn once.
+        // Handles all pending events, so that several changes of the window size cause one redraw.
         while event::poll(wait)? {
             wait = Duration::ZERO;
             match event::read()? {
@@ -116,7 +116,7 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
 }
 
 impl Screen {
-    /// With that colour, if any is wanted. No colour is all that says something.
+    /// A style with this colour, unless colours are off. No information is shown by colour alone.
     fn style(&self, colour: Color) -> Style {
         if self.has_colours { Style::new().fg(colour) } else { Style::new() }
     }
@@ -132,14 +132,14 @@ impl Screen {
         }
     }
 
-    /// The choice stays with its lock.
+    /// Replaces the rows. The selection stays on its lock.
     fn take(&mut self, rows: Vec<Row>) {
         let same = self.name.as_ref().and_then(|name| rows.iter().position(|row| row.name == *name));
         self.at = same.unwrap_or(self.at).min(rows.len().saturating_sub(1));
         self.rows = rows;
     }
 
-    /// There is room for so many rows.
+    /// Scrolls so that the selection is visible in `height` rows.
     fn show(&mut self, height: usize) {
         self.page = height.max(1);
         self.offset = self.offset.clamp((self.at + 1).saturating_sub(self.page), self.at);
@@ -150,7 +150,7 @@ impl Screen {
         self.name = self.chosen().map(|row| row.name.clone());
     }
 
-    /// Whether that ends it.
+    /// Handles a key. Returns whether the program is to end.
     fn key(&mut self, key: KeyEvent, locks: &Redlock, watch: &Watch, tell: &Sender<String>) -> bool {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return key.code == KeyCode::Char('c');
@@ -210,7 +210,7 @@ impl Screen {
         }
     }
 
-    /// On a thread, so that the screen goes on while a server does not answer.
+    /// Runs on a thread of its own, so that the screen stays responsive while a server does not answer.
     fn release(&mut self, locks: &Redlock, tell: &Sender<String>) {
         let Mode::Confirm(held) = std::mem::replace(&mut self.mode, Mode::Table) else { return };
         self.said = format!("releasing {}", plain(&held.name));

@@ -1,4 +1,4 @@
-//! What the table shows: a row for each lock and each latch. Pure.
+//! The rows of the table: one for each lock and each latch. Nothing here does I/O.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Sort {
     }
 }
 
-/// A lock with its holders; a latch has none.
+/// A lock with its holders, or a latch, which has none.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -45,14 +45,14 @@ pub(super) struct Row {
     pub(super) left: Option<Duration>,
     pub(super) lease: Option<Duration>,
     pub(super) waiting: u64,
-    /// What is wrong with it, in a word.
+    /// A word for its problem, if it has one.
     pub(super) mark: &'static str,
     pub(super) holders: Vec<HeldLock>,
 }
 
-/// Those whose name or holder has the text, sorted. `age` is how old the snapshot is.
+/// The sorted rows whose name or holder contains the text. `age` is the age of the snapshot.
 pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> Vec<Row> {
-    // A server that does not answer is no server that differs.
+    // A server that does not answer does not count as one with a different holder.
     let answered = seen.round_trips.iter().flatten().count();
     let same = seen.locks.chunk_by(|one, next| one.name == next.name);
     let locks = same.filter_map(|holders| lock(holders, age, answered));
@@ -79,7 +79,7 @@ pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> 
 }
 
 fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
-    // What has most nodes holds the lock; of permits and readers it is the one that has been there for longest.
+    // The holder with the most nodes is shown. Among permits and readers it is the one that has been seen for longest.
     let first = holders.iter().max_by_key(|held| (held.nodes, held.seen_for))?;
     let others = holders.len() - 1;
     let left = first.holder.remaining.map(|left| left.saturating_sub(age));
@@ -97,7 +97,7 @@ fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
 }
 
 fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static str {
-    // A renewal comes at a third of the lease, and is repeated soon: in its second half none has come.
+    // A renewal is due at a third of the lease and is repeated soon. In the second half of a lease, none has succeeded.
     let is_late = |lease: Duration| held.seen_for > lease / 2 && left.is_some_and(|left| left < lease / 2);
     if held.nodes <= held.of / 2 {
         "no majority"
@@ -110,13 +110,13 @@ fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static st
     }
 }
 
-/// As the program calls itself; a token of another library may have no name.
+/// The name of the holder. A token of another library may have none.
 pub(super) fn holder(held: &HeldLock) -> String {
     let name = held.holder.id.holder_name();
     if name.is_empty() { held.holder.id.to_string() } else { plain(name) }
 }
 
-/// Why this one cannot be released by force, if it cannot; else its holder.
+/// The holder, or the reason why this lock cannot be released by force.
 pub(super) fn releasable(row: &Row) -> Result<&HeldLock, &'static str> {
     match row.holders.first().map(|held| held.kind) {
         Some(LockKind::Mutex) => row.holders.iter().max_by_key(|held| held.nodes).ok_or(""),

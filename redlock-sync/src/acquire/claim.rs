@@ -1,7 +1,7 @@
-//! Claiming a task of a queue, and claims for one.
+//! Claiming a task of a queue, and waiting for one.
 //!
 //! Of all threads of a process that want a task of a queue, one waits at the server; the others wait in the queue of
-//! threads behind it. When a task becomes due, or the time of the next task changes, a script notifies one claims
+//! threads behind it. When a task becomes due, or the time of the next task changes, a script notifies one waiting
 //! client over its push connection.
 //!
 //! A notification can be lost with its receiver, so the thread also asks when the next task is due, and every
@@ -37,7 +37,7 @@ const LAST_POLL: Duration = Duration::from_millis(500);
 /// How long the server keeps a wait after its last request: longer than [`LONGEST_SLEEP`]. It is short, since the next
 /// notification is tried on each wait of a client that is gone.
 const WAIT_LIFETIME: Duration = Duration::from_secs(60);
-/// How soon a claims thread notices that its worker is stopped.
+/// How soon a waiting thread notices that its worker is stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A request for a task of one queue.
@@ -95,7 +95,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     let limit = WaitLimit::new(client, limit);
     let mut claims = ClaimLoop { request, limit, made: 0, queued: None, entered: None };
     // The first attempt does not wait for other threads: usually a task is due.
-    if let Some(outcome) = claims.attempt(&ClaimRole::WithoutWait) {
+    if let Some(outcome) = claims.attempt(false, None) {
         return outcome;
     }
     loop {
@@ -113,21 +113,12 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
                 return request.not_cancelled().map(|()| None);
             }
             QueueOutcome::Late if claims.limit.is_over() => {
-                return claims.attempt(&ClaimRole::WithoutWait).unwrap_or(Ok(None));
+                return claims.attempt(false, None).unwrap_or(Ok(None));
             }
             QueueOutcome::Late => {}
             QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
-}
-
-/// Whether the thread that makes an attempt waits at the server.
-enum ClaimRole {
-    /// The thread does not wait, or not yet.
-    WithoutWait,
-    /// The thread is the one of its process that waits. It has the id of a wait to record at the server, if its client
-    /// listens.
-    Waiter(Option<Arc<str>>),
 }
 
 /// A thread that wants a task.
@@ -163,7 +154,7 @@ impl ClaimLoop<'_> {
             };
             // Ids that begin with `-` belong to waits without a subscription. The server cannot notify them.
             let id = id.filter(|id| !id.starts_with('-'));
-            if let Some(outcome) = self.attempt(&ClaimRole::Waiter(id)) {
+            if let Some(outcome) = self.attempt(true, id) {
                 // An attempt that fails does not remove the wait that an earlier attempt entered.
                 if outcome.is_err() {
                     self.end_wait();
@@ -173,12 +164,13 @@ impl ClaimLoop<'_> {
         }
     }
 
-    /// Makes one attempt. If there is no task and time is left, the waiting thread sleeps. `None` if the caller is to
-    /// go on.
-    fn attempt(&mut self, role: &ClaimRole) -> Option<Result<Option<HeldTask>, Error>> {
+    /// Makes one attempt. If there is no task and time is left, it sleeps if `waits` is true: this thread is then the
+    /// one that waits for its process. `id` is the id of the wait to record at the server.
+    ///
+    /// `None` if the caller is to go on.
+    fn attempt(&mut self, waits: bool, id: Option<Arc<str>>) -> Option<Result<Option<HeldTask>, Error>> {
         let tried_at = self.request.client.quorum.now();
         let is_last = tried_at >= self.limit.until;
-        let id = if let ClaimRole::Waiter(Some(id)) = role { Some(Arc::clone(id)) } else { None };
         let stays = if is_last { Duration::ZERO } else { WAIT_LIFETIME };
         let found = attempt(self.request, id.as_deref().map(|id| (id, stays)));
         let next = match found {
@@ -195,7 +187,7 @@ impl ClaimLoop<'_> {
         match next {
             Err(failure) if is_last || self.ends_with(&failure, tried_at) => Some(Err(failure.error)),
             Ok(_) if is_last => Some(Ok(None)),
-            _ if matches!(role, ClaimRole::WithoutWait) => None,
+            _ if !waits => None,
             next => {
                 self.entered = id.filter(|_| next.is_ok());
                 self.sleep(next.as_ref().ok().copied().flatten(), next.is_err());

@@ -18,7 +18,7 @@ use crate::quorum::Ballot;
 use crate::tests::quorum;
 
 const LONG: Duration = Duration::from_secs(60);
-/// Of a grant, and of a lease that is not chosen.
+/// The length of a grant, and of a lease whose length does not matter.
 const SPAN: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -80,7 +80,7 @@ fn a_busy_lock_ends_an_outage() {
     assert_eq!(client.outages.since(next, next, &unavailable()), next);
 }
 
-/// What a wait makes of a grant to it.
+/// The reaction of a wait to a grant.
 struct Mail {
     servers: Vec<Server>,
     client: Arc<ClientInner>,
@@ -107,7 +107,7 @@ impl Mail {
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: QueuePlace::New };
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
-        // As after an attempt that entered the wait under this id.
+        // The state after an attempt that entered the wait under this id.
         acquire.wait.evidence.record(&ballot, true);
         acquire.wait.begin().id = Some("redlock-sync:1/7".into());
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
@@ -118,7 +118,7 @@ impl Mail {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();
-                // Not released: the next one is to find it as it is.
+                // Not released, so that the next wait finds it unchanged.
                 std::mem::forget(lease);
                 true
             }
@@ -234,7 +234,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
         let options = AttemptOptions { entry, keeps_wait, ..AttemptOptions::default() };
         let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
-        // As a late copy of an attempt would.
+        // Like a late copy of an attempt.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(1).arg("-another"));
         lease.finish().unwrap();

@@ -122,7 +122,7 @@ impl Builder {
         self.nodes(urls)
     }
 
-    /// Text that stands before the name of every lock, latch and queue to make its key; default empty. Programs that
+    /// Text that precedes the name of every lock, latch and queue to make its key; default empty. Programs that
     /// are to exclude each other need the same prefix; programs that share a server but no locks are kept apart by
     /// different ones. It counts towards [`max_key_len`](Builder::max_key_len).
     ///
@@ -309,7 +309,7 @@ impl Builder {
 ///
 /// The defaults of these suit nearly every program. `docs/settings.md` has all settings in tables.
 impl Builder {
-    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when
+    /// Default pauses between attempts, when no message notifies a waiter that the lock is free; see [`Retry`] for when
     /// that is, and for the default.
     ///
     /// ```
@@ -424,12 +424,12 @@ impl Builder {
     /// With one node no new lock is taken then until the longest lease of this client has passed since the failover,
     /// [`Unavailable`](Error::Unavailable) meanwhile; locks that are held go on. The same holds after a restart of a
     /// server that stands alone, and after a start of all: nothing can be locked for one lease. Take it with a short
-    /// lease. With several nodes the new master casts no vote for so long, and the others go on.
+    /// lease. With several nodes the new master casts no vote for that time, and the others go on.
     ///
     /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the
     /// sentinels' answer to `SENTINEL MASTER`: where that is forbidden, each new connection counts as a failover. A
-    /// Redis Cluster does not tell it: with a cluster as the only node the guard is [`Config`](Error::Config) at the
-    /// build.
+    /// Redis Cluster does not report failovers: with a cluster as the only node the guard is [`Config`](Error::Config)
+    /// at the build.
     ///
     /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
     ///

@@ -226,7 +226,7 @@ fn known() -> impl Iterator<Item = &'static str> {
     [NODES, URL].into_iter().chain(SETTINGS.iter().map(|(variable, ..)| *variable))
 }
 
-/// The line of the log about a variable that looks like a setting and is none. Its value may be a secret.
+/// The warning about a variable that resembles a setting but is none. Its value may be a secret.
 fn warning(name: &str) -> Option<String> {
     let is_of_others = KNOWN_OTHERS.contains(&name) || KNOWN_OTHER_PREFIXES.iter().any(|begin| name.starts_with(begin));
     if is_of_others || known().any(|known| known == name) {

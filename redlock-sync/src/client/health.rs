@@ -13,8 +13,8 @@ impl Redlock {
     /// persistence, replicas, clocks, and whatever keeps them from answering. Two rounds, so two node timeouts at most.
     /// Nothing is changed on the servers.
     ///
-    /// For a probe that is asked every few seconds and for the log at the start of a program. What it looks at needs
-    /// the permission `+info`; without it, it says so.
+    /// For a probe that runs every few seconds, and for the log at the start of a program. It needs the permission
+    /// `+info`; without it, a warning says so.
     ///
     /// # Errors
     /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. That no server can be asked is no error
@@ -35,7 +35,7 @@ impl Redlock {
         health(&self.inner, &key)
     }
 
-    /// Whether locks can be had: for a readiness probe. False while no majority of the servers takes writes, and from
+    /// Whether locks can be taken: for a readiness probe. False while no majority of the servers takes writes, and from
     /// the beginning of a [`shutdown`](Redlock::shutdown) on. It asks as [`health`](Redlock::health) does, which says
     /// why.
     ///

@@ -48,8 +48,8 @@ pub struct HeldLock {
     pub nodes: usize,
     /// How many nodes the client has.
     pub of: usize,
-    /// How many wait for the lock, whichever side of it they want: the largest number that a node told. Threads of one
-    /// client that want the same lock in the same way count once. Waits of other libraries are not known.
+    /// How many wait for the lock, whichever side of it they want: the largest number that a node reported. Threads of
+    /// one client that want the same lock in the same way count once. Waits of other libraries are not known.
     pub waiting: u64,
     /// For how long this holder was seen with the lock, at least. Servers do not keep when a lock was taken, so it is
     /// zero but in a [`Snapshot`](crate::Snapshot) that [follows](crate::Snapshot::following) another one.
@@ -109,9 +109,9 @@ impl Redlock {
     }
 
     /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any
-    /// text, `?` for one character, and `\` stands before a character that stands for itself. Meant for operators that
-    /// look and not for programs that decide: it goes through all keys of the servers, 100 at a time and for about 2
-    /// ms, and what it shows was so at different moments. Of a Redis Cluster it asks one master after the other.
+    /// text, `?` for one character, and `\` escapes the next character. It is meant for display, not for programs that
+    /// decide: it goes through all keys of the servers, 100 at a time and for about 2 ms, and its entries are of
+    /// different times. Of a Redis Cluster it asks one master after the other.
     ///
     /// On servers that restrict their users it needs the permission `+scan`, and should have `+getrange`: without that
     /// it copies whole values, which takes a server long if they are large. Keys that the user may not read are left

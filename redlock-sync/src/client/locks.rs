@@ -91,7 +91,7 @@ impl Redlock {
     /// The latch of that name, which opens when `count` workers have arrived; at most 10,000. No I/O; a wrong name or
     /// number is reported by the first use. All processes should give the same number: a handle finds the latch open as
     /// soon as there are as many arrivals as it asks for. A lock of the same name is refused with
-    /// [`WrongType`](Error::WrongType), and the other way round.
+    /// [`WrongType`](Error::WrongType), and vice versa.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;

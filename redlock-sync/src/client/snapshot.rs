@@ -15,7 +15,7 @@ use crate::names::{is_helper, printable, queue_of};
 #[cfg(feature = "serde")]
 use crate::observer::LockKind;
 
-/// What a [`snapshot`](Redlock::snapshot) looks at, and how much it may cost the servers.
+/// The settings of a [`snapshot`](Redlock::snapshot): what it reads, and how much it may cost the servers.
 ///
 /// ```
 /// use redlock_sync::SnapshotOptions;
@@ -38,7 +38,7 @@ impl Default for SnapshotOptions {
 
 impl SnapshotOptions {
     /// Names of locks, latches and queues, without the client's prefix: `*` stands for any text, `?` for one character,
-    /// and `\` stands before a character that stands for itself. Default: `*`.
+    /// and `\` escapes the next character. Default: `*`.
     ///
     /// ```
     /// let orders = redlock_sync::SnapshotOptions::default().pattern("order:*");
@@ -64,7 +64,7 @@ impl SnapshotOptions {
     }
 
     /// The part of the time for which the calls keep a server busy, from 0.0001 to 1; default 1, which makes no pauses.
-    /// A viewer that looks again and again takes 0.01: then a snapshot of 10 000 locks takes some seconds.
+    /// A viewer that takes snapshots all the time should use 0.01: then a snapshot of 10 000 locks takes some seconds.
     ///
     /// ```
     /// let gentle = redlock_sync::SnapshotOptions::default().server_share(0.01);
@@ -76,7 +76,7 @@ impl SnapshotOptions {
         self
     }
 
-    /// Queues only: of other keys the servers look at no value.
+    /// Lists queues only. The servers read no value of any other key.
     ///
     /// ```
     /// let queues = redlock_sync::SnapshotOptions::default().only_queues();
@@ -89,7 +89,7 @@ impl SnapshotOptions {
     }
 }
 
-/// The locks, latches, queues and servers of a client, as they were a moment ago: see
+/// The locks, latches, queues and servers of a client at one time: see
 /// [`Redlock::snapshot`](crate::Redlock::snapshot).
 ///
 /// ```
@@ -116,12 +116,12 @@ pub struct Snapshot {
     /// Queues that have tasks or dead tasks, sorted by name. Empty for a client of several nodes, as queues live on
     /// one.
     pub queues: Vec<SeenQueue>,
-    /// What the servers say of themselves.
+    /// The health of the servers, as they report it.
     pub health: Health,
     /// The shortest round trip to each node, in their order; `None` for one that did not answer.
     #[cfg_attr(feature = "serde", serde(rename = "round_trips_ms", serialize_with = "crate::serial::all_millis"))]
     pub round_trips: Vec<Option<Duration>>,
-    /// How long it took to look: what is shown was so at different moments of that time.
+    /// How long it took. The entries are of different times within it.
     #[cfg_attr(feature = "serde", serde(rename = "took_ms", serialize_with = "crate::serial::millis"))]
     pub took: Duration,
     /// How many holders, latches and queues there were beyond the [limit](SnapshotOptions::limit).
@@ -147,7 +147,7 @@ pub struct Snapshot {
 pub struct SeenLatch {
     /// Its name, without the client's prefix.
     pub name: String,
-    /// How many have arrived: the largest number that a node told. How many open it, no server knows.
+    /// How many have arrived: the largest number that a node reported. The servers do not know how many open it.
     pub arrived: u64,
     /// A waiter found it open, or the last arrival did. A latch can be open before it is marked.
     #[cfg_attr(feature = "serde", serde(rename = "open"))]
@@ -222,9 +222,9 @@ impl Snapshot {
 }
 
 impl Redlock {
-    /// Everything at one look: held locks with their holders and how many wait, latches, queues with their numbers, and
-    /// the health of the servers. Meant for operators that look, as [`held_locks`](Redlock::held_locks) is, and it goes
-    /// through all keys of the servers as that does, of a Redis Cluster on one master after the other.
+    /// Everything in one call: held locks with their holders and the number of waits, latches, queues with their
+    /// numbers, and the health of the servers. Like [`held_locks`](Redlock::held_locks), it is meant for display, and
+    /// goes through all keys of the servers. In a Redis Cluster it reads one master after the other.
     ///
     /// On servers that restrict their users it needs the permission `+scan`, and should have `+getrange`, `+zcount` and
     /// `+hlen`.

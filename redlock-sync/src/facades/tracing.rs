@@ -6,13 +6,14 @@ use crate::observer::{Event, Observer};
 
 /// Feature `tracing`: an [`Observer`] that writes an event with fields for each thing that happens: a loss, a renewal
 /// that fails and a release that no majority confirmed at WARN, the rest at DEBUG, of the target `redlock_sync::locks`.
-/// They stand in the span of the thread that holds the lock, but for renewals, which have a thread of their own.
+/// Events are recorded in the span of the thread that holds the lock. Only those of renewals are not, since renewals
+/// have a thread of their own.
 ///
-/// Beside it, and without it too, the body of an annotated function stands in a span `locked` of the same target, at
+/// With or without this observer, the body of an annotated function runs in a span `locked` of the same target, at
 /// DEBUG, with the fields `label`, `key` (of several locks all of them) and `kind`. It lasts until the lock is
 /// released.
 ///
-/// What the library writes with the crate `log` stays, and is about the same losses; leave out one of the two.
+/// The library still logs the same losses with the crate `log`: leave out one of the two.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

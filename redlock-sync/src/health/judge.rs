@@ -14,7 +14,7 @@ const CLOCKS_APART: Duration = Duration::from_secs(1);
 
 /// The facts that one server reported about itself.
 pub(super) struct Facts {
-    said: HashMap<String, String>,
+    values: HashMap<String, String>,
     failure: Option<Failure>,
     /// The number of replicas that must confirm a lock: `min_replicas_ack`.
     acks: u64,
@@ -22,7 +22,7 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn parse(answer: Vote<reply::ServerInfo>, acks: u32) -> Facts {
-        let (said, failure) = match answer {
+        let (values, failure) = match answer {
             Vote::Yes(reply::ServerInfo(text)) => {
                 let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
                 (pairs.map(|(name, value)| (name.into(), printable(value))).collect(), None)
@@ -30,11 +30,11 @@ impl Facts {
             Vote::Failed(failure) => (HashMap::new(), Some(failure)),
             Vote::Taken { .. } | Vote::Absent | Vote::Void => (HashMap::new(), None),
         };
-        Facts { said, failure, acks: acks.into() }
+        Facts { values, failure, acks: acks.into() }
     }
 
     fn text(&self, name: &str) -> Option<&str> {
-        self.said.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.values.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     fn number(&self, name: &str) -> Option<u64> {

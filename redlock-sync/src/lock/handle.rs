@@ -311,7 +311,7 @@ macro_rules! rarely_needed {
             self
         }
 
-        /// The pauses between attempts, where no message tells a waiter that the lock is free; default: the client's.
+        /// The pauses between attempts, when no message notifies a waiter that the lock is free; default: the client's.
         /// [`Retry`](crate::Retry) says when that is, and what longer and shorter pauses cost.
         ///
         /// ```
@@ -413,7 +413,7 @@ macro_rules! inspection {
         /// The holder of the lock at this moment, on a majority of the nodes; `None` if it is free.
         ///
         /// # Errors
-        /// As for `is_locked`.
+        /// The errors of `is_locked`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -431,10 +431,11 @@ macro_rules! inspection {
 
         /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows
         /// the holder to be gone or stuck. True if a majority of the nodes freed the lock; false if that holder has no
-        /// majority any more. Threads that wait are told; waiters in the holder's own client continue after that client
-        /// has detected the loss. Only mutexes have this call. Readers of one process share a lease, a writer can
-        /// become a reader, and permits can be one lease together: to take such a holder away would end work that is
-        /// not stuck. Stop the process of a reader, a writer or a permit that is stuck, and its lease ends by itself.
+        /// majority any more. Threads that wait are notified; waiters in the holder's own client continue after that
+        /// client has detected the loss. Only mutexes have this call. Readers of one process share a lease, a writer
+        /// can become a reader, and permits can be one lease together: to take such a holder away would end work that
+        /// is not stuck. Stop the process of a reader, a writer or a permit that is stuck, and its lease ends by
+        /// itself.
         ///
         /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock
         /// from the next thread of that client instead.

@@ -41,7 +41,7 @@ impl Hold {
     /// Adds a hold to the lease by which this thread holds the lock, if `accepts` is true for its kind. Otherwise
     /// acquires the lock.
     #[inline]
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         handle: &Handle,
         wait: MaxWait,
         is_exclusive: bool,

@@ -192,7 +192,7 @@ impl CountDownLatch {
         self.latch()?.wait(MaxWait::Forever)
     }
 
-    /// Blocks until the latch is open, for at most `wait`; looks once more at the deadline, so it may return up to two
+    /// Blocks until the latch is open, for at most `wait`; checks once more at the deadline, so it may return up to two
     /// node timeouts late.
     ///
     /// # Errors

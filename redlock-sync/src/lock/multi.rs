@@ -52,13 +52,13 @@ const MOST_KEYS: usize = 64;
 /// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held;
 /// that one and those behind it take a round trip each. All of them are given up in one round trip. Each key has a
 /// lease and a renewal thread, and with several nodes a majority of its own. A multi-lock has the settings of a mutex
-/// except `min_hold`, with which a key that is given back because another one is held would stay taken.
+/// except `min_hold`: with it, a key that is released because another one is held would stay taken.
 ///
 /// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it
 /// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
 /// lock several of them are the classical way to exclude a deadlock.
 ///
-/// To look at one of the keys, or to take it away from a holder that is stuck, use the [`Mutex`](crate::Mutex) of that
+/// To inspect one of the keys, or to unlock it by force, use the [`Mutex`](crate::Mutex) of that
 /// name: a multi-lock has no `inspect` and no `force_unlock`, since each key has a holder of its own. A guard that
 /// loses one of its keys gives up all of them.
 ///
@@ -99,7 +99,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::Forever)
+        self.acquire(MaxWait::Forever)
     }
 
     /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers
@@ -124,7 +124,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::No)
+        self.acquire(MaxWait::No)
     }
 
     /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it
@@ -147,7 +147,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::Until(self.client.quorum.now().after(wait)))
+        self.acquire(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
     /// Like [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is
@@ -166,7 +166,7 @@ impl MultiLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MultiLockGuard, Error> {
-        self.take(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+        self.acquire(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
     /// Whether one of the keys is held at this moment, by this process or another, on a majority of the nodes: then a
@@ -196,7 +196,7 @@ impl MultiLock {
         Ok(false)
     }
 
-    fn take(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
+    fn acquire(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
         // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.
@@ -374,7 +374,7 @@ impl MultiLock {
         self.each(|mutex| mutex.max_renewals(times))
     }
 
-    /// The pauses between attempts where no message tells that a key is free; see
+    /// The pauses between attempts when no message notifies a waiter that a key is free; see
     /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each key by itself.
     ///
     /// ```

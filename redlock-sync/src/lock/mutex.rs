@@ -176,7 +176,7 @@ impl Mutex {
     ///
     /// Of any number of calls with the same token, at most one gets the lock. With several nodes, calls at the same
     /// time may each get some of them, and none a majority. Each gives its nodes back to the token then, and tries
-    /// again, up to four times within a node timeout. One of them gets the lock, and the others are told `Lost`, or
+    /// again, up to four times within a node timeout. One of them gets the lock, and the others get `Lost`, or
     /// `Unavailable` as long as none has it.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
@@ -193,7 +193,7 @@ impl Mutex {
     /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If
     ///   the token held the lock, it holds it still: for the rest of its lease, or for one lease of this handle if that
     ///   is shorter. A node that executes this call after it has failed gives the lock back to the token. Try again
-    ///   with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has
+    ///   with the same client, until that succeeds or is `Lost`; another client may get `Lost` from a node that has
     ///   not given the lock back yet
     /// - [`Busy`](Error::Busy) if this thread holds the key already, and [`Lost`](Error::Lost) too if it holds it by a
     ///   [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock

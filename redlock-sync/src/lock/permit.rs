@@ -10,7 +10,7 @@ use crate::lock::mutex::{GuardSend, ThreadBound};
 /// A permit of a [`Semaphore`](crate::Semaphore), or several that were [acquired at
 /// once](crate::Semaphore::acquire_many); released when it is dropped.
 ///
-/// The drop does not wait for the servers, as that of a [`MutexGuard`](crate::MutexGuard).
+/// The drop does not wait for the servers, like that of a [`MutexGuard`](crate::MutexGuard).
 ///
 /// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
 /// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this

@@ -72,7 +72,7 @@ impl ReentrantMutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<ReentrantMutexGuard, Error> {
-        self.enter(MaxWait::Forever)
+        self.acquire(MaxWait::Forever)
     }
 
     /// Makes one attempt; returns at once and without I/O if this thread holds the lock already.
@@ -90,7 +90,7 @@ impl ReentrantMutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<ReentrantMutexGuard, Error> {
-        self.enter(MaxWait::No)
+        self.acquire(MaxWait::No)
     }
 
     /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
@@ -110,7 +110,7 @@ impl ReentrantMutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_for(&self, wait: Duration) -> Result<ReentrantMutexGuard, Error> {
-        self.enter(self.handle.for_at_most(wait))
+        self.acquire(self.handle.for_at_most(wait))
     }
 
     /// Like [`try_lock_for`](ReentrantMutex::try_lock_for), but with a deadline in place of a length of time. It is
@@ -129,11 +129,11 @@ impl ReentrantMutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<ReentrantMutexGuard, Error> {
-        self.enter(self.handle.until(deadline))
+        self.acquire(self.handle.until(deadline))
     }
 
-    fn enter(&self, wait: MaxWait) -> Result<ReentrantMutexGuard, Error> {
-        let hold = Hold::enter(&self.handle, wait, true, |held| held == MUTEX)?;
+    fn acquire(&self, wait: MaxWait) -> Result<ReentrantMutexGuard, Error> {
+        let hold = Hold::acquire(&self.handle, wait, true, |held| held == MUTEX)?;
         Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }
 }
@@ -171,7 +171,7 @@ impl fmt::Debug for ReentrantMutex {
 }
 
 /// One of the holds of a thread: the lock is released when the last of them is dropped or
-/// [unlocked](ReentrantMutexGuard::unlock). That drop does not wait for the servers, as that of a
+/// [unlocked](ReentrantMutexGuard::unlock). That drop does not wait for the servers, like that of a
 /// [`MutexGuard`](crate::MutexGuard). Derefs to [`Lease`](crate::Lease). It cannot leave its thread:
 ///
 /// ```compile_fail,E0277
@@ -186,7 +186,7 @@ pub struct ReentrantMutexGuard {
 }
 
 impl ReentrantMutexGuard {
-    /// Gives up this hold; releases the lock if it was the last of this thread.
+    /// Releases this guard, and the lock if it was the last guard of this thread.
     ///
     /// # Errors
     /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost)

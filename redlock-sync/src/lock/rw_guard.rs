@@ -41,7 +41,7 @@ macro_rules! guard {
         }
 
         impl<M> $guard<M> {
-            /// Gives up this hold; releases the lock if it was the last of this thread.
+            /// Releases this guard, and the lock if it was the last guard of this thread.
             ///
             /// # Errors
             /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports

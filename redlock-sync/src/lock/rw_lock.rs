@@ -60,8 +60,8 @@ use crate::protocol::{Protocol, ReadWrite};
 /// lease together. The first takes it, and those that come while one of them reads join it without a round trip; the
 /// last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096
 /// joins, one of those that join asks the servers whether another process waits to write. If so, no more threads join,
-/// and those that come later wait for that writer. When the lease is lost, each of its readers is told. A reader has a
-/// lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
+/// and those that come later wait for that writer. When the lease is lost, each of its readers is notified. A reader
+/// has a lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
 ///
 /// # Stopped processes
@@ -127,7 +127,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn read(&self) -> Result<RwLockReadGuard, Error> {
-        self.enter_to_read(MaxWait::Forever)
+        self.acquire_to_read(MaxWait::Forever)
     }
 
     /// Makes one attempt to read, with one round trip to each node; two if the lock was just passed on to waiters,
@@ -150,7 +150,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read(&self) -> Result<RwLockReadGuard, Error> {
-        self.enter_to_read(MaxWait::No)
+        self.acquire_to_read(MaxWait::No)
     }
 
     /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node
@@ -169,7 +169,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read_for(&self, wait: Duration) -> Result<RwLockReadGuard, Error> {
-        self.enter_to_read(self.reader.for_at_most(wait))
+        self.acquire_to_read(self.reader.for_at_most(wait))
     }
 
     /// Like [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted
@@ -188,7 +188,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read_until(&self, deadline: Instant) -> Result<RwLockReadGuard, Error> {
-        self.enter_to_read(self.reader.until(deadline))
+        self.acquire_to_read(self.reader.until(deadline))
     }
 
     // --- writing
@@ -217,7 +217,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn write(&self) -> Result<RwLockWriteGuard, Error> {
-        self.enter_to_write(MaxWait::Forever)
+        self.acquire_to_write(MaxWait::Forever)
     }
 
     /// One attempt to write, as [`try_read`](RwLock::try_read).
@@ -239,7 +239,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write(&self) -> Result<RwLockWriteGuard, Error> {
-        self.enter_to_write(MaxWait::No)
+        self.acquire_to_write(MaxWait::No)
     }
 
     /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
@@ -258,7 +258,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write_for(&self, wait: Duration) -> Result<RwLockWriteGuard, Error> {
-        self.enter_to_write(self.writer.for_at_most(wait))
+        self.acquire_to_write(self.writer.for_at_most(wait))
     }
 
     /// Like [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted
@@ -277,7 +277,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write_until(&self, deadline: Instant) -> Result<RwLockWriteGuard, Error> {
-        self.enter_to_write(self.writer.until(deadline))
+        self.acquire_to_write(self.writer.until(deadline))
     }
 
     // --- inspection
@@ -327,7 +327,7 @@ impl RwLock {
     }
 
     /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. It is empty
-    /// if the lock is free. [`mode`](Holder::mode) tells the writer, which is alone, from readers. Threads of a process
+    /// if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a process
     /// that read by one lease are one holder. For a moment after a release, waits for which the lock is kept are shown
     /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
     ///
@@ -357,14 +357,15 @@ impl RwLock {
     // --- entering
     // -----------------------------------------------------------------------------------------------------
 
-    fn enter_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
+    fn acquire_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
         // A thread that reads or writes already may read.
-        let hold = Hold::enter(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
+        let hold = Hold::acquire(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
         Ok(RwLockReadGuard::new(hold))
     }
 
-    fn enter_to_write(&self, wait: MaxWait) -> Result<RwLockWriteGuard, Error> {
-        let hold = Hold::enter(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
+    fn acquire_to_write(&self, wait: MaxWait) -> Result<RwLockWriteGuard, Error> {
+        let hold =
+            Hold::acquire(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
         Ok(RwLockWriteGuard::new(hold))
     }
 }

@@ -114,7 +114,7 @@ impl Queue {
 
     /// Whether claims are renewed; default true: a task stays with its handler for as long as that works, or hangs.
     /// With `false` it comes back one lease after it was claimed, also while its handler still works, and no claim
-    /// makes a renewal request. Either way a claim has a thread, which tells a loss.
+    /// makes a renewal request. Either way a claim has a thread, which notices a loss.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").renew(false);

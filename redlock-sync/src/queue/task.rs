@@ -260,7 +260,7 @@ impl From<Vec<u8>> for Task {
     }
 }
 
-/// A task as a queue showed it at one moment.
+/// A task as a queue showed it at one time.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -349,7 +349,7 @@ impl Entry {
         UNIX_EPOCH + Duration::from_micros(self.seen.micros).min(LATEST)
     }
 
-    /// How often it has been claimed since it was pushed; claims that were taken back before a job was returned are not
+    /// How often it has been claimed since it was pushed; claims that were undone before a job was returned are not
     /// counted.
     ///
     /// ```

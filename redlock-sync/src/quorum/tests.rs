@@ -43,8 +43,8 @@ impl Rig {
         Rig { servers, proxies, quorum }
     }
 
-    /// Which servers have the key.
-    fn standing(&self) -> Vec<bool> {
+    /// The servers that have the key.
+    fn nodes_with_key(&self) -> Vec<bool> {
         self.servers.iter().map(|server| server.get(KEY).is_some()).collect()
     }
 
@@ -101,9 +101,9 @@ fn only_where_the_token_may_stand_it_is_taken_back() {
     // The unknown one may still be executed, so that node is left in doubt although it has none of it now.
     assert!(rig.take_back(votes, SOON));
     // A busy server may carry it out after its time.
-    eventually("it is taken back", SOON, || rig.standing() == [false, true, false, true, true]);
+    eventually("it is taken back", SOON, || rig.nodes_with_key() == [false, true, false, true, true]);
     assert!(!rig.take_back(vec![taken(), Vote::Yes(Released::Freed), taken(), Vote::Absent, taken()], SOON));
-    assert_eq!(rig.standing(), [false, false, false, true, true]);
+    assert_eq!(rig.nodes_with_key(), [false, false, false, true, true]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_does_not_get_through_is_sent_again() {
         assert!(!rig.take_back(vec![Vote::Yes(Released::Freed)], SOON), "nothing is left");
     });
     assert!(rig.quorum.now().since(started) < SOON);
-    assert_eq!(rig.standing(), [false]);
+    assert_eq!(rig.nodes_with_key(), [false]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn what_never_gets_through_is_left() {
     let took = rig.quorum.now().since(started);
     assert!(took > TIMEOUT, "it was not tried again: {took:?}");
     assert!(took < SOON, "{took:?}");
-    assert_eq!(rig.standing(), [true]);
+    assert_eq!(rig.nodes_with_key(), [true]);
 }
 
 #[test]

@@ -26,12 +26,12 @@ fn read(clock: ClockId) -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect("a part of a second")
 }
 
-/// `duration` in nanoseconds.
+/// Converts `duration` to nanoseconds.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a run is shorter than 500 years")
 }
 
-/// Sleeps until this moment of [`now`].
+/// Sleeps until this time of [`now`].
 pub fn sleep_until(moment: u64) {
     let now = now();
     if moment > now {

@@ -1,10 +1,10 @@
-//! What a server was asked, by its command statistics.
+//! The number of requests to a server, from its command statistics.
 
 use redis::cmd;
 
 use crate::Server;
 
-/// What clients send: scripts, blocking commands, and what a connection begins with.
+/// The commands that clients send: scripts, blocking commands, and those at the begin of a connection.
 const REQUESTS: &[&str] = &[
     "evalsha",
     "eval",
@@ -33,16 +33,16 @@ const REQUESTS: &[&str] = &[
     "exec",
 ];
 
-/// What a bench asks while it measures.
+/// The commands that a bench sends while it measures.
 const OWN: &[&str] = &["info", "client|list", "acl|setuser"];
 
-/// How many requests clients have sent to a server. Commands inside scripts are no requests; INFO is left out, since the asking itself is
-/// one. A PUBLISH that is no part of a script is missing: the statistics do not tell the two apart.
+/// How many requests clients have sent to a server. Commands within scripts are not requests. INFO is left out, since
+/// this function sends it. A PUBLISH outside of a script is missing, since the statistics do not distinguish the two.
 pub fn requests(server: &Server) -> u64 {
     calls(server, |name| REQUESTS.contains(&name))
 }
 
-/// How many commands a server has executed, those inside scripts included, those of the bench left out.
+/// How many commands a server has executed, including those within scripts, without those of the bench.
 pub fn commands(server: &Server) -> u64 {
     calls(server, |name| !OWN.contains(&name))
 }

@@ -1,8 +1,8 @@
-//! A proxy that delays and does nothing else: every request reaches its server so much later, replies come back at once.
+//! A proxy that only delays: every request reaches its server later by this time, and replies come back at once.
 //!
-//! One thread for all connections, since on two cores a thread for each would cost more than it delays. Nothing queues: what is
-//! sent at one moment arrives at one moment. The fixture's proxy takes commands apart and logs them, which costs more time here
-//! than what is to be measured.
+//! One thread serves all connections, since on two cores a thread for each would cost more than the delay. Nothing
+//! queues: bytes that are sent at the same time arrive at the same time. The proxy of the fixtures parses and logs
+//! commands, which costs more time here than what is measured.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -26,13 +26,13 @@ pub struct Delay {
 struct Link {
     client: TcpStream,
     server: TcpStream,
-    /// What is on its way to the server, and when it is due there.
+    /// The bytes on their way to the server, and when each is due there.
     lane: VecDeque<(u64, Vec<u8>)>,
     is_open: bool,
 }
 
 impl Delay {
-    /// Each of these servers gets an address at which its requests are late by so much.
+    /// Gives each of these servers an address at which its requests are delayed by this time.
     pub fn start(servers: &[SocketAddr], delay: Duration) -> Outcome<Self> {
         let mut doors = Vec::new();
         for server in servers {
@@ -80,7 +80,8 @@ fn run(doors: &[(TcpListener, SocketAddr)], delay: u64, stopped: &UnixStream) {
     }
 }
 
-/// Waits for something to do until `due`: which doors, and which client and server of each link, have something. None at the end.
+/// Waits until `due` for something to do. Returns which listeners, and which client and server of each link, are ready.
+/// `None` at the end.
 fn wait(
     doors: &[(TcpListener, SocketAddr)],
     links: &[Link],
@@ -136,7 +137,7 @@ impl Link {
     }
 }
 
-/// What is there to read; none at the end.
+/// The available bytes; `None` at the end.
 fn read(socket: &mut TcpStream) -> Option<Vec<u8>> {
     let mut piece = [0; 16 * 1024];
     match socket.read(&mut piece) {

@@ -1,11 +1,11 @@
-//! What the benches share. They need Linux.
+//! The code that the benches share. They need Linux.
 //!
 //! 1. `run.rs`, `options.rs`: from the command line to the table.
-//! 2. [`clock`], [`stats`], [`table`]: time, numbers, and how they are shown.
+//! 2. [`clock`], [`stats`], [`table`]: time, numbers, and their output.
 //! 3. [`raw`]: the raw limit.
-//! 4. [`delay`]: a proxy that makes the way to a server longer.
-//! 5. [`worker`], [`ring`]: other processes, which are the bench's own binary with a hidden argument.
-//! 6. [`counts`]: what a server was asked.
+//! 4. [`delay`]: a proxy that delays requests.
+//! 5. [`worker`], [`ring`]: other processes, which run the binary of the bench with a hidden argument.
+//! 6. [`counts`]: the number of requests to a server.
 #![allow(clippy::missing_errors_doc, reason = "every error here ends a row of the table, with its message")]
 
 pub mod clock;
@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use table::Line;
 
-/// What went well, or why not.
+/// The result of a measurement.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long a node may take: so long that a busy machine makes a slow row and not an error.
+/// The node timeout. It is long, so that a busy machine makes a slow row and not an error.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Settings of a client of these servers: the defaults, but for the node timeout.
@@ -35,12 +35,12 @@ pub fn client(urls: &[String]) -> redlock_sync::Builder {
     redlock_sync::Redlock::builder().nodes(urls).node_timeout(NODE_TIMEOUT)
 }
 
-/// A bench: its rows, and what its other processes do.
+/// A bench: its rows, and the work of its other processes.
 #[derive(Debug)]
 pub struct Bench {
-    /// As `cargo bench --bench` knows it.
+    /// The name for `cargo bench --bench`.
     pub name: &'static str,
-    /// In the order in which they run.
+    /// The rows, in the order in which they run.
     pub rows: &'static [Row],
     /// The main function of a worker, by its kind and arguments.
     pub worker: fn(&str, &[String]) -> Outcome<()>,
@@ -49,9 +49,9 @@ pub struct Bench {
 /// A row: what is measured, in one or several lines.
 #[derive(Debug)]
 pub struct Row {
-    /// By which it is chosen.
+    /// The name by which it is selected.
     pub name: &'static str,
-    /// What `--list` tells.
+    /// The description for `--list`.
     pub about: &'static str,
     /// Measures it.
     pub run: fn(Plan) -> Outcome<Vec<Line>>,
@@ -65,7 +65,7 @@ pub const fn row(name: &'static str, about: &'static str, run: fn(Plan) -> Outco
 /// How long to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// For trying, not for numbers.
+    /// A quick run, whose numbers mean nothing.
     pub quick: bool,
 }
 

@@ -8,11 +8,11 @@ pub(super) struct Options {
     pub(super) json: bool,
     pub(super) quick: bool,
     pub(super) list: bool,
-    /// Names of rows; none: all.
+    /// The names of rows. All rows if it is empty.
     pub(super) only: Vec<String>,
 }
 
-/// What `bench` can be told.
+/// The help text.
 pub(super) fn usage(bench: &str) -> String {
     format!(
         "cargo bench --bench {bench} -- [--quick] [--json] [--list] [--only] [ROW…]

@@ -1,7 +1,8 @@
 //! The raw limit: bare connections, and only the commands that no implementation can avoid.
 //!
-//! For a lock that is one script that sets the key if it is not there and one that compares and deletes; for a hand-over, a
-//! token that is passed with LPUSH and BLPOP; for several nodes, write to all, then read from all. Bytes are packed beforehand.
+//! For a lock that is one script that sets the key if it is not there and one that compares and deletes; for a
+//! hand-over, a token that is passed with LPUSH and BLPOP; for several nodes, write to all, then read from all. Bytes
+//! are packed beforehand.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redi
 const EXTEND: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 
-/// Holders in a sorted set, each with an end of its own. A reader looks for a writer; a writer needs that there is no holder.
+/// Holders in a sorted set, each with its own end. A reader checks that there is no writer; a writer checks that there
+/// is no holder.
 const READ: &str = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 if last[1] and tonumber(last[2]) >= now and string.sub(last[1], 1, 1) == 'w' then return 0 end
@@ -52,7 +54,7 @@ impl Wire {
         Ok(self.0.send_packed_command(packed)?)
     }
 
-    /// The next reply; an error that the server tells is an error here.
+    /// The next reply. An error reply is an error.
     pub fn receive(&mut self) -> Outcome<Value> {
         Ok(self.0.recv_response()?.extract_error()?)
     }
@@ -63,7 +65,7 @@ impl Wire {
         self.receive()
     }
 
-    /// Loads a script; its call with one key.
+    /// Loads a script, and returns its call with one key.
     fn script(&mut self, source: &str, key: &str, args: &[&str]) -> Outcome<Vec<u8>> {
         let sha: String = cmd("SCRIPT").arg("LOAD").arg(source).query(&mut self.0)?;
         Ok(packed(cmd("EVALSHA").arg(sha).arg(1).arg(key).arg(args)))
@@ -112,17 +114,17 @@ impl RawLock {
         self.release()
     }
 
-    /// Takes it; that it is taken is an error.
+    /// Takes the lock. It is an error if it is held.
     pub fn acquire(&mut self) -> Outcome<()> {
         round(&mut self.wires, &self.acquire, &self.taken)
     }
 
-    /// Gives it up.
+    /// Releases the lock.
     pub fn release(&mut self) -> Outcome<()> {
         round(&mut self.wires, &self.release, &Value::Int(1))
     }
 
-    /// Takes the time of each of `n` pairs.
+    /// Measures the time of each of `n` pairs.
     pub fn pairs(&mut self, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
         for _ in 0..n {
             let start = clock::now();
@@ -171,7 +173,8 @@ impl RawRing {
     }
 }
 
-/// The processor time, in per cent of one core, of a thread that does nothing but extend a lock so many times per second.
+/// The processor time, in per cent of one core, of a thread that does nothing but extend a lock so many times per
+/// second.
 pub fn extending_cpu(url: &str, per_second: u32, span: Duration) -> Outcome<f64> {
     let mut lock = RawLock::open(&[url.to_owned()], "raw-extend")?;
     lock.acquire()?;

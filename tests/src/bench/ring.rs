@@ -14,17 +14,17 @@ use crate::Server;
 
 /// How much longer than its block a worker may wait for the lock, which is an error then.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long before a block the workers are told of it.
+/// How long before a block the workers are notified.
 const LEAD: Duration = Duration::from_millis(50);
 
 /// How a lock is used in a block.
 #[derive(Debug, Clone, Copy)]
 pub struct Use {
-    /// How long it is used at all.
+    /// The length of the block.
     pub block: Duration,
-    /// How long a holder keeps it.
+    /// How long a holder keeps the lock.
     pub hold: Duration,
-    /// How long a holder does without it afterwards.
+    /// The pause of a holder after its release.
     pub pause: Duration,
 }
 
@@ -36,20 +36,20 @@ impl Use {
     }
 }
 
-/// What came out of a block.
+/// The result of a block.
 #[derive(Debug)]
 pub struct Block {
-    /// How many acquisitions.
+    /// The number of acquisitions.
     pub per_second: f64,
-    /// From the moment before a release to the moment at which the next holder knows, p50 in microseconds.
+    /// The time from before a release until the next holder has the lock: p50, in microseconds.
     pub gap_us: f64,
     /// Jain's index over the acquisitions of each process.
     pub jain: f64,
-    /// The longest wait of any process, in milliseconds; those count that still waited at the end.
+    /// The longest wait of any process, in milliseconds, including waits that had not ended.
     pub longest_wait_ms: f64,
     /// The longest time without a new holder, in milliseconds.
     pub stall_ms: f64,
-    /// How many there were.
+    /// The number of processes.
     pub acquisitions: usize,
 }
 
@@ -64,7 +64,7 @@ impl Ring {
         (0..processes).map(|_| Worker::start("ring", &args)).collect::<Outcome<_>>().map(Self)
     }
 
-    /// Of workers that [`contend`] on the same key.
+    /// Starts workers that [`contend`] for the same key.
     pub fn of(workers: Vec<Worker>) -> Self {
         Self(workers)
     }
@@ -104,7 +104,7 @@ fn evaluate(answers: &[Vec<u64>], start: u64, end: u64) -> Outcome<Block> {
 
 /// A lock or a token, as a contender needs it.
 trait Contended {
-    /// Waits for it until this moment or a little longer; false when it did not come.
+    /// Waits for it until about this time. False if it did not come.
     fn take(&mut self, end: u64) -> Outcome<bool>;
     fn give(&mut self) -> Outcome<()>;
 }
@@ -158,12 +158,12 @@ pub fn contend(mutex: &Mutex, key: &str, url: &str) -> Outcome<()> {
     })
 }
 
-/// The list that the token of a raw ring lies in.
+/// The list with the token of a raw ring.
 fn list_of(key: &str) -> String {
     format!("{key}:raw")
 }
 
-/// Answers how long the last wait was that the end of the block cut, then three moments for each turn: wanted, got, given up.
+/// Prints how long the last wait lasted when the block ended, then three times for each turn: wanted, got, released.
 fn take_turns(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64>> {
     let &[start, end, hold, pause] = numbers else { return Err("four numbers".into()) };
     let (hold, pause) = (Duration::from_nanos(hold), Duration::from_nanos(pause));
@@ -196,14 +196,14 @@ fn take_turns(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64
 /// A server and the processes that contend on it.
 #[derive(Debug)]
 pub struct Field {
-    /// On which they meet.
+    /// The key for which they contend.
     pub server: Server,
     key: String,
     ring: Ring,
 }
 
 impl Field {
-    /// So many processes, started as `start` says: by the key, and the number of the process.
+    /// Starts this many processes by `start`, which gets the key and the number of the process.
     pub fn start(
         server: Server,
         processes: usize,

@@ -1,4 +1,4 @@
-//! A bench from its command line to its last line.
+//! Runs a bench, from its command line to its last line.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -31,7 +31,7 @@ impl Bench {
         }
     }
 
-    /// Runs the rows; whether all of them could be measured.
+    /// Runs the rows. Returns whether all could be measured.
     fn run(&self, options: &Options) -> Outcome<bool> {
         let chosen = self.choose(&options.only)?;
         if options.list {
@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-/// What came out: told at once as text, or kept for one JSON object.
+/// The results: printed at once as text, or collected for one JSON object.
 #[derive(Default)]
 struct Report {
     json: bool,
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-/// What server all of this runs on.
+/// The version of the server.
 fn server_version() -> String {
     let said = Command::new(find::server()).arg("--version").output();
     let text = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -129,7 +129,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(0, usize::from)
 }
 
-/// The load average of the last minute: what else this machine is doing.
+/// The load average of the last minute, which shows other work on this machine.
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("?").to_owned()

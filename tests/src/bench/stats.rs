@@ -1,8 +1,9 @@
-//! Numbers out of samples.
+//! Statistics of samples.
 
 use super::Outcome;
 
-/// One figure of a row, measured in several rounds: of the library and, where there is one, of the raw limit in the same round.
+/// One figure of a row, measured in several rounds: of the library and, if there is one, of the raw limit in the same
+/// round.
 #[derive(Debug, Clone, Default)]
 pub struct Rounds {
     /// Of the library.
@@ -17,12 +18,12 @@ impl Rounds {
         Self { ours, raw: Vec::new() }
     }
 
-    /// Ours over raw, round by round: what disturbed a round disturbed both of its halves.
+    /// Ours divided by raw, for each round: a disturbance in a round affects both of its halves.
     pub fn ratios(&self) -> Vec<f64> {
         self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours / raw).collect()
     }
 
-    /// How much more ours are than raw, round by round.
+    /// Ours minus raw, for each round.
     #[must_use]
     pub fn differences(&self) -> Self {
         Self::alone(self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours - raw).collect())
@@ -35,7 +36,7 @@ impl Rounds {
     }
 }
 
-/// The middle value; not a number if there is none.
+/// The median. NaN if there is no value.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -46,7 +47,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The least and the greatest value.
+/// The minimum and the maximum.
 pub fn spread(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::NAN, f64::NAN), |(low, high), value| (value.min(low), value.max(high)))
 }
@@ -82,8 +83,8 @@ pub fn float(number: u64) -> f64 {
 /// Takes samples of nanoseconds.
 pub type Sampler<'a> = &'a mut dyn FnMut(&mut Vec<u64>) -> Outcome<()>;
 
-/// The p50, in microseconds, of samples taken in turns: raw, ours, raw, ours, `blocks` times in each round. One block of each goes
-/// before and does not count.
+/// The p50, in microseconds, of samples taken in turns: raw, ours, raw, ours, `blocks` times in each round. One block
+/// of each goes before and does not count.
 pub fn p50_in_turns(rounds: usize, blocks: usize, raw: Sampler<'_>, ours: Sampler<'_>) -> Outcome<Rounds> {
     raw(&mut Vec::new())?;
     ours(&mut Vec::new())?;
@@ -102,8 +103,8 @@ pub fn p50_in_turns(rounds: usize, blocks: usize, raw: Sampler<'_>, ours: Sample
 /// Measures a figure.
 pub type Measure<'a> = &'a mut dyn FnMut() -> Outcome<f64>;
 
-/// A figure taken in turns: raw, ours, raw, ours, and the median of `blocks` of each in each round. One of each goes before and does
-/// not count.
+/// A figure taken in turns: raw, ours, raw, ours, and the median of `blocks` of each in each round. One of each goes
+/// before and does not count.
 pub fn blocks_in_turns(rounds: usize, blocks: usize, raw: Measure<'_>, ours: Measure<'_>) -> Outcome<Rounds> {
     raw()?;
     ours()?;

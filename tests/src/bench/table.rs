@@ -1,13 +1,13 @@
-//! The table: what a line is, and how it is shown.
+//! The lines of the table, and their output.
 
 use std::fmt::Write;
 
 use super::stats::{Rounds, median, spread};
 
-/// What has to be reached.
+/// The bar that a line has to reach.
 #[derive(Debug, Clone, Copy)]
 pub enum Bar {
-    /// Nothing: the line is there to explain another one.
+    /// No bar: the line explains another one.
     None,
     /// Ours over raw.
     RatioAtMost(f64),
@@ -22,13 +22,13 @@ pub enum Bar {
 /// One line: one figure of a row.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What is measured.
+    /// The name of the figure.
     pub measure: String,
-    /// In what.
+    /// The unit.
     pub unit: &'static str,
-    /// What came out.
+    /// The measured values.
     pub rounds: Rounds,
-    /// What has to come out.
+    /// The bar.
     pub bar: Bar,
 }
 
@@ -38,7 +38,7 @@ impl Line {
         Self { measure: measure.into(), unit, rounds, bar }
     }
 
-    /// What is held against the bar, in each round.
+    /// The values that are compared with the bar, one for each round.
     fn judged(&self) -> Vec<f64> {
         match self.bar {
             Bar::AtMost(_) | Bar::AtLeast(_) => self.rounds.ours.clone(),
@@ -47,7 +47,7 @@ impl Line {
         }
     }
 
-    /// Whether the median reaches the bar; none where there is no bar.
+    /// Whether the median reaches the bar. `None` if there is no bar.
     pub fn met(&self) -> Option<bool> {
         let value = median(&self.judged());
         match self.bar {
@@ -121,7 +121,7 @@ pub fn head() -> String {
     format!("{}\n{}", format_row(names), format_row(["---"; 8]))
 }
 
-/// Markdown, so that a run can be put into a text as it is.
+/// The table in Markdown, for copying into a text.
 fn format_row(cells: [&str; 8]) -> String {
     const WIDTHS: [usize; 8] = [13, 38, 12, 12, 8, 14, 12, 7];
     let mut text = String::from("|");
@@ -131,7 +131,7 @@ fn format_row(cells: [&str; 8]) -> String {
     text
 }
 
-/// Three digits, more only before the point.
+/// Formats a number with three significant digits.
 fn short(value: f64) -> String {
     let size = value.abs();
     if value.is_nan() {

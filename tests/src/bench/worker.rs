@@ -10,7 +10,7 @@ use std::{env, thread};
 
 use super::Outcome;
 
-/// The argument that makes a worker of this binary.
+/// The argument that starts this binary as a worker.
 pub(super) const HIDDEN: &str = "--worker";
 
 /// A worker process, as its parent sees it.
@@ -40,13 +40,13 @@ impl Worker {
         Ok(Self { child, orders, answers })
     }
 
-    /// Gives it something to do.
+    /// Sends it an order.
     pub fn order(&mut self, order: &str) -> Outcome<()> {
         let orders = self.orders.as_mut().ok_or("the worker takes no orders")?;
         Ok(writeln!(orders, "{order}")?)
     }
 
-    /// Ends it by SIGKILL.
+    /// Kills it by SIGKILL.
     pub fn kill(&mut self) -> Outcome<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -77,7 +77,7 @@ impl Drop for Worker {
     }
 }
 
-/// Gives all workers an order, then gathers the answers.
+/// Sends an order to all workers, then collects their answers.
 pub fn ask_all(workers: &mut [Worker], order: &str, within: Duration) -> Outcome<Vec<Vec<u64>>> {
     for worker in &mut *workers {
         worker.order(order)?;

@@ -7,12 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use super::languages::home;
 
-/// One fetch at a time: tests of one process would write to the same folder, and to what an installer keeps.
+/// Only one fetch at a time: tests of one process would write to the same folder, and to the cache of an installer.
 static FETCHING: Mutex<()> = Mutex::new(());
 
-/// The folder of this name, filled by the installer unless an earlier run did it.
+/// The folder of this name. The installer fills it unless an earlier run has.
 ///
-/// It appears by a rename, so that a half-fetched package is never seen. Of two processes that fetch at once one wins.
+/// It appears by a rename, so an incomplete package is never visible. If two processes fetch it at the same time, one
+/// of them wins.
 pub(super) fn fetched(name: &str, installer: impl FnOnce(&Path) -> Command) -> PathBuf {
     let _alone = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = home().join(name);

@@ -12,7 +12,7 @@ pub mod python {
 
     use super::fetched;
 
-    /// The packages and the versions that we are measured against.
+    /// The packages and versions with which the library is compared.
     const PACKAGES: [&str; 2] = ["redis==8.1.0", "python-redis-lock==4.0.1"];
 
     /// Python with the packages of locks, about to run a script.
@@ -39,7 +39,7 @@ pub mod python {
     }
 }
 
-/// What packages of Node talk to servers with.
+/// The packages of Node that connect to servers.
 pub(super) const IOREDIS: &str = "ioredis@5.11.1";
 const COPY_DEPENDENCIES: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
@@ -61,7 +61,7 @@ pub(super) fn npm_packages(packages: &[&str], script: &str) -> Command {
     node
 }
 
-/// A project of its own, whose dependencies are not in our `Cargo.lock`; built on the first call.
+/// A separate project, whose dependencies are not in our `Cargo.lock`. The first call builds it.
 pub(super) fn rslock() -> Command {
     let target = home().join("rslock");
     let mut cargo = Command::new(env!("CARGO"));
@@ -70,18 +70,18 @@ pub(super) fn rslock() -> Command {
     Command::new(target.join("release/foreign-rslock"))
 }
 
-/// A module of its own; built on the first call.
+/// A separate module. The first call builds it.
 pub(super) fn redsync() -> Command {
     let program = home().join("redsync");
     let mut go = Command::new("go");
     go.current_dir(project("redsync")).env("GOPATH", home().join("go")).env("GOCACHE", home().join("go-cache"));
-    // Modules that can be deleted with the target directory.
+    // Makes the files of modules writable, so that they can be deleted with the target directory.
     go.env("GOFLAGS", "-modcacherw").args(["build", "-o"]).arg(&program).arg(".");
     run(&mut go);
     Command::new(program)
 }
 
-/// Java, which compiles the one file itself, with what Maven fetched.
+/// Java, which compiles the single file itself, with the packages that Maven fetched.
 pub(super) fn redisson() -> Command {
     let pom = project("redisson/pom.xml");
     let jars = fetched("redisson-3.52.0", |folder| {
@@ -96,7 +96,7 @@ pub(super) fn redisson() -> Command {
     java
 }
 
-/// Where what is fetched and built goes.
+/// The folder for fetched packages and builds.
 pub(super) fn home() -> PathBuf {
     target_dir().join("foreign")
 }

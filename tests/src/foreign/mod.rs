@@ -1,9 +1,12 @@
-//! Programs of other libraries, that lock the same keys: fetched once, at pinned versions, into the target directory.
+//! Programs of other libraries that lock the same keys. They are fetched once, at pinned versions, into the target
+//! directory.
 //!
-//! A program is called with its servers and the key, and says `ready`. Then it is told one word by line: `acquire`, one attempt; `extend`; `release`; and answers
-//! `yes` or `no`. By `turns SECONDS HOLD PAUSE` it takes the lock, holds it, releases it and pauses, again and again, by its library's defaults; where the
-//! library gives up, the program tries again. It answers with two moments of each turn, in microseconds since it began: when it wanted the lock, and when it
-//! got it. It ends with an error if a release is refused then.
+//! A program gets its servers and the key as arguments, and prints `ready`. Then it reads one command per line:
+//! `acquire` (one attempt), `extend` or `release`; it answers `yes` or `no`.
+//!
+//! On `turns SECONDS HOLD PAUSE` it repeatedly takes the lock, holds it, releases it and pauses, with the defaults of
+//! its library. If the library gives up, the program tries again. It prints two times for each turn, in microseconds
+//! since it began: when it wanted the lock, and when it got it. It fails if a release is refused.
 
 mod fetch;
 mod languages;
@@ -26,11 +29,12 @@ pub enum Library {
     PythonRedisLock,
     /// Polls each 100 to 300 ms, and gives up after ten attempts.
     NodeRedlock4,
-    /// As its predecessor.
+    /// Like its predecessor.
     NodeRedlock5,
     /// Polls after 50 to 250 ms, and gives up after 32 attempts.
     Redsync,
-    /// A bucket of text with `setIfAbsent` and `compareAndSet`; the program polls each 100 ms. The locks of the library have another layout.
+    /// A bucket of text with `setIfAbsent` and `compareAndSet`; the program polls each 100 ms. The locks of the library
+    /// have another layout.
     Redisson,
     /// Polls after up to 200 ms, and gives up after three attempts.
     Rslock,
@@ -66,12 +70,12 @@ impl Library {
         matches!(self, Self::NodeRedlock4 | Self::NodeRedlock5 | Self::Redsync | Self::Rslock)
     }
 
-    /// Whether it can run here: whether the tools of its language are on `PATH`.
+    /// True if the tools of its language are on `PATH`.
     ///
-    /// Without them it is skipped, which is said on stderr, by its name.
+    /// Without them the library is skipped, and a line on stderr names it.
     ///
     /// # Panics
-    /// Without them in CI, which is where the environment variable `CI` is set: there nothing is skipped.
+    /// Without the tools in CI, where the environment variable `CI` is set: nothing is skipped there.
     pub fn is_here(self) -> bool {
         toolchain::has(self.name(), self.tools())
     }
@@ -97,7 +101,7 @@ impl Library {
         }
     }
 
-    /// The program, about to be given its arguments.
+    /// The program, without its arguments.
     fn program(self) -> Command {
         match self {
             Self::RedisPy => python::locks("redis-py"),
@@ -114,11 +118,11 @@ impl Library {
 /// How a program uses its lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
-    /// For how long in all.
+    /// The time in total.
     pub span: Duration,
     /// How long it keeps the lock.
     pub hold: Duration,
-    /// How long it does without it afterwards.
+    /// The pause after each release.
     pub pause: Duration,
 }
 
@@ -132,13 +136,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// What it answers to a word.
+    /// Sends a command, and returns the answer.
     pub fn ask(&mut self, word: &str) -> String {
         self.say(word);
         self.hear()
     }
 
-    /// Lets it begin with its turns.
+    /// Starts its turns.
     pub fn begin(&mut self, work: Work) {
         let [span, hold, pause] = [work.span, work.hold, work.pause].map(|span| span.as_secs_f64());
         self.say(&format!("turns {span} {hold} {pause}"));

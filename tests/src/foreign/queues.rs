@@ -1,7 +1,8 @@
 //! Queues of other libraries, for the bench only.
 //!
-//! A program is called with its server, a number of jobs, and how many of them may be worked on at once. It prints three rates, in jobs per second: pushed one by
-//! one, pushed in hundreds, and ended by one worker process whose handler does nothing.
+//! A program is called with its server, a number of jobs, and how many of them may be worked on at once. It prints
+//! three rates, in jobs per second: pushed one by one, pushed in hundreds, and ended by one worker process whose
+//! handler does nothing.
 
 use super::languages::{IOREDIS, npm_packages, python};
 use super::toolchain;
@@ -9,9 +10,9 @@ use super::toolchain;
 /// Another queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtherQueue {
-    /// Of Node: scripts, a lease per job, a list that wakes workers.
+    /// For Node: scripts, a lease per job, and a list that wakes workers.
     Bullmq,
-    /// Of Python: no scripts for a job; its worker here starts no process per job, which its default one does.
+    /// For Python: no script for a job. Its worker here starts no process per job, unlike its default one.
     Rq,
 }
 
@@ -38,7 +39,7 @@ impl OtherQueue {
         }
     }
 
-    /// As [`Library::is_here`](super::Library::is_here).
+    /// Like [`Library::is_here`](super::Library::is_here).
     pub fn is_here(self) -> bool {
         let tools: &[&str] = if self == Self::Bullmq { &["node", "npm"] } else { &["python3"] };
         toolchain::has(self.name(), tools)

@@ -1,9 +1,9 @@
-//! Whether the tools of a language are here, and what follows if they are not.
+//! Checks whether the tools of a language are installed.
 
 use std::env;
 use std::io::{Write, stderr};
 
-/// Whether all tools are on `PATH`. If not: an error in CI, else a line on stderr.
+/// True if all tools are on `PATH`. Otherwise it fails in CI, and prints a line to stderr elsewhere.
 pub(super) fn has(library: &str, tools: &[&str]) -> bool {
     let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_on_path(tool)).collect();
     if missing.is_empty() {
@@ -11,7 +11,7 @@ pub(super) fn has(library: &str, tools: &[&str]) -> bool {
     }
     let said = format!("{library} is skipped: {} not on PATH", missing.join(" and "));
     assert!(env::var_os("CI").is_none(), "{said}; in CI nothing is skipped");
-    // Not by `eprintln!`, which is not shown for a test that passes.
+    // `eprintln!` is not shown for a test that passes.
     _ = writeln!(stderr(), "{said}");
     false
 }

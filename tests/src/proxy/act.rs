@@ -1,4 +1,4 @@
-//! What a proxy does to a command.
+//! The effects that a proxy can have on a command.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::state::Shared;
 
-/// What a rule of a [`Proxy`](crate::Proxy) does to the command it strikes. Other connections are never affected.
+/// The effect of a rule of a [`Proxy`](crate::Proxy) on a command. Other connections are never affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// The request reaches the server this much later; later requests of the connection stay behind it.
@@ -14,17 +14,19 @@ pub enum Act {
     /// The request does not reach the server until [`Fault::release`]; later requests of the connection stay behind it.
     /// When the client closes its connection, the request still reaches the server then, as it would by a slow network.
     Hold,
-    /// The server executes the command, but its reply stays here until [`Fault::release`]; later replies stay behind it.
+    /// The server executes the command, but its reply stays here until [`Fault::release`]; later replies stay behind
+    /// it.
     HoldReply,
     /// From this request on, itself included, nothing of the connection passes either way; it stays open.
     BlackHole,
-    /// From the reply to this request on, replies of the connection are handed on one byte at a time, with this pause before each.
+    /// From the reply to this request on, replies of the connection are handed on one byte at a time, with this pause
+    /// before each.
     Trickle(Duration),
     /// The connection is reset; the server never gets the request.
     ResetBefore,
-    /// The server executes the command; when its reply is here, it is thrown away and the connection is reset.
+    /// The server executes the command. Its reply is discarded, and the connection is reset.
     ResetAfter,
-    /// As `ResetAfter`, but so many bytes of the reply are delivered first.
+    /// Like `ResetAfter`, but this many bytes of the reply are delivered first.
     CutReply(usize),
     /// The proxy answers with this error, for example `"LOADING not ready yet"`; the server never gets the request.
     Error(String),
@@ -32,7 +34,7 @@ pub enum Act {
     Text(String),
 }
 
-/// One rule of a [`Proxy`](crate::Proxy) and what became of it. Dropping the handle changes nothing.
+/// A rule of a [`Proxy`](crate::Proxy), with its counters. Dropping this handle changes nothing.
 #[derive(Clone)]
 pub struct Fault {
     shared: Arc<Shared>,
@@ -44,7 +46,7 @@ impl Fault {
         Self { shared, id }
     }
 
-    /// How often it acted. An act on a reply counts once the reply is here: then the server did execute the command.
+    /// How often it acted. An act on a reply counts once the reply has arrived, so the server has executed the command.
     pub fn hits(&self) -> usize {
         self.shared.lock().faults[self.id].hits
     }
@@ -64,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// Ends this fault: what it holds goes on, a connection in its black hole passes again, it acts no more.
+    /// Ends this fault: it passes on what it holds, a connection in its black hole passes again, and it no longer acts.
     pub fn release(&self) {
         self.shared.lock().release(self.id);
         self.shared.all_changed();

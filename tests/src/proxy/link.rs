@@ -1,4 +1,5 @@
-//! The threads of one connection: one reads on each side, and writes to the other what may pass at once; one on each side writes what passes later.
+//! The threads of one connection: one reads on each side, and writes to the other what may pass at once; one on each
+//! side writes what passes later.
 //!
 //! They end when the link is no longer among the open ones. What blocks them until then: reads on their socket, which
 //! closing the link shuts down; writes on the link's condition, on the server's socket (shut down as well), or on the
@@ -12,10 +13,10 @@ use std::time::Duration;
 use super::resp;
 use super::state::{Load, Priority, Shared, Sockets};
 
-/// How long a connection to the server may take; longer only if the server is stopped and its backlog is full.
+/// The timeout of a connection to the server. Only a stopped server with a full backlog takes longer.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// How often a writer that the client does not read from looks whether its link is still open.
+/// How often a writer checks whether its link is still open, while the client does not read.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(shared: &Shared, id: u64, sockets: &Sockets) {
@@ -37,7 +38,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
     let reader = Reader {
         value: |request| shared.lock().request(id, request),
         pass: || {
-            // In this order: nothing passes before the connection to the server is there.
+            // In this order, so that nothing passes before the connection to the server exists.
             while let Some(bytes) = shared.passable(id, Priority::ToServer)
                 && let Some(server) = sockets.server.get()
             {
@@ -47,7 +48,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
         },
     };
     reader.read(&sockets.client);
-    // Closed by a reset or not: what the client sent before still reaches the server.
+    // Whether it was closed by a reset or not, what the client sent before still reaches the server.
     shared.lock().end(id, Priority::ToServer, false);
     shared.changed();
 }
@@ -68,14 +69,14 @@ fn read_server(shared: &Shared, id: u64, sockets: &Sockets, server: &TcpStream) 
     shared.changed();
 }
 
-/// What is done with each whole value of a stream, and after all that came at once.
+/// Handlers for each complete value of a stream, and for the end of each batch of input.
 struct Reader<V, P> {
     value: V,
     pass: P,
 }
 
 impl<V: FnMut(Vec<u8>), P: FnMut()> Reader<V, P> {
-    /// Reads until the end of the stream; whether that was a reset.
+    /// Reads until the end of the stream. Returns whether that was a reset.
     fn read(mut self, mut socket: &TcpStream) -> bool {
         let mut buffer = Vec::new();
         let mut piece = [0; 16 * 1024];

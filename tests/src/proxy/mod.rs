@@ -31,21 +31,23 @@ use state::Shared;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
-    /// The script's name for EVAL and EVALSHA of a known script, `acquire` for `SET` with `NX PX`, else the command's name in upper case.
+    /// The script's name for EVAL and EVALSHA of a known script, `acquire` for `SET` with `NX PX`, else the command's
+    /// name in upper case.
     pub name: String,
-    /// All words behind the command's name: for EVALSHA the digest, the number of keys, the keys and the arguments.
+    /// All words after the name of the command: for EVALSHA the digest, the number of keys, the keys and the arguments.
     pub args: Vec<String>,
-    /// When it came in; what the proxy does to it comes later.
+    /// When it arrived. The proxy acts on it later.
     pub at: Instant,
-    /// Which connection it came on, counted from 0.
+    /// The number of its connection, counted from 0.
     pub connection: u64,
 }
 
 /// A fault proxy in front of one server, on a port of 127.0.0.1.
 ///
 /// It takes the traffic apart into whole commands and whole replies, logs the commands, and acts on those that a rule
-/// names. Names are compared without case: `"acquire"` for a script of `redlock-sync` or for `SET` with `NX PX`, `"PING"`
-/// for a command, `"*"` for any. Where several rules name a command, the oldest due one-time rule acts, else the newest one for each command.
+/// names. Names are compared without case: `"acquire"` for a script of `redlock-sync` or for `SET` with `NX PX`,
+/// `"PING"` for a command, `"*"` for any. Where several rules name a command, the oldest due one-time rule acts, else
+/// the newest one for each command.
 ///
 /// EVALSHA of a script that the server does not know, and the EVAL that follows, are two commands of the script's name;
 /// an act that needs the command executed waits for the second one.
@@ -102,7 +104,7 @@ impl Proxy {
         self.port.addr()
     }
 
-    /// Points new connections to `server`; [`Proxy::drop_connections`] makes clients come anew.
+    /// Directs new connections to `server`. [`Proxy::drop_connections`] makes clients reconnect.
     pub fn target(&self, server: &Server) {
         *self.url.lock().unwrap() = server.url_at(self.port());
         self.shared.lock().target = server.addr();
@@ -140,8 +142,8 @@ impl Proxy {
 
 /// Faults of the whole proxy.
 impl Proxy {
-    /// From now on nothing passes either way: connections stay open, new ones are accepted, all is kept for
-    /// [`Proxy::heal`].
+    /// From now on nothing passes in either direction. Connections stay open, new ones are accepted, and everything is
+    /// kept until [`Proxy::heal`].
     pub fn black_hole(&self) {
         self.shared.lock().hole = true;
     }
@@ -153,25 +155,25 @@ impl Proxy {
         drop(self.acceptor().take());
     }
 
-    /// Lets everything that comes from now on arrive so much later, requests and replies alike. Nothing queues: what is
-    /// sent at the same time arrives at the same time. A round trip takes twice as long.
+    /// Delays everything from now on by this time, requests and replies alike. Nothing queues: bytes that are sent at
+    /// the same time arrive at the same time. A round trip takes twice as long.
     pub fn latency(&self, latency: Duration) {
         self.shared.lock().latency = latency;
     }
 
-    /// Lets no more than so many bytes pass in a second, on each connection and in each direction.
+    /// Limits the bytes per second, on each connection and in each direction.
     pub fn bandwidth(&self, bytes_per_second: u32) {
         self.shared.lock().bandwidth = Some(bytes_per_second);
     }
 
-    /// As [`Proxy::latency`], but no fault: [`Proxy::heal`] comes back to it.
+    /// Like [`Proxy::latency`], but not a fault: [`Proxy::heal`] restores this latency.
     pub fn distance(&self, latency: Duration) {
         let mut state = self.shared.lock();
         (state.latency, state.distance) = (latency, latency);
     }
 
-    /// Ends all faults: no rule is left, held commands and replies go on in their order, what was kept by a black hole is
-    /// delivered, connections are accepted on the old port. What was delayed already still comes at its time.
+    /// Ends all faults: no rule is left, held commands and replies go on in their order, what was kept by a black hole
+    /// is delivered, connections are accepted on the old port. What was delayed already still comes at its time.
     pub fn heal(&self) {
         self.shared.lock().heal();
         self.shared.all_changed();

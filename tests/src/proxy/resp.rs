@@ -1,4 +1,4 @@
-//! Just enough RESP to cut a stream into whole requests and whole replies.
+//! The part of RESP that is needed to split a stream into whole requests and replies.
 
 /// The length of the first whole value in `buffer`, if it is all there; RESP2 and RESP3, nested, and inline commands.
 pub(super) fn frame(buffer: &[u8]) -> Option<usize> {
@@ -28,7 +28,7 @@ fn line(buffer: &[u8]) -> Option<usize> {
     Some(end + 1)
 }
 
-/// A count; none for the null values `$-1` and `*-1`.
+/// A count. `None` for the null values `$-1` and `*-1`.
 fn number(header: &[u8]) -> Option<usize> {
     std::str::from_utf8(header).ok()?.trim_end().parse().ok()
 }

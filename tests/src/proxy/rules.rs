@@ -1,4 +1,4 @@
-//! Which command is struck by which rule.
+//! Selects the rule that acts on a command.
 
 use super::Act;
 
@@ -12,7 +12,7 @@ pub(super) struct Rule {
     pub(super) fault: usize,
 }
 
-/// Whether a rule (or a question to the log) for `pattern` means the command `name`.
+/// True if `pattern`, of a rule or of a query of the log, matches the command `name`.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     pattern == "*" || pattern.eq_ignore_ascii_case(name)
 }

@@ -1,9 +1,11 @@
-//! What all threads of a proxy share.
+//! The state that all threads of a proxy share.
 //!
-//! A request or a reply becomes a parcel in one of the two lanes of its link. Parcels leave a lane in their order, and one thread at a time writes them: the
-//! one that has read them if they may pass at once (see [`Shared::passable`]), else the thread at the end of the lane, when they may (see [`Shared::next`]).
-//! So order within a connection holds whatever is done to a parcel, and a command to which nothing is done wakes no thread of the proxy besides those that
-//! read.
+//! A request or a reply becomes a parcel in one of the two lanes of its link. Parcels leave a lane in order, and one
+//! thread at a time writes them. If a parcel may pass at once, the thread that has read it writes it (see
+//! [`Shared::passable`]). Otherwise the thread at the end of the lane does so later (see [`Shared::next`]).
+//!
+//! So the order within a connection holds whatever is done to a parcel. A command that is not affected by a rule wakes
+//! only the threads that read.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,9 +19,10 @@ use super::rules::Rule;
 use super::traffic::Awaited;
 use super::{Act, Seen};
 
-/// The state, and the condition by which changes of it are told to tests that wait for a fault to act. The threads of a link wait on a
-/// condition of their own: with hundreds of links, waking all of them for each command would take all of a small machine. Conditions and locks are those of
-/// `parking_lot`, which ask the system for nothing while no thread waits.
+/// The state, and the condition by which changes of it are told to tests that wait for a fault to act. The threads of a
+/// link wait on a condition of their own: with hundreds of links, waking all of them for each command would take all of
+/// a small machine. Conditions and locks are those of `parking_lot`, which ask the system for nothing while no thread
+/// waits.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -30,15 +33,15 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) target: SocketAddr,
     pub(super) latency: Duration,
-    /// What the latency is without a fault.
+    /// The latency without a fault.
     pub(super) distance: Duration,
     /// How many bytes pass in a second, on each connection and in each direction.
     pub(super) bandwidth: Option<u32>,
-    /// Nothing passes.
+    /// True if nothing passes.
     pub(super) hole: bool,
     refusing: bool,
     pub(super) rules: Vec<Rule>,
-    /// What became of each rule ever made; rules know their index.
+    /// The state of each rule ever made. A rule stores its index.
     pub(super) faults: Vec<FaultState>,
     pub(super) seen: Vec<Seen>,
     /// Scripts' names by digest.
@@ -64,10 +67,10 @@ pub(super) struct Sockets {
 #[derive(Debug)]
 pub(super) struct Link {
     sockets: Arc<Sockets>,
-    /// Tells the link's threads that something of it has changed.
+    /// Notifies the threads of the link that its state has changed.
     pub(super) woken: Arc<Condvar>,
     pub(super) lanes: [VecDeque<Parcel>; 2],
-    /// What left a lane is being written; or there is no connection to write it to yet.
+    /// True while a parcel is being written, or while there is no connection to write to.
     busy: [bool; 2],
     /// The requests whose replies are still to come.
     pub(super) awaited: VecDeque<Awaited>,
@@ -93,7 +96,7 @@ pub(super) struct Parcel {
     pub(super) load: Load,
 }
 
-/// What is to be done at the end of a lane.
+/// The action for a parcel at the end of a lane.
 #[derive(Debug)]
 pub(super) enum Load {
     /// Write these bytes.
@@ -127,12 +130,12 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Tells tests that wait for a fault to act.
+    /// Notifies tests that wait for a fault to act.
     pub(super) fn changed(&self) {
         self.changed.notify_all();
     }
 
-    /// Tells all links too: what they wait for may have changed for all of them.
+    /// Notifies all links too, since their conditions may have changed.
     pub(super) fn all_changed(&self) {
         self.lock().links.values().for_each(|link| _ = link.woken.notify_all());
         self.changed();
@@ -147,7 +150,8 @@ impl Shared {
         self.lock().scripts.insert(digest.to_ascii_lowercase(), name.to_owned());
     }
 
-    /// Waits for the next parcel of a lane, for the thread at its end, which writes it and then says so by [`Shared::written`]; `None` once the link is closed.
+    /// Waits for the next parcel of a lane, for the thread at its end, which writes it and then says so by
+    /// [`Shared::written`]; `None` once the link is closed.
     pub(super) fn next(&self, id: u64, lane: Priority) -> Option<Load> {
         let mut state = self.lock();
         loop {
@@ -163,8 +167,8 @@ impl Shared {
         }
     }
 
-    /// The bytes that may pass now, for a thread that has just put parcels into a lane: it writes them, says so by [`Shared::written`] and asks again. All else
-    /// is left to the thread at the end of the lane.
+    /// The bytes that may pass now, for a thread that has just put parcels into a lane: it writes them, says so by
+    /// [`Shared::written`] and asks again. All else is left to the thread at the end of the lane.
     pub(super) fn passable(&self, id: u64, lane: Priority) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let mut all = Vec::new();
@@ -180,7 +184,7 @@ impl Shared {
         Some(all)
     }
 
-    /// What left the lane has been written, or the connection to write to is there.
+    /// Records that the parcel has been written, or that the connection exists.
     pub(super) fn written(&self, id: u64, lane: Priority) {
         if let Some(link) = self.lock().links.get_mut(&id) {
             link.busy[lane as usize] = false;
@@ -205,7 +209,8 @@ enum Next {
 }
 
 impl State {
-    /// The first parcel of a lane if it may pass now: no black hole, nothing that holds it, it is due, and what left before it is written.
+    /// The first parcel of a lane if it may pass now: no black hole, nothing that holds it, it is due, and what left
+    /// before it is written.
     fn next(&mut self, id: u64, lane: Priority) -> Option<Next> {
         let link = self.links.get(&id)?;
         let Some(first) = link.lanes[lane as usize].front() else {
@@ -225,7 +230,7 @@ impl State {
         Some(Next::Load(parcel.load))
     }
 
-    /// As that, if the first parcel is bytes; the lane stays free.
+    /// Like the function above, but only if the first parcel is bytes. The lane stays free.
     fn next_bytes(&mut self, id: u64, lane: Priority) -> Option<Vec<u8>> {
         let first = self.links.get(&id)?.lanes[lane as usize].front()?;
         if !matches!(first.load, Load::Bytes(_)) {
@@ -269,7 +274,7 @@ impl State {
 
 /// Links.
 impl State {
-    /// Takes a new connection in; none while connections are refused.
+    /// Adds a new connection. `None` while connections are refused.
     pub(super) fn admit(&mut self, client: TcpStream) -> Option<(u64, Arc<Sockets>)> {
         let sockets = Arc::new(Sockets { client, server: OnceLock::new() });
         if self.refusing {

@@ -1,4 +1,4 @@
-//! What happens on a request and on a reply.
+//! Handles requests and replies.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ pub(super) struct Awaited {
     /// How many replies come: more than one for SUBSCRIBE and its like.
     replies: usize,
     act: Option<(usize, Act)>,
-    /// The proxy's own reply, which waits for those before it.
+    /// A reply of the proxy itself, which waits for the replies before it.
     own: Option<Vec<u8>>,
 }
 
 impl State {
-    /// A whole request came in.
+    /// Handles a complete request.
     pub(super) fn request(&mut self, id: u64, request: Vec<u8>) {
         let words = resp::words(&request);
         let Some(command) = words.first() else {
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// A reply of the proxy's own, behind those that are still to come.
+    /// Queues a reply of the proxy itself after those that are expected.
     fn answer(&mut self, id: u64, mut awaited: Awaited, reply: String) {
         awaited.own = Some(reply.into_bytes());
         self.link(id, |link| link.awaited.push_back(awaited));
@@ -85,7 +85,7 @@ impl State {
         });
     }
 
-    /// A whole reply came in.
+    /// Handles a complete reply.
     pub(super) fn reply(&mut self, id: u64, reply: Vec<u8>) {
         let answered = self.links.get_mut(&id).and_then(|link| link.answered(&reply));
         let act = answered.and_then(|answered| self.due_on_reply(answered, &reply));
@@ -114,7 +114,7 @@ impl State {
         None
     }
 
-    /// Sends the proxy's own replies whose turn has come.
+    /// Sends the replies of the proxy itself that are next.
     fn post_own(&mut self, id: u64) {
         while let Some(own) = self.links.get_mut(&id).and_then(Link::take_own) {
             self.post(id, Priority::ToClient, None, Load::Bytes(own));
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// No more comes into a lane.
+    /// Closes a lane: no more parcels follow.
     pub(super) fn end(&mut self, id: u64, lane: Priority, reset: bool) {
         self.post(id, lane, None, Load::End { reset });
         self.link(id, |link| link.wake(lane));
@@ -159,7 +159,8 @@ impl State {
         }
     }
 
-    /// The script's name for EVAL and EVALSHA of a known one, `acquire` for a first attempt without a script, else the command's.
+    /// The script's name for EVAL and EVALSHA of a known one, `acquire` for a first attempt without a script, else the
+    /// command's.
     fn name(&self, command: &str, args: &[String]) -> String {
         let command = command.to_ascii_uppercase();
         let digest = match (command.as_str(), args) {
@@ -194,7 +195,7 @@ impl Link {
     }
 }
 
-/// Whether this is the name of a command (and of its confirmation) that begins or ends a subscription.
+/// True for the name of a command, or of its confirmation, that begins or ends a subscription.
 fn is_subscription(word: &str) -> bool {
     word.to_ascii_lowercase().ends_with("subscribe")
 }

@@ -16,7 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Admin {
     url: String,
     connection: Option<Connection>,
-    /// Commands that count as ours: sent since the server's process started, or executed before it was ready.
+    /// The number of commands that the fixture has sent since the process of the server started, or that were executed
+    /// before it was ready.
     sent: u64,
 }
 
@@ -25,7 +26,8 @@ impl Admin {
         Self { url, connection: None, sent: 0 }
     }
 
-    /// Whether the server that answers is the process `pid` (and not a stranger on its port) and has its data loaded.
+    /// True if the server that answers is the process `pid`, not a foreign process on its port, and has loaded its
+    /// data.
     pub(super) fn ready(&mut self, pid: u32) -> RedisResult<bool> {
         let info: String = self.query(cmd("INFO").arg("default"))?;
         self.sent = executed(&info) + 1;
@@ -49,7 +51,7 @@ impl Admin {
         answer
     }
 
-    /// As `query`, once more on a new connection when the old one turns out to be gone.
+    /// Like `query`, but repeated on a new connection if the old one is gone.
     fn query_again<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         match self.query(command) {
             Err(error) if error.is_connection_dropped() => self.query(command),
@@ -98,16 +100,16 @@ impl Server {
         self.try_ask(command).unwrap_or_else(|error| panic!("{self} did not answer as it should: {error}"))
     }
 
-    /// Sends one command over the fixture's connection; what the server says may be an error.
+    /// Sends one command over the connection of the fixture. The server may return an error.
     ///
     /// # Errors
-    /// The server's error, or that of the connection.
+    /// The error of the server, or of the connection.
     pub fn try_ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.with_admin(|admin| admin.query_again(command))
     }
 
     pub(super) fn with_admin<T>(&self, work: impl FnOnce(&mut Admin) -> T) -> T {
-        // A panic of another thread leaves nothing half-done here: the connection is used or dropped as a whole.
+        // A panic of another thread leaves nothing half done here: the connection is used or dropped as a whole.
         work(&mut self.admin.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
@@ -123,7 +125,8 @@ impl Server {
         self.ask(cmd("GET").arg(key))
     }
 
-    /// The token of the holder at `key`, if there is one: the string of a mutex, or what stands behind the slot of a permit, or the letter of a reader or writer.
+    /// The token of the holder at `key`, if there is one: the string of a mutex, or what stands behind the slot of a
+    /// permit, or the letter of a reader or writer.
     pub fn holder(&self, key: &str) -> Option<String> {
         let look = "if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then return redis.call('GET', KEYS[1]) end
             local member = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
@@ -131,7 +134,8 @@ impl Server {
         self.ask(cmd("EVAL").arg(look).arg(1).arg(key))
     }
 
-    /// Adds 300 000 keys that end within `ms` to `2 * ms`: a server that looks through all of them is slow to expire others.
+    /// Adds 300 000 keys that end within `ms` to `2 * ms`: a server that looks through all of them is slow to expire
+    /// others.
     pub fn crowd(&self, ms: usize) {
         let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', ARGV[3] + i % ARGV[3]) end";
         for batch in 0..15 {
@@ -148,7 +152,7 @@ impl Server {
         self.ask::<()>(cmd("SET").arg(key).arg(value));
     }
 
-    /// Deletes `key`; whether it was there.
+    /// Deletes `key`, and returns whether it existed.
     pub fn del(&self, key: &str) -> bool {
         self.ask(cmd("DEL").arg(key))
     }
@@ -165,7 +169,7 @@ impl Server {
         field(&info, name).map(str::to_owned)
     }
 
-    /// As that, of a server that may not answer.
+    /// Like the function above, for a server that may not answer.
     pub(super) fn try_info(&self, name: &str) -> Option<String> {
         let info: String = self.try_ask(cmd("INFO").arg("default")).ok()?;
         field(&info, name).map(str::to_owned)
@@ -180,7 +184,7 @@ impl Server {
         })
     }
 
-    /// Sends a SET and says whether it was refused for lack of memory.
+    /// Sends a SET, and returns whether it was refused for lack of memory.
     pub(super) fn is_full(&self) -> bool {
         self.with_admin(|admin| {
             let refused = admin.query_again::<()>(cmd("SET").arg("redlock-tests:full").arg("")).err();

@@ -39,13 +39,13 @@ impl Cluster {
         Cluster::of(3, 1)
     }
 
-    /// Three masters alone, for what injures none: they wait ten times as long for a silent one.
+    /// Three masters without replicas, for tests that do no harm to them: they wait ten times as long for a silent one.
     pub fn without_replicas() -> Cluster {
         Cluster::of(3, 0)
     }
 
     fn of(masters: usize, replicas: usize) -> Cluster {
-        // Without a replica nothing is won by a verdict that a busy machine can bring about.
+        // Without replicas, a verdict has no benefit, and a busy machine could cause one.
         let timeout = if replicas == 0 { 10 * Cluster::NODE_TIMEOUT } else { Cluster::NODE_TIMEOUT };
         let buses: Vec<Port> = (0..masters * (1 + replicas)).map(|_| Port::free()).collect();
         let servers: Vec<Server> = thread::scope(|scope| {
@@ -92,7 +92,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all servers that run agree that the cluster is well, and each master has its replicas, which follow it.
+    /// Waits until all servers that run agree that the cluster is well, and each master has its replicas, which follow
+    /// it.
     pub fn until_well(&self) {
         eventually("the cluster is well", EFFECT, || {
             let mut views: Vec<Option<BTreeMap<usize, (u16, usize)>>> =
@@ -107,7 +108,8 @@ impl Cluster {
         });
     }
 
-    /// What a server says: by the first slot of each range its master, and how many servers have it. Nothing while it is not well.
+    /// The view of one server: the master by the first slot of each range, and the number of servers that have it.
+    /// `None` while the cluster is not well.
     fn view(server: &Server) -> Option<BTreeMap<usize, (u16, usize)>> {
         let info: String = server.try_ask(cmd("CLUSTER").arg("INFO")).ok()?;
         info.contains("cluster_state:ok").then_some(())?;
@@ -131,7 +133,7 @@ impl Cluster {
         &self.servers
     }
 
-    /// The masters, as the first server that runs says.
+    /// The masters, according to the first server that runs.
     pub fn masters(&self) -> Vec<&Server> {
         let view = self.servers.iter().find_map(Cluster::view).expect("a server is well");
         let serves = |server: &&Server| view.values().any(|(port, _)| *port == server.port());
@@ -155,7 +157,7 @@ impl Cluster {
         &self.ids[self.servers.iter().position(|other| other.port() == server.port()).unwrap()]
     }
 
-    /// The last master gives all of its slots to the first. Only where there are no keys.
+    /// Moves all slots of the last master to the first. Only for clusters without keys.
     pub fn empty_last(&self) -> &Server {
         let masters = self.servers.len() / (1 + self.replicas);
         let (first, last) = ((masters - 1) * SLOTS / masters, SLOTS - 1);
@@ -166,7 +168,7 @@ impl Cluster {
         &self.servers[masters - 1]
     }
 
-    /// Begins to move a slot: keys that are not there yet are asked for at the other server from now on.
+    /// Begins to move a slot: from now on, keys that are missing are looked up on the other server.
     pub fn open_slot(&self, slot: usize, from: &Server, to: &Server) {
         to.ask::<()>(&set_slot(slot, &["IMPORTING", self.id(from)]));
         from.ask::<()>(&set_slot(slot, &["MIGRATING", self.id(to)]));
@@ -191,7 +193,7 @@ impl Cluster {
         from.ask::<()>(cmd("MIGRATE").arg(&migrate));
     }
 
-    /// Ends the move: all servers are told where the slot is.
+    /// Ends the move: all servers get the new place of the slot.
     pub fn close_slot(&self, slot: usize, to: &Server) {
         to.ask::<()>(&set_slot(slot, &["NODE", self.id(to)]));
         for server in self.masters() {
@@ -199,7 +201,7 @@ impl Cluster {
         }
     }
 
-    /// Moves a slot by one command of the server, of Valkey from 9.0 on: true once it is done, false where the servers do not know it.
+    /// Moves a slot by one command of the server (Valkey 9.0 and later). Returns false if the servers do not know it.
     pub fn migrate_at_once(&self, slot: usize, from: &Server, to: &Server) -> bool {
         let mut command = cmd("CLUSTER");
         command.arg("MIGRATESLOTS").arg("SLOTSRANGE").arg(slot).arg(slot).arg("NODE").arg(self.id(to));

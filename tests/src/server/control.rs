@@ -1,4 +1,4 @@
-//! What a test does to a server.
+//! The actions of a test on a server.
 
 #[cfg(not(target_os = "linux"))]
 use std::process::Command;
@@ -19,7 +19,7 @@ const EFFECT: Duration = Duration::from_secs(20);
 pub(super) enum State {
     Running,
     Stopped,
-    /// Gone, or ended and not reaped.
+    /// The process is gone, or has ended and was not reaped.
     Gone,
 }
 
@@ -103,7 +103,7 @@ impl Server {
 
 /// Memory.
 impl Server {
-    /// Takes all memory away: from now on writes that need some are refused with OOM.
+    /// Takes all memory away: from now on, writes that need memory are refused with OOM.
     pub fn fill(&self) {
         self.config("maxmemory-policy", "noeviction");
         self.config("maxmemory", "1");
@@ -131,7 +131,7 @@ impl Server {
         }
         self.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()));
         eventually("the link to the master is up", EFFECT, || self.info("master_link_status").as_deref() == Some("up"));
-        // The link is up on this side before the master counts what this side acknowledges.
+        // This side sees the link before the master counts its acknowledgements.
         let replicas = || master.info("connected_slaves").and_then(|replicas| replicas.parse::<u32>().ok());
         // A master that wants replicas to write (`min-replicas-to-write`) refuses until then.
         let writes = |command: &str, rest: &[&str]| {

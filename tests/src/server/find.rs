@@ -1,4 +1,4 @@
-//! Which server binary the tests run.
+//! Selects the server binary of the tests.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::fetch;
 
-/// Names the binary to use; nothing else is tried when it is set.
+/// The variable with the binary to use. If it is set, no other binary is tried.
 pub const VARIABLE: &str = "REDLOCK_TEST_SERVER";
 
 /// The server binary: found or fetched on the first call, at once on every later one.
@@ -49,7 +49,7 @@ fn on_path(path: &OsStr) -> Option<PathBuf> {
     named("redis-server").chain(named("valkey-server")).find(|file| file.is_file() && runs(file).is_ok())
 }
 
-/// Whether `binary --version` runs and answers like a server.
+/// True if `binary --version` runs and answers like a server.
 pub(super) fn runs(binary: &Path) -> Result<(), String> {
     let output = Command::new(binary).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|error| error.to_string())?;

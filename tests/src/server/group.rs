@@ -8,11 +8,11 @@ use redis::{Value, cmd};
 use super::{Builder, Server, control};
 use crate::eventually;
 
-/// The name that the sentinels know.
+/// The name of the master for the sentinels.
 const NAME: &str = "main";
-/// How long they may take to find each other, and for a failover on a busy machine.
+/// The time limit for the sentinels to find each other, and for a failover on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// A server that does not answer for so long counts as down.
+/// A server that does not answer for this time counts as down.
 const DOWN_AFTER: &str = "1000";
 
 /// A private Sentinel group, of which any server can be the master.
@@ -36,7 +36,7 @@ impl Group {
         Group::with(&Server::builder(), replicas, sentinels)
     }
 
-    /// As that, with these settings of the servers.
+    /// Like the function above, with these settings of the servers.
     pub fn with(settings: &Builder, replicas: usize, sentinels: usize) -> Group {
         let servers = started(settings, replicas + 1);
         for replica in &servers[1..] {
@@ -75,7 +75,8 @@ impl Group {
         format!("redis+sentinel://{}{}/{NAME}", auth.unwrap_or_default(), hosts.join(","))
     }
 
-    /// The server that a majority of the sentinels names, if there is one; those that do not answer at once count as silent.
+    /// The server that a majority of the sentinels names, if there is one; those that do not answer at once count as
+    /// silent.
     fn named(&self) -> Option<&Server> {
         let ask = |one: &Server| -> Option<u16> {
             let told: Value = one.try_ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME)).ok()?;
@@ -87,7 +88,7 @@ impl Group {
         self.servers.iter().find(most)
     }
 
-    /// The master, as a majority of the sentinels has it.
+    /// The master, according to a majority of the sentinels.
     pub fn master(&self) -> &Server {
         let mut found = None;
         eventually("a majority names a master", LONG, || {
@@ -129,14 +130,14 @@ impl Group {
         let (began, old) = (Instant::now(), self.master());
         let asked = self.sentinels.last().expect("a group has a sentinel");
         let order = || asked.try_ask::<()>(cmd("SENTINEL").arg("FAILOVER").arg(NAME)).is_ok();
-        // Not while a replica is not known to be well.
+        // Only once all replicas are known to be well.
         eventually("the sentinels begin a failover", LONG, order);
         self.moved_from(old);
         began.elapsed()
     }
 
-    /// Breaks the links to the replicas, and keeps them apart from the master while `act` runs: they do not have what it writes. They must not be apart for as
-    /// long as makes them count as down.
+    /// Breaks the links to the replicas, and keeps them apart from the master while `act` runs: they do not have what
+    /// it writes. They must not be apart for as long as makes them count as down.
     pub fn apart<'a, T>(&'a self, act: impl FnOnce(&'a Server) -> T) -> T {
         let (master, replicas) = (self.master(), self.replicas());
         for replica in &replicas {

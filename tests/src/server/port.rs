@@ -16,12 +16,12 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Any free port.
+    /// Reserves any free port.
     pub(crate) fn free() -> Self {
         Self::reserve(0)
     }
 
-    /// The port `number`, or any free one for zero.
+    /// Reserves the port `number`, or any free one for zero.
     pub(crate) fn reserve(number: u16) -> Self {
         let socket = bind(number);
         let bound = socket.local_addr().ok().and_then(|addr| addr.as_socket_ipv4());

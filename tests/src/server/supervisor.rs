@@ -1,9 +1,9 @@
 //! A server process that never outlives the test process.
 //!
 //! A small shell stands between the two. Its stdin is a pipe whose only other end this process holds: when that closes,
-//! be it by `Drop`, by exit, by a panic that aborts or by SIGKILL, the shell kills the server and removes its directory.
-//! (A child made by `fork` without `exec` holds the pipe too: then the server lives until that child ends, unless
-//! [`Supervisor`] is dropped.)
+//! be it by `Drop`, by exit, by a panic that aborts or by SIGKILL, the shell kills the server and removes its
+//! directory. (A child made by `fork` without `exec` holds the pipe too: then the server lives until that child ends,
+//! unless [`Supervisor`] is dropped.)
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -62,7 +62,7 @@ impl Supervisor {
         assert_eq!(self.shell.lock().unwrap().order("kill"), "gone");
     }
 
-    /// What the server wrote so far.
+    /// The output of the server so far.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
@@ -97,17 +97,17 @@ fn new_dir() -> PathBuf {
         match fs::create_dir(&dir) {
             Ok(()) => return dir,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            // Not for this user.
+            // The directory is not writable for this user.
             Err(_) if root == Path::new(MEMORY) => root = env::temp_dir(),
             Err(error) => panic!("cannot create `{}`: {error}", dir.display()),
         }
     }
 }
 
-/// Files here are in memory. A server that writes to a disk waits for all else that is written there, such as what was built before the tests: it would
-/// stand still for seconds, and the tests would measure that.
+/// Files here are in memory. A server that writes to a disk waits for all else that is written there, such as what was
+/// built before the tests: it would stand still for seconds, and the tests would measure that.
 const MEMORY: &str = "/dev/shm";
-/// Many times what all servers of a run write.
+/// Many times the data of all servers of a run.
 const ROOM: u64 = 1 << 30;
 
 fn has_room() -> bool {

@@ -163,7 +163,7 @@ fn names_that_are_no_settings_are_warned_of() {
     assert_eq!((edits("", "abc"), edits("abc", ""), edits("a", "a")), (3, 3, 0));
 }
 
-/// Those that this repository's own tests and examples use.
+/// The variables that the tests and examples of this repository use.
 #[test]
 fn names_of_other_uses_are_not_warned_of() {
     for name in [

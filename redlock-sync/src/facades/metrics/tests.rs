@@ -1,4 +1,4 @@
-//! Which number each event changes.
+//! Checks which metrics each event changes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What the observer for `tracing` writes, and the span of a body.
+//! Checks the events that the observer for `tracing` writes, and the span of a body.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
@@ -70,7 +70,7 @@ fn client() -> Redlock {
     Memory::new(1).build(Redlock::builder().observer(Tracing::new())).unwrap()
 }
 
-/// What this thread has written since the last time.
+/// The events that this thread has written since the last call.
 fn written() -> Vec<String> {
     WRITTEN.with(RefCell::take)
 }
@@ -139,7 +139,7 @@ fn the_body_of_an_annotated_function_stands_in_a_span() {
     assert_has(released, &["released"]);
     assert_eq!((enter.as_str(), exit.as_str()), ("enter", "exit"));
 
-    // Of several locks it names all.
+    // With several locks it names all.
     transfer(&locks, 7).unwrap();
     let lines = written();
     let span = lines.iter().find(|line| line.contains("span")).unwrap();

@@ -78,7 +78,7 @@ fn replicas_are_compared_with_those_that_must_confirm() {
     assert_eq!(said(1, "connected_slaves:2", 3), (true, String::new()));
     assert!(said(1, "connected_slaves:1\nmay_wait:0", 1).1.contains("give it +wait"));
     assert_eq!(said(0, "may_wait:0", 1), (true, String::new()));
-    // What tells no number is not blamed.
+    // A server that reports no number is not blamed.
     assert!(asked(1, "role:master\naof_enabled:1\n", &Vote::Yes(Done), 1).0.problem.is_none());
 }
 

@@ -64,7 +64,7 @@ impl<M> Drop for HeldMutexes<M> {
 /// are released.
 ///
 /// [`unlock`](MultiLockGuard::unlock) releases all keys in one round trip to each node, and returns what went wrong.
-/// The drop does not wait for the servers, as that of a [`MutexGuard`](crate::MutexGuard). The guard cannot leave its
+/// The drop does not wait for the servers, like that of a [`MutexGuard`](crate::MutexGuard). The guard cannot leave its
 /// thread, unless it is made [sendable](MultiLockGuard::into_send):
 ///
 /// ```compile_fail,E0277
@@ -168,7 +168,7 @@ impl<M> MultiLockGuard<M> {
     }
 
     /// The lease of each key, in their order: for [`fencing_token`](Lease::fencing_token) and
-    /// [`extend`](Lease::extend). Whether all are held is told by [`check`](MultiLockGuard::check) alone.
+    /// [`extend`](Lease::extend). Only [`check`](MultiLockGuard::check) says whether all keys are held.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

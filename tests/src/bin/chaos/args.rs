@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -65,7 +65,7 @@ pub(crate) enum Todo {
 }
 
 words! {
-    /// Which clients are forked from a parent, as pre-forked workers are; the others are started anew.
+    /// The clients that are forked from a parent, like pre-forked workers. The others are started as new processes.
     Forked { None = "none", Some = "some", All = "all" }
 }
 
@@ -96,7 +96,7 @@ impl Default for Options {
     }
 }
 
-/// Reads the words behind the program's name.
+/// Parses the arguments of the program.
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, String> {
     let mut options = Options::default();
     let mut words = words.into_iter();

@@ -1,4 +1,4 @@
-//! One clock for all processes of a run, in nanoseconds; it goes on while a process is stopped.
+//! A clock in nanoseconds that all processes of a run share. It goes on while a process is stopped.
 
 use rustix::time::{ClockId, clock_gettime};
 

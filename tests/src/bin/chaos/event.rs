@@ -1,11 +1,11 @@
-//! What a client writes down: one line for each event, with the moment on the common clock.
+//! The events that a client writes down: one line for each, with its time on the common clock.
 //!
-//! `AT SESSION KEY WHAT …`. A session is one way to a lock and all that is done with it.
+//! `AT SESSION KEY WHAT …`. A session is one acquire of a lock and all that is done with it.
 
 use std::fmt;
 use std::str::{FromStr, SplitWhitespace};
 
-/// One way to a lock: which client, in which of its lives, which thread, and a number.
+/// A session: the client, the number of its life, the thread, and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Session {
     pub(crate) client: u8,
@@ -16,19 +16,19 @@ pub(crate) struct Session {
 
 /// The first thread of a client that uses the other kinds of lock.
 pub(crate) const KINDS: u16 = 900;
-/// The first of the sessions that stand for a key of a multi-lock each.
+/// The first of the sessions for the keys of multi-locks.
 const PARTS: u16 = 910;
-/// Most keys of one.
+/// The largest number of keys of a multi-lock.
 const MOST_PARTS: u16 = 8;
 
 impl Session {
-    /// What stands for one of the keys of a multi-lock that was taken in this session.
+    /// The session of one key of a multi-lock that was taken in this session.
     pub(crate) fn part(self, nth: usize) -> Session {
         let nth = u16::try_from(nth).expect("few keys");
         Session { thread: PARTS + (self.thread - KINDS) * MOST_PARTS + nth, ..self }
     }
 
-    /// The session of the multi-lock that this is a part of.
+    /// The session of the multi-lock of which this is a part.
     pub(crate) fn whole(self) -> Option<Session> {
         let at = self.thread.checked_sub(PARTS)?;
         Some(Session { thread: KINDS + at / MOST_PARTS, ..self })
@@ -55,10 +55,10 @@ impl FromStr for Session {
     }
 }
 
-/// The token of a holder without a guard to ask.
+/// The token of a holder that has no guard to ask.
 pub(crate) const UNKNOWN: &str = "-";
 
-/// A word for each value of an enumeration.
+/// Defines an enum with a word for each value.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($value:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -103,18 +103,18 @@ words! {
     }
 }
 
-/// The settings with which a lock is asked for, in ns; `u64::MAX` where there is no bound.
+/// The settings of an acquire, in ns. `u64::MAX` means without a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wants {
     pub(crate) lease: u64,
-    /// How often the lease may be renewed: not at all with `renew(false)`.
+    /// The largest number of renewals: zero with `renew(false)`.
     pub(crate) renewals: u64,
     pub(crate) max_hold: u64,
     pub(crate) min_hold: u64,
 }
 
 impl Wants {
-    /// A lease that is renewed for as long as its guard lives.
+    /// Settings with a lease that is renewed while its guard lives.
     pub(crate) const fn plain(lease: u64) -> Self {
         Self { lease, renewals: u64::MAX, max_hold: u64::MAX, min_hold: 0 }
     }
@@ -122,9 +122,9 @@ impl Wants {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
-    /// The settings of the lock that is asked for next.
+    /// The settings of the next acquire.
     Wants(Wants),
-    /// A call begins that may take so many ns; `u64::MAX` has no limit.
+    /// A call begins, with this time limit in ns; `u64::MAX` is without a limit.
     Call {
         op: Op,
         limit: u64,
@@ -133,7 +133,7 @@ pub(crate) enum What {
         op: Op,
         outcome: Outcome,
     },
-    /// The lock is held, under this token; the moment is that of the call's return.
+    /// The lock is held under this token. The time is that of the return of the call.
     Held {
         token: String,
     },
@@ -141,9 +141,9 @@ pub(crate) enum What {
     Slots {
         slots: u64,
     },
-    /// Nothing renews this lease; if it is extended, then before the first look.
+    /// This lease is not renewed. If it is extended, then before the first check.
     Fixed,
-    /// `check()` was called at this moment: until when the lock is ours by its own account, or that it is lost.
+    /// `check()` was called at this time: until when the library claims the lock, or that it is lost.
     Check {
         until: Option<u64>,
     },
@@ -169,7 +169,7 @@ pub(crate) enum What {
         latch: u64,
         worker: u8,
     },
-    /// A latch was open or closed, by a call that began at this moment.
+    /// A latch was open or closed, according to a call that began at this time.
     Saw {
         latch: u64,
         from: u64,
@@ -181,11 +181,11 @@ pub(crate) enum What {
     },
     /// The `on_lost` handler was called.
     Told,
-    /// The session is over: its guard is gone.
+    /// The session has ended: its guard is gone.
     Over,
-    /// The gauge of a client took its lock and gave it up.
+    /// The gauge of a client took and released its lock.
     Beat,
-    /// The process, or the whole machine, did nothing from that moment to this.
+    /// The process, or the whole machine, stood still from this time to now.
     Stalled {
         from: u64,
     },
@@ -198,7 +198,7 @@ pub(crate) enum What {
 }
 
 words! {
-    /// When a client counts what it uses: before it has made anything, and after all of it is gone.
+    /// When a client counts its threads and files: before it has made anything, and after everything is gone.
     Phase { Before = "before", After = "after" }
 }
 

@@ -1,5 +1,5 @@
-//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and what is done to them. Clients come without a proxy, since the sentinels tell
-//! them the addresses of the servers.
+//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and the faults of them. Clients connect
+//! without a proxy, since the sentinels return the addresses of the servers.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::event::words;
 
 const REPLICAS: u32 = 2;
 const SENTINELS: usize = 3;
-/// Longer than any failover; the sentinels make a deposed master a replica after some ten seconds.
+/// Longer than any failover. The sentinels turn a former master into a replica after some ten seconds.
 const LONG: Duration = Duration::from_secs(120);
-/// Between two looks at the group.
+/// The pause between two checks of the group.
 const LOOK: Duration = Duration::from_millis(100);
-/// For so long replicas are apart from their master, less than makes them count as down.
+/// How long replicas are separated from their master: less than makes them count as down.
 const APART: Duration = Duration::from_millis(300);
 
 words! {
-    /// What is done to a group.
+    /// The faults of a group.
     Blow {
         KillMaster = "kill_master", Forget = "forget", Depose = "depose", FailOver = "fail_over", Apart = "apart", KillReplica = "kill_replica",
         StopSentinel = "stop_sentinel", KillSentinel = "kill_sentinel", Stop = "stop", Reset = "reset", Scripts = "scripts",
@@ -31,12 +31,12 @@ pub(crate) fn start() -> Group {
     Group::start(REPLICAS as usize, SENTINELS)
 }
 
-/// What the library needs to lose no lock: other nodes than groups go without.
+/// The settings that the library needs to lose no lock. Nodes other than groups go without.
 pub(crate) fn guarded(settings: Builder, url: &str) -> Builder {
     if url.contains("+sentinel://") { settings.failover_guard(true).min_replicas_ack(REPLICAS) } else { settings }
 }
 
-/// Whether the fault of this name is one of a group, or else one of a server that stands alone.
+/// True if the fault of this name is one of a group. Otherwise it is one of a single server.
 pub(crate) fn strikes(fault: &str, a_group: bool) -> bool {
     match fault.parse() {
         Ok(Blow::Stop | Blow::Reset | Blow::Scripts) => true,
@@ -44,7 +44,7 @@ pub(crate) fn strikes(fault: &str, a_group: bool) -> bool {
     }
 }
 
-/// Does it, and waits until the group is whole again.
+/// Executes the fault, and waits until the group is whole again.
 pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
     let blow = fault.parse().expect("a fault of a group");
     let master = group.master();
@@ -59,7 +59,7 @@ pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
             });
             kill(group, old, length);
         }
-        // Before the sentinels miss it: the replicas forget with it.
+        // Before the sentinels miss it, so that the replicas lose their data too.
         Blow::Forget => master.restart(),
         Blow::Depose => {
             master.stop();
@@ -91,7 +91,7 @@ fn during(length: Duration, begin: impl FnOnce(), end: impl FnOnce()) {
     end();
 }
 
-/// Kills the master, if it is not dead; it comes back empty, as a replica of the new one.
+/// Kills the master unless it is dead. It comes back empty, as a replica of the new master.
 fn kill(group: &Group, master: &Server, length: Duration) {
     master.kill();
     let new = group.moved_from(master);

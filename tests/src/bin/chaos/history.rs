@@ -1,4 +1,5 @@
-//! What happened in a run, put together from what clients, nemesis, store and watch wrote down. Exclusive data: the checkers are functions of it.
+//! The history of a run, collected from the logs of clients, nemesis, store and watch. The checkers are functions of
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,17 +14,17 @@ pub(crate) struct Call {
     pub(crate) key: usize,
     pub(crate) op: Op,
     pub(crate) from: u64,
-    /// How long it may take; `u64::MAX` has no limit.
+    /// Its time limit; `u64::MAX` is without a limit.
     pub(crate) limit: u64,
-    /// The end and the outcome; none if the client was killed, or it never ended.
+    /// The end and the outcome. `None` if the client was killed, or it never ended.
     pub(crate) end: Option<(u64, Outcome)>,
 }
 
-/// A look at the lock.
+/// A check of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) at: u64,
-    /// Until when the lock is held by the library's account; none if it is lost.
+    /// Until when the library claims the lock. `None` if it is lost.
     pub(crate) until: Option<u64>,
 }
 
@@ -33,25 +34,25 @@ pub(crate) struct Hold {
     pub(crate) session: Session,
     pub(crate) key: usize,
     pub(crate) wants: Wants,
-    /// The moment at which the acquire returned.
+    /// When the acquire returned.
     pub(crate) begin: u64,
-    /// None if the holder could not ask.
+    /// `None` if the holder could not ask.
     pub(crate) token: Option<String>,
     /// The slots of a semaphore, a bit for each.
     pub(crate) slots: u64,
-    /// Nothing renews it.
+    /// It is not renewed.
     pub(crate) is_fixed: bool,
     pub(crate) looks: Vec<Look>,
     pub(crate) fence: Option<u64>,
     /// When the handlers of a loss were called.
     pub(crate) told: Vec<u64>,
-    /// When an `extend` ended, however it did.
+    /// When an `extend` ended, with whatever result.
     pub(crate) extended: Vec<u64>,
     /// When the unlock was called, or the guard was dropped.
     pub(crate) unlock: Option<u64>,
-    /// When the unlock returned, and what.
+    /// When the unlock returned, and its result.
     pub(crate) unlocked: Option<(u64, Outcome)>,
-    /// When the guard was gone, without a word of how it went.
+    /// When the guard was gone, without a known result.
     pub(crate) dropped: Option<u64>,
 }
 
@@ -90,9 +91,12 @@ impl Hold {
         }
     }
 
-    /// The span in which it was certainly held: from its return to the end of what its looks promised, but not beyond a look that told of
-    /// the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late. A key of a multi-lock is given up once another key
-    /// is lost: what its looks promised ends then, and when that was exactly is not known.
+    /// The span in which it was certainly held: from its return to the end of what its checks promised, but not beyond
+    /// a check that reported the loss, nor beyond the unlock. `None` if it was never checked, or was paused until it
+    /// was too late.
+    ///
+    /// A key of a multi-lock is released once another key is lost. What its checks promised ends then, at a time that
+    /// is not known exactly.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let end = self.looks.iter().filter_map(|look| look.until).max()?;
         let lost = self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min();
@@ -102,17 +106,17 @@ impl Hold {
         Some((self.begin, end.max(self.last_look()?)))
     }
 
-    /// The last moment at which a look found it held.
+    /// The last time at which a check found it held.
     pub(crate) fn last_look(&self) -> Option<u64> {
         self.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).max()
     }
 
-    /// The first look that told of the loss.
+    /// The first check that reported the loss.
     pub(crate) fn saw_loss(&self) -> Option<u64> {
         self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min()
     }
 
-    /// The last look before this moment promised the lock until that one.
+    /// The last check before this time promised the lock until that time.
     pub(crate) fn was_promised(&self, from: u64, until: u64) -> bool {
         let last = self.looks.iter().filter(|look| look.at <= from).max_by_key(|look| look.at);
         last.is_some_and(|look| look.until.is_some_and(|promised| promised >= until))
@@ -129,7 +133,7 @@ pub(crate) struct Write {
     pub(crate) end: u64,
 }
 
-/// A write to the fenced store in the order in which they came there.
+/// A write to the fenced store, in the order in which they arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) at: u64,
@@ -147,7 +151,7 @@ pub(crate) struct Arrival {
     pub(crate) worker: u8,
 }
 
-/// A latch that was seen open or closed, by a call from one moment to the other.
+/// A latch that a call found open or closed, with the span of the call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saw {
     pub(crate) session: Session,
@@ -165,7 +169,7 @@ pub(crate) struct Ran {
     pub(crate) job: u64,
 }
 
-/// A fault as it came about.
+/// A fault as it was executed.
 #[derive(Debug, Clone)]
 pub(crate) struct Struck {
     pub(crate) fault: plan::Fault,
@@ -175,7 +179,7 @@ pub(crate) struct Struck {
     pub(crate) hits: usize,
 }
 
-/// A key deleted by hand: on so many nodes, under the eyes of a holder.
+/// A key that was deleted by hand, on this many nodes, while it had a holder.
 #[derive(Debug, Clone)]
 pub(crate) struct Deleted {
     pub(crate) at: u64,
@@ -183,7 +187,7 @@ pub(crate) struct Deleted {
     pub(crate) nodes: usize,
 }
 
-/// A token that stood on a node from the first to the last of several looks without another in between.
+/// A token that was on a node from the first to the last of several checks, without another token in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Sighting {
     pub(crate) node: usize,
@@ -194,11 +198,11 @@ pub(crate) struct Sighting {
 }
 
 words! {
-    /// What an id stands for: a wait for a lock, or the next hold of one that is granted.
+    /// The use of an id: a wait for a lock, or the next hold of a granted lock.
     IdOf { Wait = "wait", Grant = "grant" }
 }
 
-/// An id that was sent for two different things.
+/// An id that was used for two different things.
 #[derive(Debug, Clone)]
 pub(crate) struct Reused {
     pub(crate) at: u64,
@@ -208,12 +212,12 @@ pub(crate) struct Reused {
     pub(crate) second: String,
 }
 
-/// A key that was left when all was over.
+/// A key that was left at the end.
 #[derive(Debug, Clone)]
 pub(crate) struct Left {
     pub(crate) node: usize,
     pub(crate) key: String,
-    /// In ms; none if it has no end.
+    /// Its time to live in ms. `None` if it has no end.
     pub(crate) ttl: Option<u64>,
 }
 
@@ -226,7 +230,7 @@ pub(crate) struct Uses {
     pub(crate) files: u64,
 }
 
-/// A client that did not end as it must: by itself, with a failure, or not at all.
+/// A client that did not end as it should: it ended by itself, with a failure, or not at all.
 #[derive(Debug, Clone)]
 pub(crate) struct Fallen {
     pub(crate) at: u64,
@@ -242,7 +246,7 @@ pub(crate) struct History {
     pub(crate) sentinel: bool,
     pub(crate) keys: usize,
     pub(crate) clients: usize,
-    /// When the clients began and when they were told to end.
+    /// When the clients began, and when they were ordered to end.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) beyond: bool,
@@ -252,20 +256,20 @@ pub(crate) struct History {
     pub(crate) writes: Vec<Write>,
     pub(crate) stored: Vec<Stored>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// In the order in which the calls ended.
+    /// The calls, in the order in which they ended.
     pub(crate) saw: Vec<Saw>,
     pub(crate) ran: Vec<Ran>,
     pub(crate) uses: Vec<Uses>,
-    /// When a client did nothing: it was stopped, or got no processor.
+    /// When a client stood still: it was stopped, or got no processor.
     pub(crate) stalls: Vec<(u8, u64, u64)>,
-    /// When the gauges of clients, by client and life, had their locks.
+    /// When the gauges of clients had their locks, by client and life.
     pub(crate) beats: Vec<(u8, u8, u64)>,
     pub(crate) struck: Vec<Struck>,
     pub(crate) deleted: Vec<Deleted>,
     pub(crate) sightings: Vec<Sighting>,
     /// The last time at which a node was asked to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
-    /// How many waits and grants had an id, and which ids stood for two of them.
+    /// The number of ids of waits and grants, and the ids that were used for two of them.
     pub(crate) waits: usize,
     pub(crate) grants: usize,
     pub(crate) reused: Vec<Reused>,
@@ -274,7 +278,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes in what the clients wrote down.
+    /// Adds the logs of the clients.
     pub(crate) fn with_events(mut self, mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| event.at);
         let mut holds: BTreeMap<Session, Hold> = BTreeMap::new();
@@ -339,7 +343,8 @@ impl History {
         self.holds.iter().filter(move |hold| hold.key == key)
     }
 
-    /// When the client stood still: stopped by the nemesis, or without a processor. In order; they may overlap.
+    /// When the client stood still: stopped by the nemesis, or without a processor. The spans are in order, and may
+    /// overlap.
     fn stops(&self, client: u8) -> Vec<(u64, u64)> {
         let is_pause = |s: &&Struck| s.fault.kind == Kind::Pause && s.fault.target == Target::Client(client.into());
         let pauses = self.struck.iter().filter(is_pause).map(|s| (s.from, s.until));
@@ -349,7 +354,7 @@ impl History {
         stops
     }
 
-    /// For how long of this span the client stood still.
+    /// How long the client stood still within this span.
     pub(crate) fn stopped(&self, client: u8, from: u64, until: u64) -> u64 {
         let (mut sum, mut at) = (0, from);
         for (begin, end) in self.stops(client) {
@@ -359,7 +364,7 @@ impl History {
         sum
     }
 
-    /// When the client has run for so many ns since this moment. What stops it later than that moves nothing.
+    /// When the client has run for this time since then. Standstills after that do not count.
     pub(crate) fn awake_for(&self, client: u8, from: u64, time: u64) -> u64 {
         let (mut by, mut at) = (from + time, from);
         for (begin, end) in self.stops(client).into_iter().filter(|stop| stop.1 > from) {
@@ -380,7 +385,7 @@ impl History {
         deaths.get(usize::from(life)).copied()
     }
 
-    /// The events of these sessions near these moments, as they were written down, for people to read.
+    /// The events of these sessions around these times, as they were written down, for a report.
     pub(crate) fn slice(&self, sessions: &[Session], from: u64, until: u64) -> Vec<String> {
         let near = |event: &&Event| sessions.contains(&event.session) && event.at >= from && event.at <= until;
         self.events.iter().filter(near).map(|event| self.told(event.at, &event.to_string())).collect()

@@ -1,15 +1,17 @@
-//! The chaos run: client processes want a few locks, while a seeded nemesis injures servers, network and clients. Then checkers judge what
-//! they wrote down. How to run and read it: `tests/CHAOS.md`.
+//! The chaos run: client processes contend for a few locks, while a seeded nemesis causes faults of servers, network
+//! and clients. Then checkers judge the logs. How to run it and read its output: `tests/CHAOS.md`.
 //!
-//! 1. `args.rs`, `timing.rs`, `names.rs`: what is asked for, and on which locks.
+//! 1. `args.rs`, `timing.rs`, `names.rs`: the command line, the times, and the names of the locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
-//! 3. `client/`: the processes that use the locks. `nursery.rs`: what some are forked from. `event.rs`: what they write down. `store.rs`: the fenced store.
-//! 4. `nemesis/`: brings the faults about; `group.rs`: those of a Sentinel group. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile. `until.rs`: when it is over.
-//! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
-//! 6. `summary.rs`, `svg.rs`: for people.
-//! 7. `tasks/`: another run, of a queue of tasks and its workers.
+//! 3. `client/`: the processes that use the locks. `nursery.rs`: the parents of forked clients. `event.rs`: the events
+//!    in their logs. `store.rs`: the fenced store.
+//! 4. `nemesis/`: executes the faults. `group.rs`: the faults of a Sentinel group. `watch.rs`, `wire.rs`: observe
+//!    servers and traffic meanwhile. `until.rs`: the end of a run.
+//! 5. `history.rs`, `checkers/`: the history of a run, and its rules. Neither does I/O.
+//! 6. `summary.rs`, `svg.rs`: the report and the picture of a run.
+//! 7. `tasks/`: another run, with a queue of tasks and its workers.
 //!
-//! That a broken library is noticed is shown by the program `controls`.
+//! The program `controls` shows that a broken library is noticed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -48,7 +50,7 @@ use std::process::{self, ExitCode};
 use args::{Options, Todo};
 
 fn main() -> ExitCode {
-    // What one thread cannot do must not leave the others waiting for it.
+    // The failure of one thread must not leave the others waiting for it.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);
@@ -94,7 +96,7 @@ fn schedule(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One run with its verdicts; 1 if something was violated.
+/// Makes one run with its verdicts. Returns 1 if a rule was violated.
 fn chaos(options: &Options) -> ExitCode {
     println!("seed {}", options.seed);
     if options.safety {

@@ -1,9 +1,9 @@
-//! The names of the locks. Those that look alike are in use side by side: each is a lock of its own.
+//! The names of the locks. Similar names are used side by side: each is a lock of its own.
 //!
-//! Helper keys of the library stand beside a lock's own key, in braces; so names with braces, and names that end as helper keys do, are the
-//! ones that could be confused. All of them are good names: `Error::Config` is for others.
+//! Helper keys of the library are named by the key of the lock in braces. So names with braces, and names that end like
+//! helper keys, could be confused with others. All of them are valid: `Error::Config` is for others.
 
-/// As many as `--keys` can ask for.
+/// The largest number for `--keys`.
 pub(crate) const MOST: usize = 16;
 
 const NAMES: [&str; MOST] = [
@@ -25,22 +25,22 @@ const NAMES: [&str; MOST] = [
     "ordér",
 ];
 
-/// The number of the first slow lock: one with leases that are longer than a calm. Nothing is kept from the clients for as long as these
-/// last, so they are judged by what does not depend on that.
+/// The number of the first slow lock: one with leases that are longer than a calm. Nothing is kept from the clients for
+/// as long as these last, so they are judged by what does not depend on that.
 pub(crate) const SLOW: usize = MOST;
-/// How many there are: a holder that is killed keeps one of them from all others for long.
+/// Their number. A killed holder keeps one of them from all others for long.
 pub(crate) const SLOWS: usize = 32;
-/// The first of them are those that many want.
+/// The first ones are those that many threads want.
 pub(crate) const BUSY_SLOWS: usize = 4;
 
-/// The numbers of the read-write locks: for their readers, and for their writers.
+/// The numbers of the read-write locks, for readers and for writers.
 pub(crate) const READ: usize = SLOW + SLOWS;
 pub(crate) const WRITE: usize = READ + RW_LOCKS;
 /// How many there are.
 pub(crate) const RW_LOCKS: usize = 2;
 /// The number of the first semaphore.
 pub(crate) const PERMIT: usize = WRITE + RW_LOCKS;
-/// How many permits each of them has; of the last one some clients have one permit less.
+/// The number of permits of each. Some clients use one permit less for the last one.
 pub(crate) const PERMITS: [u32; 2] = [2, 3];
 /// The number of all latches.
 pub(crate) const LATCH: usize = PERMIT + PERMITS.len();
@@ -49,7 +49,8 @@ pub(crate) const JOB: usize = LATCH + 1;
 pub(crate) const LEADER: usize = JOB + 1;
 /// The number of all multi-locks.
 pub(crate) const SEVERAL: usize = LEADER + 1;
-/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most get them.
+/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most
+/// get them.
 pub(crate) const ACCOUNT: usize = SEVERAL + 1;
 /// How many there are.
 pub(crate) const ACCOUNTS: usize = 4;
@@ -74,7 +75,7 @@ pub(crate) fn of(key: usize) -> String {
     }
 }
 
-/// The locks of a run that one has at a time.
+/// The exclusive locks of a run.
 pub(crate) fn exclusive(keys: usize) -> impl Iterator<Item = usize> {
     (0..keys).chain(ACCOUNT..CROWD)
 }
@@ -84,7 +85,7 @@ pub(crate) fn all(keys: usize) -> impl Iterator<Item = usize> {
     exclusive(keys).chain(SLOW..READ)
 }
 
-/// The lock is one of the slow ones.
+/// True if the lock is one of the slow ones.
 pub(crate) fn is_slow(key: usize) -> bool {
     (SLOW..READ).contains(&key)
 }
@@ -99,12 +100,12 @@ pub(crate) fn job(number: u64) -> String {
     format!("job{number}")
 }
 
-/// Each client process has locks of its own, which only it takes, once.
+/// Names of locks that only one client process takes, once.
 pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
     format!("own-{client}-{life}-{nth}")
 }
 
-/// The name is that of a lock whose leases are short.
+/// True if the leases of the lock are short.
 pub(crate) fn is_short(name: &str) -> bool {
     NAMES.contains(&name)
         || ["own-", "crowd", "account", "permits", "rates", "job", "leader"].iter().any(|start| name.starts_with(start))

@@ -1,9 +1,9 @@
-//! The parents of the clients: `chaos nursery HABIT`. Some clients are forked, as a server forks its workers before they serve; others are
-//! programs that are started anew.
+//! The parents of the clients: `chaos nursery HABIT`. Some clients are forked, as a server forks its workers before
+//! they serve; others are programs that are started anew.
 //!
-//! A parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its children draw again,
-//! each of them. A parent does what the run tells it on stdin, one line each, and answers each by one line on stdout. When stdin ends, which it does
-//! however the run ends, it kills its children and ends.
+//! A parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its
+//! children draw again, each of them. A parent does what the run tells it on stdin, one line each, and answers each by
+//! one line on stdout. When stdin ends, which it does however the run ends, it kills its children and ends.
 //!
 //! ```text
 //! fork WORDS…      forks a client with this order; answers its process id
@@ -30,17 +30,18 @@ use crate::client::{self, Order};
 use crate::event::words;
 
 words! {
-    /// What a parent does: it draws random numbers and then forks, or it draws none, and its children do as soon as they are there.
+    /// The habit of a parent: it draws random numbers and then forks, or it draws none, and its children draw as soon
+    /// as they exist.
     Habit { Drawn = "drawn", Fresh = "fresh" }
 }
 
-/// Between the words of a line: a path may have spaces.
+/// The separator of the words of a line: a path may contain spaces.
 const SEPARATOR: char = '\t';
 
-/// The children that the parent has forked, and the line to each.
+/// The children that the parent has forked, and the pipe to each.
 type Children = HashMap<Pid, Option<UnixStream>>;
 
-/// The parent.
+/// The main function of a parent.
 pub(crate) fn main(words: &[String]) {
     let habit: Habit = words[0].parse().unwrap();
     if habit == Habit::Drawn {
@@ -57,7 +58,7 @@ pub(crate) fn main(words: &[String]) {
     }
 }
 
-/// As an application does before it opens its locks.
+/// Draws random numbers, as an application does before it opens its locks.
 fn draw() {
     for _ in 0..3 {
         _ = uuid::Uuid::new_v4();
@@ -74,7 +75,7 @@ fn answer(habit: Habit, children: &mut Children, words: &[String]) -> String {
         }
         "start" => return bear(children, |line| live_anew(&words[1..], line)).as_raw_pid().to_string(),
         "tell" => {
-            // One that ended hears nothing.
+            // A child that has ended reads nothing.
             if let Some(Some(line)) = children.get_mut(&child()) {
                 _ = writeln!(line, "{}", words[2]);
             }
@@ -95,7 +96,7 @@ fn bear(children: &mut Children, life: impl FnOnce(UnixStream)) -> Pid {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets can be made");
     let mut ours = Some(ours);
     let child = fork(|| {
-        // The lines of its siblings, and its parent's end of its own, would stay open with these copies.
+        // Otherwise these copies would keep the pipes of its siblings, and the parent's end of its own, open.
         children.clear();
         ours = None;
         life(theirs);
@@ -141,12 +142,12 @@ impl Nursery {
         Self { process, lines: Mutex::new(lines) }
     }
 
-    /// A new client, forked from the parent.
+    /// Starts a client that is forked from the parent.
     pub(crate) fn fork(&self, order: &Order) -> Pid {
         self.bring_forth("fork", order)
     }
 
-    /// A new client, which has nothing of the parent's.
+    /// Starts a client as a new process, which inherits nothing from the parent.
     pub(crate) fn start_anew(&self, order: &Order) -> Pid {
         self.bring_forth("start", order)
     }
@@ -161,12 +162,12 @@ impl Nursery {
         self.ask(&["tell".to_owned(), child.as_raw_pid().to_string(), word.to_owned()]);
     }
 
-    /// Tells a child to end.
+    /// Orders a child to end.
     pub(crate) fn end(&self, child: Pid) {
         self.ask(&["end".to_owned(), child.as_raw_pid().to_string()]);
     }
 
-    /// How it ended, if it has; it can be asked once.
+    /// How it ended, if it has. The status can be read only once.
     pub(crate) fn ended(&self, child: Pid) -> Option<ExitStatus> {
         let status = self.ask(&["look".to_owned(), child.as_raw_pid().to_string()]);
         status.parse().ok().map(ExitStatus::from_raw)

@@ -2,13 +2,13 @@
 //!
 //! Faults keep within what the library promises exclusion for, unless the run goes `beyond` that:
 //!
-//! 1. A node that restarts empty casts no vote for a while. Of the nodes that are in this state at the same time as one that lost its data
-//!    there are never more than a minority, for else it could not be told from a cold start of all.
-//! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer than the longest
-//!    lease: when it is back, all that it forgot would have run out anyway.
-//! 3. The nodes that are out of reach during an amnesia are left to it alone: the end of another fault would bring them back too early.
+//! 1. A node that restarts empty casts no vote for a while. Of the nodes that are in this state at the same time as one
+//!    that lost its data there are never more than a minority, for else it could not be told from a cold start of all.
+//! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer
+//!    than the longest lease: when it is back, all that it forgot would have run out anyway.
+//! 3. Nodes that are out of reach during an amnesia have no other fault: its end would bring them back too early.
 //! 4. At the end of a storm all nodes are out of reach for a moment: what is released then must be free in the calm.
-//! 5. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
+//! 5. A key is deleted by hand only if a majority keeps it while its holder relies on it; see `nemesis/hand.rs`.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::names;
 use crate::timing::LONGEST_LEASE;
 
 words! {
-    /// What is done.
+    /// The fault.
     Kind {
         Kill = "kill", Empty = "empty", Stop = "stop", Reset = "reset", Refuse = "refuse", Hole = "hole", Latency = "latency", Scripts = "scripts",
         Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold", HoldReply = "hold_reply", ResetBefore = "reset_before",
@@ -43,7 +43,7 @@ impl Kind {
         self.lane() == Kin::Client || group::strikes(self.word(), sentinel)
     }
 
-    /// It strikes single commands.
+    /// True if it affects single commands.
     fn is_of_commands(self) -> bool {
         use Kind::{Cut, Delay, Error, Hold, HoldReply, ResetAfter, ResetBefore, Silence, Stall};
         matches!(self, Stall | Hold | HoldReply | ResetBefore | ResetAfter | Cut | Silence | Error | Delay)
@@ -78,16 +78,16 @@ pub(crate) struct Fault {
     pub(crate) length: u64,
     pub(crate) target: Target,
     pub(crate) kind: Kind,
-    /// The command that is struck.
+    /// The command that is affected.
     pub(crate) command: &'static str,
-    /// Each of them is struck, not only the next.
+    /// Every such command is affected, not only the next.
     pub(crate) each: bool,
-    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error, threads of a crowd.
+    /// A parameter of the fault: ms of a delay, bytes of a reply, the number of an error, threads of a crowd.
     pub(crate) amount: u64,
 }
 
 impl Fault {
-    /// The nodes that it keeps from the clients besides its target: for an amnesia a minority, which follows the target; for a partition all.
+    /// Further nodes that it keeps from the clients: the minority after its target (amnesia), or all (partition).
     pub(crate) fn away(&self, nodes: usize) -> Vec<usize> {
         let others = match self.kind {
             Kind::Amnesia => (nodes - 1) / 2,
@@ -129,7 +129,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What the schedule depends on.
+/// The parameters of the schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms<'a> {
     pub(crate) nodes: usize,
@@ -137,33 +137,33 @@ pub(crate) struct Terms<'a> {
     pub(crate) clients: usize,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
-    /// In ms, as the calm.
+    /// In ms, like the calm.
     pub(crate) storm: u64,
     pub(crate) calm: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: &'a [Kind],
     pub(crate) commands: &'a [&'static str],
     pub(crate) beyond: bool,
-    /// Threads of a crowd; 0 for no crowds.
+    /// The number of threads of a crowd; 0 for no crowds.
     pub(crate) crowd: usize,
     /// The longest time in ms between two faults of a node.
     pub(crate) gap: u64,
 }
 
-/// The gap if none is asked for.
+/// The default gap.
 pub(crate) const GAP: u64 = 1200;
 
 /// Longer than any lease, with room for replies on their way.
 const LONG: u64 = LONGEST_LEASE + 700;
-/// A node that restarted casts no vote for that long: servers tell their uptime in whole seconds.
+/// How long a restarted node casts no vote: servers report their uptime in whole seconds.
 pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
-/// Between the end of a fault and the absence of its node, and the other way round: on a busy machine an end is late.
+/// The pause between the end of a fault and the absence of its node, and vice versa, since a fault can end late.
 const APART: u64 = 300;
-/// How long a storm is, and the calm after it, in which the locks must come back.
+/// The length of a storm, and of the calm after it, in which the locks must come back.
 pub(crate) const STORM: u64 = 20_000;
 pub(crate) const CALM: u64 = 9_000;
 
-/// The commands that can be struck; the last one is any.
+/// The commands that can be affected; the last one means any.
 pub(crate) const COMMANDS: [&str; 8] = ["acquire", "extend", "release", "fence", "publish", "SUBSCRIBE", "INFO", "*"];
 
 /// The faults of a run in the order of time.
@@ -211,18 +211,18 @@ pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
 struct Maker<'a> {
     terms: &'a Terms<'a>,
     random: fastrand::Rng,
-    /// Nodes that restart: which, from when to when they cast no vote, and whether they lost their data.
+    /// The nodes that restart: the node, the span in which it casts no vote, and whether it lost its data.
     young: Vec<(usize, u64, u64, bool)>,
-    /// From when to when faults of their own have the nodes.
+    /// The spans in which nodes have faults of their own.
     taken: Vec<(usize, u64, u64)>,
-    /// From when to when nodes are kept free for the amnesia of another.
+    /// The spans in which nodes are kept free for the amnesia of another node.
     away: Vec<(usize, u64, u64)>,
     /// One at the end of each storm that a calm follows.
     partitions: Vec<Fault>,
 }
 
 impl Maker<'_> {
-    /// The storm at this moment, or the next one; none if the run is over by then.
+    /// The storm at this time, or the next one. `None` if the run is over by then.
     fn storm(&self, at: u64) -> Option<(u64, u64)> {
         let &Terms { storm, calm, .. } = self.terms;
         let length = self.terms.seconds * 1000;
@@ -250,7 +250,7 @@ impl Maker<'_> {
         }
     }
 
-    /// When faults of this target are to be over in a storm that ends then: nodes are well before the partition.
+    /// When faults of this target have to end in a storm that ends then: nodes are well before the partition.
     fn end_for(&self, target: Target, end: u64) -> u64 {
         let last = self.partitions.iter().find(|fault| fault.at < end && fault.at + fault.length == end);
         last.filter(|_| matches!(target, Target::Node(_))).map_or(end, |partition| partition.at - APART)
@@ -264,7 +264,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A fault that begins here and is over when the storm is; none if nothing fits that was drawn.
+    /// A fault that begins here and ends within the storm. `None` if no drawn fault fits.
     fn fault(&mut self, at: u64, end: u64, target: Target) -> Option<Fault> {
         let kin = match target {
             Target::Node(_) => Kin::Node,
@@ -277,7 +277,7 @@ impl Maker<'_> {
         let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(is_here).collect();
         (0..6).find_map(|_| {
             let kind = *self.random.choice(&kinds)?;
-            // Starting a process or a crowd takes most of a small machine; these are to be the rarer ones.
+            // Starting a process or a crowd takes most of a small machine, so these are rarer.
             if matches!(kind, Kind::Murder | Kind::Crowd) && kinds.len() > 1 && self.random.bool() {
                 return None;
             }
@@ -291,21 +291,21 @@ impl Maker<'_> {
         })
     }
 
-    /// When this node is back, if it is kept for the amnesia of another.
+    /// When this node is available again, if it is kept for the amnesia of another.
     fn back(&self, target: Target, at: u64) -> Option<u64> {
         let here =
             self.away.iter().filter(|away| target == Target::Node(away.0) && away.1 <= at && at < away.2 + APART);
         here.map(|away| away.2 + APART).max()
     }
 
-    /// When this fault can begin: faults that have the nodes that it keeps away are to be done with them.
+    /// When this fault can begin: faults of the nodes that it keeps away have to end first.
     fn undisturbed(&self, fault: &Fault) -> u64 {
         let away = fault.away(self.terms.nodes);
         let planned = self.taken.iter().chain(&self.away).filter(|span| away.contains(&span.0));
         planned.map(|span| span.2 + APART).fold(fault.at, u64::max)
     }
 
-    /// Nothing else is planned from `at` on for the nodes that this fault keeps away; see `back`.
+    /// No other fault is planned from `at` on for the nodes that this fault keeps away; see `back`.
     fn reserve(&mut self, at: u64, fault: &Fault) {
         let until = fault.at + fault.length;
         if let Target::Node(node) = fault.target {
@@ -324,7 +324,7 @@ impl Maker<'_> {
             // Amnesia: until no lock is held on the nodes that are out of reach.
             Kind::Flush | Kind::Amnesia => LONG + self.random.u64(..500),
             Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
-            // Within what a client waits for: the late reply still counts.
+            // Shorter than the timeout of a client: the late reply still counts.
             Kind::Stall => self.random.u64(20..95),
             Kind::Stop | Kind::Pause => {
                 if self.random.bool() {
@@ -353,7 +353,7 @@ impl Maker<'_> {
         Fault { at, length, target, kind, command, each, amount }
     }
 
-    /// Keeps within the promises, and notes what later faults have to know.
+    /// Keeps the fault within the promises, and records what later faults depend on.
     fn is_allowed(&mut self, fault: &Fault) -> bool {
         let Target::Node(node) = fault.target else {
             return fault.kind != Kind::Delete || self.terms.nodes > 1 || self.terms.beyond;
@@ -363,11 +363,11 @@ impl Maker<'_> {
             return false;
         }
         if !fault.kind.is_restart() || self.terms.beyond {
-            // The other one that becomes its master exists once.
+            // The other node, which becomes its master, exists only once.
             return fault.kind != Kind::Role || node == 0;
         }
         let (from, until, lost) = (fault.at, fault.at + fault.length + QUARANTINE, fault.kind != Kind::Kill);
-        // The servers must be old enough that a restart is known as one.
+        // The servers must be old enough that a restart is recognized.
         if self.terms.nodes > 1 && from < QUARANTINE {
             return false;
         }

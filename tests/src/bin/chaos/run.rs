@@ -1,4 +1,4 @@
-//! One run: servers, proxies, clients, faults; then the history of it.
+//! Makes one run with servers, proxies, clients and faults, and collects its history.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ use crate::until::{self, Ending};
 use crate::watch::watch;
 use crate::wire::{Heard, sweep};
 
-/// For how long clients may go on after they were told to end.
+/// How long clients may go on after they were ordered to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
-/// The file that says which checker found how much, and when first.
+/// The file with the number of violations of each checker, and the time of the first.
 pub(crate) const FOUND: &str = "found.txt";
 
-/// What is written down while it runs, besides the clients' logs.
+/// The files that are written during a run, besides the logs of clients.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     pub(crate) struck: Mutex<Vec<Struck>>,
@@ -38,7 +38,7 @@ pub(crate) struct Records {
     heard: Mutex<Heard>,
 }
 
-/// The run that these options describe.
+/// Makes the run that these options describe.
 pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let faults = plan::schedule(&terms(options));
     let group = options.sentinel.then(group::start);
@@ -102,7 +102,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
     History { left, ..so_far(end) }
 }
 
-/// What has happened so far.
+/// The history so far.
 fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Clients, store: &Store) -> History {
     let mut struck = records.struck.lock().unwrap().clone();
     struck.sort_by_key(|struck| struck.from);
@@ -136,7 +136,7 @@ pub(crate) fn terms(options: &Options) -> Terms<'_> {
     Terms { nodes, sentinel, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
 }
 
-/// Servers that keep their data when they are killed: what was answered was handed to the system before.
+/// Servers that keep their data when they are killed: acknowledged writes were passed to the system before.
 fn servers(n: usize) -> Vec<Server> {
     let settings = Server::builder().persistent().arg("--appendfsync").arg("no");
     thread::scope(|scope| {
@@ -148,13 +148,13 @@ fn servers(n: usize) -> Vec<Server> {
 fn left(node: usize, server: &Server) -> Vec<Left> {
     let ttl = |key: String| {
         let ttl: i64 = server.ask(cmd("PTTL").arg(&key));
-        // -2: it ended between the two questions.
+        // -2: it expired between the two commands.
         (ttl != -2).then(|| Left { node, key, ttl: u64::try_from(ttl).ok() })
     };
     server.keys().into_iter().filter_map(ttl).collect()
 }
 
-/// The folder of this run, new and empty.
+/// Makes the empty folder of this run.
 pub(crate) fn folder(options: &Options) -> PathBuf {
     let nodes = if options.sentinel { "sentinel".to_owned() } else { format!("n{}", options.nodes) };
     let name = format!("{nodes}-seed{}", options.seed);

@@ -1,4 +1,4 @@
-//! The fenced store: takes a write if its fence is at least the largest that the key has seen.
+//! The fenced store: accepts a write if its fence is at least the largest one of the key so far.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! What a run was like, for people.
+//! The report of a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,9 +12,9 @@ use crate::history::History;
 /// The verdicts by name.
 pub(crate) type Verdicts = Vec<(&'static str, &'static str, Verdict)>;
 
-/// As much of a counterexample as is printed; the whole is in a file.
+/// The largest part of a counterexample that is printed. The whole is in a file.
 const LINES: usize = 40;
-/// And so many of one checker.
+/// The largest number of printed counterexamples of one checker.
 const SHOWN: usize = 3;
 
 pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path) -> String {
@@ -94,7 +94,7 @@ fn outcomes(history: &History) -> String {
     format!("Calls\n{}", counts.iter().map(row).collect::<String>())
 }
 
-/// Faults by their kind: how many were brought about, and how many of them struck something.
+/// Faults by their kind: how many were executed, and how many took effect.
 fn faults(history: &History) -> String {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for struck in &history.struck {

@@ -1,8 +1,8 @@
-//! The picture of a run: which client held what when, with the faults drawn in.
+//! The picture of a run: the holders of each lock over time, with the faults.
 //!
-//! Time is cut into strips of ten seconds, one below the other. A strip has a row for each node, with its faults, and a row for each
-//! lock. There each client has a track of its own and a colour: a full bar is a hold, with a red end if it was lost; grey is a client that
-//! stands still or is dead. Red lines are violations. Pointing at anything tells what it is.
+//! Time is cut into strips of ten seconds, one below the other. A strip has a row for each node, with its faults, and a
+//! row for each lock. In that row, each client has a track and a colour. A full bar is a hold, with a red end if it was
+//! lost; grey is a client that stands still or is dead. Red lines are violations. A tooltip explains each element.
 
 use std::fmt::Write;
 

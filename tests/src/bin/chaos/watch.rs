@@ -1,4 +1,4 @@
-//! Watches the servers: which token stands under each lock on each node.
+//! Observes the servers: the token of each lock on each node.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use crate::history::Sighting;
 use crate::names;
 use crate::timing::NODE_TIMEOUT;
 
-/// Between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(25);
-/// Looks at one server until the run is over; straight, past the proxy.
+/// Checks one server until the run is over, directly and not by the proxy.
 pub(crate) fn watch(node: usize, server: &Server, keys: usize, is_over: &AtomicBool, seen: &Mutex<Vec<Sighting>>) {
     let mut connection: Option<Connection> = None;
     let keys: Vec<usize> = names::all(keys).collect();

@@ -1,4 +1,5 @@
-//! What clients ask the servers for, as the proxies saw it: which leases are to be extended, and whether ids are unique.
+//! The requests of clients to servers, as the proxies saw them: the leases that are extended, and whether ids are
+//! unique.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,20 +13,20 @@ use redlock_tests::Proxy;
 use crate::clock::now;
 use crate::history::{IdOf, Reused};
 
-/// Between two looks at what went through a proxy.
+/// The pause between two reads of the log of a proxy.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// What was heard so far.
+/// The requests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     /// The last time at which a node was asked to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
-    /// For what each id stands, or that it is known to stand for two.
+    /// The use of each id, or that it has had two uses.
     ids: HashMap<(IdOf, String), Option<String>>,
     pub(crate) reused: Vec<Reused>,
 }
 
-/// Listens until the run is over, and forgets everything else that went through.
+/// Reads the log until the run is over, and discards all other requests.
 pub(crate) fn sweep(proxies: &[Proxy], is_over: &AtomicBool, heard: &Mutex<Heard>) {
     loop {
         let is_last = is_over.load(Ordering::SeqCst);
@@ -54,14 +55,14 @@ impl Heard {
                 let last = self.extended.entry(call.token().to_owned()).or_default();
                 *last = at.max(*last);
             }
-            // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one process. The eighth is the random
-            // part of a grant, if it comes to that.
+            // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one
+            // process. The eighth is the random part of a grant, if it comes to that.
             "acquire" if call.args.len() > 7 && call.is_of_a_mutex() => {
                 self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
                 self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
             }
-            // Part of the second of `release.lua`: the random part of the token under which the next one holds the lock. `release_all.lua` has two
-            // keys for each lock, and grants nothing.
+            // Part of the second of `release.lua`: the random part of the token under which the next one holds the
+            // lock. `release_all.lua` has two keys for each lock, and grants nothing.
             "release" if call.keys.len() == 3 && call.is_of_a_mutex() => {
                 let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
                 self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);

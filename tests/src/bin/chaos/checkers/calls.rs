@@ -1,4 +1,4 @@
-//! Each call ends within its deadline and one node timeout, with an outcome that its documentation names.
+//! Checks that each call ends within its deadline and one node timeout, with an outcome that its documentation names.
 
 use std::collections::BTreeMap;
 
@@ -41,24 +41,26 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// When its client was killed: a call without an end is judged as if it had ended then.
+/// When its client was killed. A call without an end is judged as if it had ended then.
 fn killed(history: &History, call: &Call) -> Option<u64> {
     history.killed(call.session.client, call.session.life)
 }
 
-/// How long it took until this moment, without the time for which its client stood still, and how much of that is beyond its limit.
+/// How long the call took until this time, without the time for which its client stood still; and by how much that
+/// exceeds its limit.
 fn took(history: &History, call: &Call, end: u64) -> (u64, u64) {
     let took = end.saturating_sub(call.from);
     let took = took.saturating_sub(history.stopped(call.session.client, call.from, end));
-    // How long a call without a limit may wait is what `liveness` judges.
+    // Calls without a limit are judged by `liveness`.
     (took, if call.limit == u64::MAX { 0 } else { took.saturating_sub(call.limit) })
 }
 
-/// What the documentation of each call names; a misuse only while a server has the wrong password or role.
+/// The outcomes that the documentation of each call names. A misuse is one only while a server has the wrong password
+/// or role.
 fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> bool {
     use Outcome::{Busy, Config, Lost, Ok, Skipped, Unavailable, Unconfirmed};
     if outcome == Config {
-        // What a connection learned a moment ago can still be told once.
+        // An error that a connection got just before can still be returned once.
         let near = |from: u64, until: u64| from <= end && call.from <= until + 3 * SEC;
         let misuse = |kind: Kind| matches!(kind, Kind::Password | Kind::Role);
         return call.op != Op::Unlock && history.struck.iter().any(|s| misuse(s.fault.kind) && near(s.from, s.until));

@@ -1,4 +1,5 @@
-//! A client lives until it is told to end, and then ends without a failure. Those that the nemesis kills are no concern of this.
+//! Checks that a client lives until it is ordered to end, and then ends without a failure. Clients that the nemesis
+//! kills are excluded.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use crate::clock::SEC;
 use crate::event::Session;
 use crate::history::{Fallen, History};
 
-/// Of its last second.
+/// The events of its last second.
 const LINES: usize = 30;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -23,7 +24,7 @@ fn life(session: Session) -> (u8, u8) {
     (session.client, session.life)
 }
 
-/// With the last that it wrote down.
+/// With the last events of its log.
 fn violation(history: &History, fallen: &Fallen) -> Violation {
     let &Fallen { at, client, life: nth, ref how } = fallen;
     let own = || history.events.iter().filter(|event| life(event.session) == (client, nth));

@@ -1,6 +1,7 @@
-//! The counter that nothing but the lock protects: each version is followed by one other at most.
+//! Checks the counter that only the lock protects: each version has at most one successor.
 //!
-//! A write counts if the last look before it promised the lock until the write's end. One that was paused longer than that is excused.
+//! A write counts if the last check before it promised the lock until the end of the write. A write that was paused for
+//! longer is excused.
 
 use std::collections::HashMap;
 

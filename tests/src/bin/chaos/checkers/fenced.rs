@@ -1,5 +1,5 @@
-//! The store that looks at fences: it takes no write of a holder after one of a later holder, whatever was paused, and refuses none of a
-//! holder whose looks before and after it say that it has the lock.
+//! Checks the store with fences. It accepts no write of a holder after one of a later holder, whatever was paused. It
+//! refuses no write of a holder whose checks before and after the write say that it has the lock.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let holds: HashMap<Session, &Hold> = history.holds.iter().map(|hold| (hold.session, hold)).collect();
     let (mut taken, mut refused) = (0, 0);
-    // Of the writes that were taken so far: the holder that began last.
+    // The accepted write whose holder began last.
     let mut latest: HashMap<usize, &Hold> = HashMap::new();
     for write in &history.stored {
         let Some(&hold) = holds.get(&write.session) else { continue };
@@ -49,20 +49,20 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// Certainly: what it held was over when the other one began.
+/// True if the hold had certainly ended when the other one began.
 fn came_before(hold: &Hold, other: &Hold) -> bool {
     hold.session != other.session
         && hold.last_look().is_some_and(|last| last < other.begin)
         && other.last_look().is_some()
 }
 
-/// It had the lock before the write and after it.
+/// True if it had the lock before the write and after it.
 fn is_rightful(hold: &Hold, write: &Stored) -> bool {
     hold.looks.iter().any(|look| look.at <= write.at && look.until.is_some())
         && hold.last_look().is_some_and(|last| last >= write.at)
 }
 
-/// Beyond the promises two can believe to hold it.
+/// Outside of the promises, two holders can believe that they hold the lock.
 fn is_disputed(history: &History, hold: &Hold, at: u64) -> bool {
     history.beyond
         && history

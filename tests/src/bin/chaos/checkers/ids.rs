@@ -1,5 +1,5 @@
-//! What is to be unique is unique: tokens, the tokens under which a lock is granted, the ids of waits. Also where processes are
-//! forked from one that had drawn random numbers.
+//! Checks that tokens, the tokens of grants and the ids of waits are unique, also in processes that were forked from
+//! one that had drawn random numbers.
 
 use std::collections::HashMap;
 

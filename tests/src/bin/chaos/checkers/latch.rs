@@ -1,6 +1,7 @@
-//! A latch opens when all workers have arrived: not before that, and for good.
+//! Checks that a latch opens when all workers have arrived, not before, and stays open.
 //!
-//! Lost data may close it, as its documentation says: where a majority lost it, the only node, or one that did not restart, so that its vote counts. Nothing may open it.
+//! Lost data may close it, as its documentation says: if a majority lost them, the only node did, or a node that did
+//! not restart, so its vote counts. Nothing may open it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// Seen open before the last worker had begun to arrive.
+/// A latch that was open before the last worker had begun to arrive.
 fn is_early(arrivals: &[&Arrival], saw: &Saw) -> bool {
     let workers: BTreeSet<u8> =
         arrivals.iter().filter(|arrival| arrival.at <= saw.until).map(|arrival| arrival.worker).collect();
@@ -42,7 +43,7 @@ fn early(history: &History, saw: &Saw) -> Violation {
     Violation { at: saw.until, what, slice }
 }
 
-/// The first call that found it closed, of those that began when another one had found it open.
+/// The first call that found it closed, among those that began after another call had found it open.
 fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Option<Violation> {
     let begin = arrivals.iter().map(|arrival| arrival.at).min()?;
     let open = saws.iter().filter(|saw| saw.is_open).min_by_key(|saw| saw.until)?;
@@ -63,7 +64,7 @@ fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Opti
     Some(Violation { at: closed.until, what, slice })
 }
 
-/// A majority lost its data in this span, or a node did that did not restart, so that its vote counts.
+/// True if in this span a majority lost its data, or a node that did not restart, so its vote counts.
 pub(super) fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
     let near = history.struck.iter().filter(|s| s.from <= until && s.until + slack() >= from);
     let mut lost: BTreeSet<Target> = BTreeSet::new();

@@ -1,7 +1,8 @@
-//! A lock that was given up is free soon after the network is back, however its release went.
+//! Checks that a released lock is free soon after the network is back, whatever became of its release.
 //!
-//! What `unlock()` confirmed is what `residue` judges. Here it is the releases that a partition swallowed: those of an `unlock()` that said
-//! `Unconfirmed`, and those of a dropped guard. A minority of the nodes may keep the token until its lease has ended.
+//! `residue` judges releases that `unlock()` confirmed. This checker judges the releases that a partition swallowed:
+//! those of an `unlock()` that returned `Unconfirmed`, and those of dropped guards. A minority of the nodes may keep
+//! the token until its lease has ended.
 
 use std::collections::HashMap;
 
@@ -13,11 +14,11 @@ use crate::history::{History, Hold, Sighting};
 use crate::names;
 use crate::timing::{GIVEN_UP, slack};
 
-/// For how long the token of such a lock may stand in calm weather.
+/// How long the token of such a lock may stay while there are no faults.
 fn bound() -> u64 {
     GIVEN_UP + slack()
 }
-/// Longer than between two looks at a server.
+/// Longer than the pause between two checks of a server.
 const LOOKS: u64 = 60 * MS;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -31,7 +32,7 @@ pub(super) fn check(history: &History) -> Verdict {
     for hold in last_of_each_token(history) {
         let stands = hold.token.as_deref().and_then(|token| seen.get(token));
         let (Some(given_up), Some(stands)) = (given_up(hold), stands) else { continue };
-        // So many keep the lock from others.
+        // This number of nodes keeps the lock from others.
         let too_many = history.nodes - history.nodes / 2;
         let standing = |until: u64| stands.iter().filter(|s| s.from <= given_up && s.until > until).count() >= too_many;
         if !standing(given_up + LOOKS) {
@@ -49,7 +50,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// A lock that is handed over within a process keeps its token: its last holder gives it up.
+/// A lock that is handed over within a process keeps its token. Its last holder releases it.
 fn last_of_each_token(history: &History) -> impl Iterator<Item = &Hold> {
     let mut last: HashMap<&str, &Hold> = HashMap::new();
     for hold in &history.holds {
@@ -60,7 +61,7 @@ fn last_of_each_token(history: &History) -> impl Iterator<Item = &Hold> {
     last.into_values()
 }
 
-/// When this lock was given up without a word of success; none if it was lost, or is said to be released.
+/// When this lock was released without a confirmation. `None` if it was lost, or its release was confirmed.
 fn given_up(hold: &Hold) -> Option<u64> {
     if hold.saw_loss().is_some() || !hold.told.is_empty() {
         return None;
@@ -69,7 +70,7 @@ fn given_up(hold: &Hold) -> Option<u64> {
     hold.dropped.or(unconfirmed).map(|end| end.max(hold.begin + hold.wants.min_hold))
 }
 
-/// Its process is still there to see to it.
+/// True if its process still exists and can repeat the release.
 fn lives(history: &History, hold: &Hold, at: u64) -> bool {
     history.killed(hold.session.client, hold.session.life).is_none_or(|killed| killed > at)
 }

@@ -1,4 +1,4 @@
-//! Once a majority of the nodes is up, each lock that is wanted gets a holder: within the longest lease and 5 s.
+//! Checks that, once a majority of the nodes is up, each wanted lock gets a holder within the longest lease and 5 s.
 
 use super::weather::calm;
 use super::{Verdict, Violation};
@@ -15,9 +15,9 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let spans = calm(history, history.nodes / 2 + 1, 0);
     let (mut judged, mut longest) = (0, 0);
-    // Readers, writers and multi-locks as well: whatever they wait for, each gets its turn.
+    // Readers, writers and multi-locks are included.
     for key in (0..history.keys).chain((READ..=SEVERAL).filter(|key| !(LATCH..SEVERAL).contains(key))) {
-        // From the end of each hold to the beginning of the next.
+        // The gap from the end of each hold to the begin of the next.
         let holds: Vec<(u64, u64)> =
             history.holds_of(key).map(|hold| (hold.begin, hold.span().map_or(hold.begin, |s| s.1))).collect();
         for &(from, until) in &spans {
@@ -55,7 +55,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// Threads were in a call for it, most of the time.
+/// True if threads were in a call for it most of the time.
 fn is_wanted(history: &History, key: usize, from: u64, until: u64) -> bool {
     let of_key = history.calls.iter().filter(|call| call.key == key);
     let mut waits: Vec<(u64, u64)> = of_key

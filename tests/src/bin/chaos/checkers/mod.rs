@@ -1,4 +1,4 @@
-//! The checkers. Each looks at a history, says what it has judged, and names what it found wrong.
+//! The checkers. Each judges a history, and reports what it has judged and the violations.
 
 mod calls;
 mod clients;
@@ -25,17 +25,17 @@ mod weather;
 use crate::history::History;
 use crate::timing::is_safety_only;
 
-/// What a checker says.
+/// The result of a checker.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Verdict {
-    /// What it has looked at, in words with numbers.
+    /// The things that it has judged, in words and numbers.
     pub(crate) judged: String,
     pub(crate) violations: Vec<Violation>,
-    /// It does not judge such a run.
+    /// It does not judge runs of this sort.
     pub(crate) excused: bool,
 }
 
-/// They judge how fast the clients are, so a busy machine can turn them.
+/// The checkers of the speed of clients, which a busy machine can make fail.
 const OF_SPEED: [&str; 3] = ["liveness", "recovery", "leaks"];
 
 /// True if a violation that this checker finds fails the run.
@@ -43,7 +43,7 @@ pub(crate) fn is_judged(name: &str) -> bool {
     !is_safety_only() || !OF_SPEED.contains(&name)
 }
 
-/// Something that must not be, with the part of the history that shows it.
+/// A violation, with the part of the history that shows it.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) at: u64,
@@ -59,7 +59,7 @@ impl Verdict {
 
 type Checker = fn(&History) -> Verdict;
 
-/// All of them: name, what it looks for, and the function.
+/// All checkers: the name, a description, and the function.
 pub(crate) const ALL: [(&str, &str, Checker); 20] = [
     ("overlap", "two hold one lock at once", overlap::check),
     ("leaders", "two leaders pass their check at one moment", overlap::leaders),
@@ -83,7 +83,7 @@ pub(crate) const ALL: [(&str, &str, Checker); 20] = [
     ("calls", "a call takes too long or ends as documented nowhere", calls::check),
 ];
 
-/// Whether one of those that are named finds something.
+/// True if one of the named checkers finds a violation.
 pub(crate) fn find_any(history: &History, named: &[&str]) -> bool {
     ALL.iter().any(|(name, _, check)| named.contains(name) && !check(history).violations.is_empty())
 }

@@ -1,6 +1,7 @@
-//! A job that is run once: no two calls for its name are `Ran`, for as long as the first success is remembered.
+//! Checks jobs that are run once: no two calls for a name are `Ran`, for as long as the first success is remembered.
 //!
-//! Lost data may have it forgotten, as its documentation says: where a majority lost it, or a replica took over.
+//! Lost data may make the servers forget it, as its documentation says: if a majority lost them, or a replica took
+//! over.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Exclusion: no two hold one lock at the same time.
+//! Checks exclusion: no two holders have one lock at the same time.
 //!
-//! A hold counts from the return of its acquire to the end of what its looks promised, at most to its unlock.
+//! A hold counts from the return of its acquire until the end of what its checks promised, and at most until its
+//! unlock.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -11,14 +12,14 @@ pub(super) fn check(history: &History) -> Verdict {
     apart(history, names::exclusive(history.keys), Hold::span)
 }
 
-/// As exclusion, but a leader counts from its first look that was good to the last one: one that resigns is followed at once, whatever
-/// its last look promised.
+/// Like exclusion, but a leader counts from its first good check to its last. A leader that resigns is followed at
+/// once, whatever its last check promised.
 pub(super) fn leaders(history: &History) -> Verdict {
     let first = |hold: &Hold| hold.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).min();
     apart(history, [LEADER], |hold| first(hold).zip(hold.last_look()))
 }
 
-/// Judges that these spans of holds do not overlap.
+/// Checks that these spans of holds do not overlap.
 fn apart(
     history: &History,
     keys: impl IntoIterator<Item = usize>,

@@ -1,6 +1,6 @@
-//! A second after the last fault has ended, each client takes locks at half of its pace at least.
+//! Checks that, a second after the last fault has ended, each client takes locks at half of its usual pace at least.
 //!
-//! Measured by gauges: the locks that others want are held by dead clients for as long as their leases last.
+//! Gauges measure that. The other locks can be held by dead clients until their leases end.
 
 use super::weather::calm;
 use super::{Verdict, Violation};
@@ -8,14 +8,14 @@ use crate::clock::{MS, SEC};
 use crate::history::History;
 use crate::timing::LONGEST_LEASE;
 
-/// By when the pace must be back, and for how long it is looked at from then on.
+/// When the pace must be back, and how long it is measured from then on.
 const GRACE: u64 = SEC;
 const WINDOW: u64 = SEC;
-/// A calm that is shorter does not tell what the pace in it is.
+/// A shorter calm is too short to measure the pace.
 const SHORTEST: u64 = 3500 * MS;
-/// Fewer beats in a second than that are no pace to compare with: the machine is too busy.
+/// With fewer calls in a second there is no pace to compare with: the machine is too busy.
 const LEAST_PACE: u64 = 5;
-/// A client that stood still for longer is excused.
+/// A client that stood still for longer than this is excused.
 const STOOD_STILL: u64 = 100 * MS;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -43,9 +43,9 @@ fn violation(history: &History, span: &Span, pace: u64) -> Violation {
     Violation { at: from + GRACE, what, slice: near.map(|beat| history.told(beat.2, "beat")).collect() }
 }
 
-/// Spans in which nothing is done to anything, a majority is well, and no lock of a dead client can be left.
+/// Spans without faults, in which a majority is well and no lock of a dead client can be left.
 fn quiet(history: &History) -> Vec<(u64, u64)> {
-    // Where a majority is well there may still be a fault of a minority.
+    // Although a majority is well, there may be a fault of a minority.
     let well = calm(history, history.nodes / 2 + 1, LONGEST_LEASE * MS);
     let mut found = Vec::new();
     for (from, until) in well {
@@ -63,26 +63,26 @@ fn quiet(history: &History) -> Vec<(u64, u64)> {
     found
 }
 
-/// A calm as one client had it.
+/// The calm of one client.
 struct Span {
     client: u8,
     life: u8,
     from: u64,
     until: u64,
-    /// Calls in the second that is looked at.
+    /// The calls in the measured second.
     first: u64,
-    /// Calls from then on.
+    /// The calls from then on.
     later: u64,
 }
 
 impl Span {
-    /// Calls per second, when the calm has lasted for a while.
+    /// The calls per second after the calm has lasted for a while.
     fn pace(&self) -> u64 {
         self.later * SEC / (self.until - self.from - GRACE - WINDOW)
     }
 }
 
-/// Of the clients that lived all the time and did not stand still in the time that is looked at.
+/// The spans of clients that lived all the time, and did not stand still in the measured time.
 fn of_clients(history: &History, from: u64, until: u64) -> Vec<Span> {
     let lives = (0..history.clients).filter_map(|client| {
         let client = u8::try_from(client).ok()?;

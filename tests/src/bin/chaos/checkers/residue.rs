@@ -1,4 +1,5 @@
-//! Nothing is left: no key without an end, no lock that outlives its holder, no thread and no file of a client that is gone.
+//! Checks that nothing is left: no key without an end, no lock that outlives its holder, no thread and no file of a
+//! client that is gone.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::history::{History, Hold, Sighting};
 use crate::names;
 use crate::timing::{LONGEST_LEASE, TIMEOUT, slack};
 
-/// How long a token may stand on a node that no holder has: a call that takes it back, with a margin.
+/// How long a node may keep a token that no holder has: the time of a roll-back, with a margin.
 fn cleaned() -> u64 {
     2 * TIMEOUT + slack()
 }
@@ -25,7 +26,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// By now every lease has ended.
+/// When every lease has ended.
 fn keys(history: &History, verdict: &mut Verdict) {
     for left in &history.left {
         let (node, key) = (left.node, &left.key);
@@ -50,9 +51,9 @@ fn uses(history: &History, verdict: &mut Verdict) {
     }
 }
 
-/// While all nodes are well, a token of a failed attempt, or of a lock that was released, is taken back at once.
+/// While all nodes are well, the token of a failed attempt or a released lock is removed at once.
 fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
-    // A hold that its process took with it ends with its lease.
+    // The hold of a process that died ends with its lease.
     let spans = calm(history, history.nodes, (LONGEST_LEASE + 500) * MS);
     let mut holds: HashMap<&str, Vec<&Hold>> = HashMap::new();
     for hold in &history.holds {
@@ -60,7 +61,7 @@ fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
     }
     let mut judged = 0;
     for sighting in history.sightings.iter().filter(|s| !s.token.contains(":granted:") && is_ours(s)) {
-        // A node that was ill when the token came may have missed that it was taken back.
+        // A node that had a fault when the token arrived may have missed the roll-back.
         let Some(span) =
             spans.iter().find(|span| span.0 + (LONGEST_LEASE + 500) * MS <= sighting.from && span.1 > sighting.from)
         else {
@@ -69,7 +70,7 @@ fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
         judged += 1;
         let until = sighting.until.min(span.1);
         let (since, whose) = match holds.get(sighting.token.as_str()) {
-            // A holder that cannot tell its token may have it.
+            // A holder whose token is not known may have it.
             None if unnamed(history, sighting) => continue,
             None => (sighting.from, "of an attempt that failed"),
             Some(of_token) => match of_token.iter().map(|hold| released(hold)).collect::<Option<Vec<u64>>>() {
@@ -99,7 +100,7 @@ fn is_ours(sighting: &Sighting) -> bool {
     sighting.token.contains(':')
 }
 
-/// When it was released for good; none if it was not, or was lost.
+/// When it was released with a confirmation. `None` if it was not, or was lost.
 fn released(hold: &Hold) -> Option<u64> {
     let ended = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|(end, _)| end);
     ended.map(|end| end.max(hold.begin + hold.wants.min_hold))

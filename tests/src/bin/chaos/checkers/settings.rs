@@ -1,6 +1,7 @@
-//! A hold keeps to its own settings, whatever those of the holder before it were.
+//! Checks that a hold follows its own settings, whatever those of the holder before it were.
 //!
-//! What a hold claims is the library's own account, at a moment of the client's clock. No machine is too busy for that to be right.
+//! A hold claims what the library itself reports, at a time of the clock of the client. This must be right on a busy
+//! machine too.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -12,11 +13,11 @@ use crate::timing::{TIMEOUT, slack};
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut looks, mut bounded, mut least) = (0, 0, 0);
-    // A holder without a guard to ask claims nothing.
+    // A holder without a guard claims nothing.
     for hold in history.holds.iter().filter(|hold| hold.token.is_some()) {
         looks += hold.looks.len();
         bounded += usize::from(hold.wants.renewals < u64::MAX || hold.wants.max_hold < u64::MAX);
-        // One violation of a hold says enough.
+        // One violation of a hold is enough.
         if let Some((at, what)) = hold.looks.iter().find_map(|look| wrong(hold, look).map(|what| (look.at, what))) {
             verdict.violations.push(violation(history, hold, None, at, &what));
         }
@@ -32,7 +33,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// What this look claims that it must not.
+/// The forbidden claim of this check.
 fn wrong(hold: &Hold, look: &Look) -> Option<String> {
     let until = look.until?;
     let wants = &hold.wants;
@@ -47,27 +48,27 @@ fn wrong(hold: &Hold, look: &Look) -> Option<String> {
     if wants.renewals == u64::MAX {
         return None;
     }
-    // An extension by hand lengthens it; then it counts from there.
+    // An extension by the holder itself lengthens it. Then the time counts from there.
     let since = hold.extended.iter().filter(|extended| **extended <= look.at).max().unwrap_or(&hold.begin);
     let most = wants.lease.saturating_mul(wants.renewals + 1);
     let in_all = until.saturating_sub(*since);
-    // A renewal of a grant, which is none of those that are counted, is late on a busy machine.
+    // The renewal of a grant is not counted, and is late on a busy machine.
     (in_all > most + slack()).then(|| {
         let (lease, renewals) = (wants.lease / MS, wants.renewals);
         format!("has a lease of {lease} ms and {renewals} renewals, and counts on {} ms", in_all / MS)
     })
 }
 
-/// For one that was released and has a minimum hold to be judged by: the earliest moment of the next, and the next.
+/// For a hold that was released and has a minimum hold: the earliest permitted time of the next hold, and that hold.
 fn least_of<'a>(history: &'a History, hold: &Hold) -> Option<(u64, &'a Hold)> {
     let margin = TIMEOUT + slack();
     let is_released = hold.dropped.is_some() || hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
-    // Nodes forget slow locks before their time.
+    // Slow locks are excluded: nodes can lose them before their time.
     let is_kept = !history.beyond && hold.key < names::SLOW;
     if !is_kept || !is_released || hold.saw_loss().is_some() || !hold.told.is_empty() {
         return None;
     }
-    // The acquire was a node timeout before its return at most, if the client ran.
+    // The acquire was executed at most one node timeout before its return, if the client ran.
     let stood = history.stopped(hold.session.client, hold.begin.saturating_sub(margin), hold.begin);
     let due = (hold.begin + hold.wants.min_hold).checked_sub(margin + stood).filter(|due| *due > hold.begin)?;
     let next = history.holds_of(hold.key).find(|next| next.begin > hold.begin && next.span().is_some())?;

@@ -1,6 +1,8 @@
-//! A multi-lock is never half held. While it says that it has all of its keys, no other has one; and once one is lost, none is kept.
+//! Checks that a multi-lock is never half held. While it claims all of its keys, no other holder has one of them. Once
+//! one key is lost, it keeps none.
 //!
-//! Each key is a hold of its own, which the other checkers judge as that of a mutex. Here it is what they are together.
+//! Each key is a hold of its own, which the other checkers judge like that of a mutex. This checker judges the keys
+//! together.
 
 use std::collections::BTreeMap;
 
@@ -38,14 +40,14 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// It says that it has all keys, after this one was seen to be lost.
+/// A claim of all keys after this key was lost.
 fn believed(whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let lost_at = part.saw_loss()?;
     let looked_at = whole.last_look().filter(|looked_at| *looked_at > lost_at)?;
     Some((looked_at, "is said to be held with all others after it was seen to be lost".to_owned()))
 }
 
-/// Another has the key while it says that it has them all.
+/// Another holder of the key while it claims all keys.
 fn stolen(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let ((from, until), (_, part_until)) = (whole.span()?, part.span()?);
     let until = until.min(part_until);
@@ -54,7 +56,7 @@ fn stolen(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)>
     Some((other.begin, format!("went to {} while all were said to be held", other.session)))
 }
 
-/// Its lease is extended although another key was lost long ago.
+/// A lease that is extended although another key was lost long ago.
 fn kept(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let lost = whole.saw_loss()?;
     let by = history.awake_for(whole.session.client, lost, 2 * TIMEOUT + slack());

@@ -1,6 +1,8 @@
-//! Locks with more holders than one: readers are never beside a writer, and there are never more permits out than the semaphore has, nor one twice.
+//! Checks locks with several holders: readers never overlap with a writer. There are never more permits than the
+//! semaphore has, and no slot is held twice.
 //!
-//! Holds count as `overlap` counts them: from the return of the acquire to the end of what their looks promised, at most to their unlock.
+//! Holds count as in `overlap`: from the return of the acquire to the end of what their checks promised, at most to
+//! their unlock.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -20,7 +22,7 @@ pub(super) fn readers(history: &History) -> Verdict {
         let (readers, writers) = (spans(history, READ + nth), spans(history, WRITE + nth));
         holds = (holds.0 + readers.len(), holds.1 + writers.len());
         for (at, writer) in writers.iter().enumerate() {
-            // Each pair of writers once.
+            // Each pair of writers is compared once.
             let others = readers.iter().chain(&writers[at + 1..]);
             for other in others.filter(|other| other.0 < writer.1 && writer.0 < other.1) {
                 verdict.violations.push(beside(history, writer, other));
@@ -45,7 +47,7 @@ pub(super) fn permits(history: &History) -> Verdict {
             out.retain(|other| other.1 > span.0);
             let is_twice = out.iter().any(|other| other.2.slots & span.2.slots != 0);
             out.push(span);
-            // A holder that was killed may not have told its slots.
+            // A killed holder may not have written down its slots.
             let held: u32 = out.iter().map(|span| span.2.slots.count_ones().max(1)).sum();
             if held > most || is_twice {
                 verdict.violations.push(too_many(history, &out, most));
@@ -56,7 +58,7 @@ pub(super) fn permits(history: &History) -> Verdict {
     verdict
 }
 
-/// In the order of their beginnings.
+/// The holds, in the order in which they began.
 fn spans(history: &History, key: usize) -> Vec<Span<'_>> {
     let holds = history.holds_of(key).filter_map(|hold| hold.span().map(|(from, until)| (from, until, hold)));
     let mut spans: Vec<_> = holds.filter(|span| span.0 < span.1).collect();
@@ -119,7 +121,7 @@ mod tests {
 
     fn semaphore(key: usize, holders: u8) -> usize {
         let story = (1..=holders).fold(Story::new(), |story, n| story.of(key).hold(n, 10, &[(20 + u64::from(n), 90)]));
-        // Beside the last ones, when all others are gone.
+        // The last ones remain when all others are gone.
         permits(&story.hold(9, 90, &[(95, 150)]).history()).violations.len()
     }
 

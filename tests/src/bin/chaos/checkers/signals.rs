@@ -1,7 +1,7 @@
-//! A loss is signalled: once, before another holder begins, and never where the lock was released.
+//! Checks that a loss is signalled once, before another holder begins, and never if the lock was released.
 //!
-//! The strict part, that `check()` fails before another holder begins, is what `overlap` judges. Handlers run on a thread that has to be
-//! woken, so they get the slack of a busy machine. A stopped process hears nothing; it gets the time for which it stood still.
+//! `overlap` judges the strict part, that `check()` fails before another holder begins. Handlers run on a thread that
+//! has to be woken, so they get some slack on a busy machine. A stopped process gets the time for which it stood still.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -58,7 +58,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// Of the leases that nothing renewed: how many ran out, and how long after the end that their looks promised this was told at most.
+/// For leases without renewal: how many ended, and the longest time from the promised end to the signal.
 fn after_the_end(history: &History) -> (usize, u64) {
     let late = |hold: &Hold| {
         let promised = hold.looks.iter().filter_map(|look| look.until).max()?;
@@ -69,11 +69,11 @@ fn after_the_end(history: &History) -> (usize, u64) {
     (lates.len(), lates.into_iter().max().unwrap_or(0))
 }
 
-/// By when the loss of this lock must have been told, if it was lost.
+/// When the loss of this lock must have been signalled, if it was lost.
 fn due(hold: &Hold, next: Option<&Hold>) -> Option<u64> {
     let taken = next.map(|next| next.begin).filter(|begin| hold.unlock.is_none_or(|unlock| *begin < unlock));
     let seen = hold.saw_loss().filter(|seen| hold.unlock.is_none_or(|unlock| *seen < unlock));
-    // The loss that only the unlock found.
+    // A loss that only the unlock found.
     let found = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Lost).map(|(at, _)| at);
     [taken, seen, found].into_iter().flatten().min()
 }
@@ -179,7 +179,7 @@ mod tests {
     fn a_pause_after_the_late_signal_excuses_nothing() {
         let story = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 6000, 9000);
         assert_eq!(check(&story.history()).violations.len(), 1);
-        // One that begins before the limit moves it, so that the next one does too.
+        // A pause that begins before the limit moves the limit, so that the next pause may do so too.
         let moved = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 700, 1700);
         let moved = moved.struck(Kind::Pause, Target::Client(1), 1750, 2990);
         assert!(check(&moved.history()).violations.is_empty());

@@ -1,4 +1,4 @@
-//! After an unlock has returned nothing more is sent for that lease: no server is asked to extend it.
+//! Checks that, after an unlock has returned, no server is asked to extend that lease.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -11,7 +11,8 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let ended = |hold: &&Hold| hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
     let mut judged = 0;
-    // A lock that is handed over within a process keeps its token, and readers of a process can share one: the one that ends last counts.
+    // A lock that is handed over within a process keeps its token, and readers of a process can share one. The hold
+    // that ends last counts.
     let end = |hold: &Hold| hold.unlocked.map_or(u64::MAX, |(end, _)| end);
     let mut last: std::collections::HashMap<&str, &Hold> = std::collections::HashMap::new();
     for hold in &history.holds {
@@ -23,7 +24,7 @@ pub(super) fn check(history: &History) -> Verdict {
     for (token, hold) in last {
         let Some((end, _)) = Some(hold).filter(ended).and_then(|hold| hold.unlocked) else { continue };
         judged += 1;
-        // What was sent before may still be on its way.
+        // Earlier requests may still be on their way.
         let Some(&sent) = history.extended.get(token).filter(|sent| **sent > end + slack()) else { continue };
         let what = format!(
             "{}: {} unlocked, and its lease was extended {} ms later",

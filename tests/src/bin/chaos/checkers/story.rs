@@ -9,7 +9,7 @@ use crate::plan::{Fault, Kind, Target};
 #[derive(Debug, Default)]
 pub(super) struct Story {
     events: Vec<Event>,
-    /// The lock of what is told next, and the threads that it is about.
+    /// The lock of the following events, and their threads.
     key: usize,
     thread: u16,
     pub(super) history: History,
@@ -25,12 +25,12 @@ impl Story {
         Self { events: Vec::new(), key: 0, thread: 0, history }
     }
 
-    /// What follows is about this lock.
+    /// Sets the lock of the following events.
     pub(super) fn of(self, key: usize) -> Self {
         Self { key, ..self }
     }
 
-    /// A multi-lock of two keys, both of which are held as the whole is.
+    /// A multi-lock of two keys, each held as long as the whole.
     pub(super) fn several(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
         let story = Self { thread: KINDS, ..self }.of(SEVERAL).hold(n, at, looks).of(0);
         (0..2).fold(story, |story, nth| {
@@ -63,12 +63,12 @@ impl Story {
         Session { thread: self.thread, ..session(n) }
     }
 
-    /// Got at this moment, with a lease of 100 ms, and looks that promise it until some moment.
+    /// A hold that begins at this time, with a lease of 100 ms and checks that promise it until the given time.
     pub(super) fn hold(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
         self.hold_with(n, at, Wants::plain(100 * MS), looks)
     }
 
-    /// As `hold`, with these settings.
+    /// Like `hold`, with these settings.
     pub(super) fn hold_with(self, n: u8, at: u64, wants: Wants, looks: &[(u64, u64)]) -> Self {
         let story = self.event(at.saturating_sub(1), n, What::Wants(wants));
         let story = story.call(n, Op::Lock, at.saturating_sub(1), u64::MAX / MS).done(n, Op::Lock, at, Outcome::Ok);

@@ -1,4 +1,4 @@
-//! Fencing tokens rise strictly from holder to holder.
+//! Checks that fencing tokens rise strictly from holder to holder.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;

@@ -1,4 +1,4 @@
-//! When the nodes were well and no client stood still.
+//! The spans in which the nodes were well and no client stood still.
 
 use crate::clock::MS;
 use crate::history::{History, Struck};
@@ -37,12 +37,12 @@ pub(super) fn calm(history: &History, need: usize, after_death: u64) -> Vec<(u64
     spans
 }
 
-/// For how long a fault is felt when it is over.
+/// How long a fault has effects after its end.
 fn after(history: &History, struck: &Struck, after_death: u64) -> u64 {
     match struck.fault.kind {
-        // A master that is new gives no lock until it is old enough.
+        // A new master grants no lock until it is old enough.
         _ if history.sentinel && matches!(struck.fault.target, Target::Node(_)) => QUARANTINE * MS,
-        // It takes no part until it is old enough.
+        // It casts no vote until it is old enough.
         kind if kind.is_restart() && history.nodes > 1 => QUARANTINE * MS,
         Kind::Murder => after_death,
         _ => 0,

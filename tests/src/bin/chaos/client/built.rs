@@ -1,4 +1,4 @@
-//! What is built on mutexes: jobs that are run once, and leaders.
+//! Jobs that are run once and leaders, which are built on mutexes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use crate::names::{self, LEADER};
 use crate::timing::{JOB_LIFE, JOB_ROUND, TIMEOUT};
 
 const MS: Duration = Duration::from_millis(1);
-/// Of a candidate after a term.
+/// The pause of a candidate after a term.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The longest term, but for the time in which its thread does not run.
+/// The longest term, not counting the time in which its thread does not run.
 const TERM: Duration = Duration::from_millis(400);
 
-/// What a call of a job returns as its error; `None` is one of the body itself.
+/// The error of a call for a job. `None` is an error of the body.
 struct OfBody(Option<Error>);
 
 impl From<Error> for OfBody {
@@ -30,16 +30,16 @@ impl From<Error> for OfBody {
 }
 
 impl Play<'_> {
-    /// One call for the job of this moment, or for an older one: that is done most likely.
+    /// One call for the current job, or for an older one, which is most likely done.
     pub(super) fn once(&mut self) {
         let age = if self.random.u8(..4) == 0 { self.random.u64(1..8) } else { 0 };
         let number = now() / JOB_ROUND - age;
         let lease = self.lease();
         let job = self.locks.once(names::job(number)).lease(lease).remember(JOB_LIFE).fenced(self.random.bool());
-        // Some for longer than the lease.
+        // Sometimes longer than the lease.
         let length = if self.random.u8(..8) == 0 { lease.mul_f64(1.6) } else { self.millis(0, 40) };
         let (looks, fails) = (self.random.bool(), self.random.u8(..4) == 0);
-        // Two looks and a mark of two rounds each, the lock, and its end; the mark is repeated for a lease.
+        // Two checks and a mark of two rounds each, the lock, and its release. The mark is repeated for one lease.
         let limit = nanos(lease + length) + 12 * TIMEOUT;
         self.job.note(What::Call { op: Op::Once, limit });
         let ran = job.run(|lease| {
@@ -61,7 +61,7 @@ impl Play<'_> {
         }
     }
 
-    /// A candidate for a while, which leads for some terms and then resigns, or is cancelled.
+    /// Runs a candidate for a while. It leads for some terms, then resigns or is cancelled.
     pub(super) fn lead(&mut self, is_over: &AtomicBool) {
         let (cancel, lease, long) = (Cancel::new(), self.lease(), self.millis(200, 2000));
         let candidate = self.locks.leader(names::of(LEADER)).lease(lease).pause(PAUSE).cancel(&cancel);
@@ -79,7 +79,7 @@ impl Play<'_> {
         self.job.note(What::Return { op: Op::Lead, outcome: outcome(&ended) });
     }
 
-    /// A term: a session of its own.
+    /// A term, which is a session of its own.
     fn body(&mut self, length: Duration) -> impl FnMut(&Lease) -> Result<(), Error> + Send + use<> {
         let (log, mut session, mut random) = (Arc::clone(self.job.log), self.job.session, self.random.fork());
         move |lease| {

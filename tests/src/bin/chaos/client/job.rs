@@ -1,4 +1,4 @@
-//! One way to a lock and what is done under it, with every step written down.
+//! One acquire of a lock and the work under it, with every step written down.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::clock::now;
 use crate::event::{Op, Outcome, Session, Wants, What};
 use crate::timing::TIMEOUT;
 
-/// How a thread asks for a lock.
+/// How a thread waits for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
     Forever,
@@ -29,7 +29,7 @@ pub(super) enum Lock {
     Reentrant(ReentrantMutex),
     Reader(RwLock),
     Writer(RwLock),
-    /// So many permits of it at once.
+    /// This number of permits at once.
     Semaphore(Semaphore, u32),
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// What stands for one of the keys of a multi-lock.
+    /// The job of one key of a multi-lock.
     pub(super) fn part(&mut self, nth: usize, key: usize) -> Job<'_> {
         let session = self.session.part(nth);
         Job { log: self.log, counter: self.counter, store: &mut *self.store, session, key, writes: 0 }
@@ -125,7 +125,7 @@ impl Job<'_> {
         self.log.note(self.session, self.key, what);
     }
 
-    /// Makes a call that may take so many ns.
+    /// Makes a call with a limit in ns.
     pub(super) fn call<T>(&self, op: Op, limit: u64, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.note(What::Call { op, limit });
         let result = work();
@@ -150,13 +150,13 @@ impl Job<'_> {
         held(self.log, self.session, self.key, lease);
     }
 
-    /// `check()`, and until when the lock is ours by the library's own account.
+    /// Calls `check()`, and writes down until when the library claims the lock.
     pub(super) fn check(&self, lease: &Lease) -> bool {
         check(self.log, self.session, self.key, lease)
     }
 
     pub(super) fn fence(&self, lease: &Lease) -> Option<u64> {
-        // A round under way, and two of its own.
+        // A round under way, and two rounds of its own.
         let fence = self.call(Op::Fence, 4 * TIMEOUT, || lease.fencing_token()).ok()?;
         self.note(What::Number { fence });
         Some(fence)
@@ -166,13 +166,13 @@ impl Job<'_> {
         _ = self.call(Op::Extend, 3 * TIMEOUT, || lease.extend(by));
     }
 
-    /// Reads the counter, takes its time, looks whether the lock is still ours, and writes.
+    /// Reads the counter, waits, checks the lock, and writes.
     pub(super) fn count(&mut self, lease: &Lease, work: Duration) {
         let parent = self.counter.read(self.key);
         thread::sleep(work);
         if self.writes < u8::MAX && self.check(lease) {
             self.writes += 1;
-            // Some take their time here too: this is where a pause of the process does harm.
+            // Some wait here too: at this point a pause of the process does harm.
             if self.writes == 1 && self.session.number.is_multiple_of(8) {
                 thread::sleep(work);
             }
@@ -183,7 +183,7 @@ impl Job<'_> {
         }
     }
 
-    /// As `count` for holders without a guard to look at; what they wrote is written down when they know that it counts.
+    /// Like `count`, for holders without a guard. Their writes are written down once they are known to count.
     pub(super) fn count_bare(&mut self, work: Duration) -> What {
         let parent = self.counter.read(self.key);
         thread::sleep(work);
@@ -194,7 +194,7 @@ impl Job<'_> {
         What::Wrote { version, parent, begin: at, end: now() }
     }
 
-    /// Writes to the store with this fence, whether or not the lock is still ours: the store has to see to that.
+    /// Writes to the store with this fence, whether or not the lock is still held: the store has to refuse late writes.
     pub(super) fn put(&mut self, fence: u64) {
         let at = now();
         let accepted = self.store.write(self.session, self.key, fence);
@@ -202,12 +202,12 @@ impl Job<'_> {
     }
 
     pub(super) fn unlock(&self, guard: Guard) {
-        // A round under way, and its own.
+        // A round under way, and its own round.
         _ = self.call(Op::Unlock, 3 * TIMEOUT, || guard.unlock());
         self.note(What::Over);
     }
 
-    /// Within one node timeout, and without a word of how it went.
+    /// Ends within one node timeout, without a result.
     pub(super) fn drop(&self, guard: Guard) {
         _ = self.call(Op::Drop, TIMEOUT, || {
             drop(guard);
@@ -217,17 +217,17 @@ impl Job<'_> {
     }
 }
 
-/// As [`Job::held`].
+/// Like [`Job::held`].
 pub(super) fn held(log: &Arc<Log>, session: Session, key: usize, lease: &Lease) {
     log.note(session, key, What::Held { token: lease.id().as_str().to_owned() });
     let log = Arc::clone(log);
     lease.on_lost(move |_| log.note(session, key, What::Told));
 }
 
-/// As [`Job::check`].
+/// Like [`Job::check`].
 pub(super) fn check(log: &Log, session: Session, key: usize, lease: &Lease) -> bool {
     let at = now();
-    // From the moment before the look: a process that stops between the two claims too little, not too much.
+    // From before the check: a process that stops in between claims too little, not too much.
     let until = lease.check().is_ok().then(|| at + nanos(lease.remaining()));
     log.note_at(at, session, key, What::Check { until });
     until.is_some()
@@ -237,7 +237,7 @@ pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A name for each write of a run; zero is the beginning.
+/// A unique number for each write of a run. Zero is the initial version.
 fn version(session: Session, write: u8) -> u64 {
     let Session { client, life, thread, number } = session;
     let (client, life, thread) = (u64::from(client), u64::from(life), u64::from(thread));

@@ -1,4 +1,4 @@
-//! Jobs with the kinds of lock that are no mutex: read-write locks, semaphores, latches, multi-locks.
+//! Jobs with other kinds than mutexes: read-write locks, semaphores, latches, multi-locks.
 
 use std::thread;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::timing::{LATCH_LIFE, LATCH_ROUND, LONGEST_LEASE, TIMEOUT, WORKERS};
 
 const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(LONGEST_LEASE);
-/// A latch is asked again for so long while no majority answers, as `unavailable_after` says, and each look is up to three rounds.
+/// The time limit of a call to a latch: `unavailable_after`, while no majority answers, and up to three rounds for each
+/// check.
 const LATCH_LIMIT: u64 = 2_000_000_000 + 4 * TIMEOUT;
 
 impl Play<'_> {
-    /// One job on its lock.
+    /// Makes one job on its lock.
     pub(super) fn of_its_kind(&mut self) {
         match self.job.key {
             SEVERAL => self.several(),
@@ -34,7 +35,7 @@ impl Play<'_> {
         let lock = match key {
             PERMIT.. => {
                 let most = PERMITS[key - PERMIT];
-                // While a number changes the larger one is the bound.
+                // While the number of permits changes, the larger one is the bound.
                 let permits = if key > PERMIT && self.random.bool() { most - 1 } else { most };
                 let many = if self.random.u8(..4) == 0 { 2 } else { 1 };
                 Lock::Semaphore(terms.semaphore(self.locks.semaphore(name, permits)), many)
@@ -51,7 +52,7 @@ impl Play<'_> {
         if let Guard::Permit(permit) = &guard {
             self.job.note(What::Slots { slots: permit.slots().iter().fold(0, |slots, slot| slots | 1 << slot) });
         }
-        // Some for longer than the lease.
+        // Sometimes longer than the lease.
         let length = if self.random.u8(..8) == 0 { terms.lease.mul_f64(1.6) } else { self.millis(0, 40) };
         let end = now() + nanos(length);
         if self.random.u8(..4) == 0 {
@@ -91,7 +92,7 @@ impl Play<'_> {
         part.unlock(Guard::Reader(reader));
     }
 
-    /// Arrives at the latch of this moment, looks at it, or waits for it.
+    /// Arrives at the current latch, checks it, or waits for it.
     fn latch(&mut self) {
         let from = now();
         let number = from / LATCH_ROUND;
@@ -115,19 +116,20 @@ impl Play<'_> {
         }
     }
 
-    /// Two or three of the mutexes at once. Each key is a session of its own, so that it is judged as any mutex is.
+    /// Takes two or three of the mutexes at once. Each key is a session of its own, so that it is judged like any
+    /// mutex.
     fn several(&mut self) {
         let mut keys: Vec<usize> = (ACCOUNT..CROWD).collect();
         self.random.shuffle(&mut keys);
         keys.truncate(self.random.usize(2..=3));
-        // Of those that end by themselves with long leases one key can be kept alone.
+        // If holds end by themselves and leases are long, one key can be held alone.
         let terms = match self.random.u8(..3) {
             0 => Terms::fixed(LONGEST),
             1 => Terms::bounded(self.lease(), self.random),
             _ => Terms::plain(self.lease()),
         };
         let lock = terms.several(self.locks.multi_lock(keys.iter().map(|&key| names::of(key))));
-        // Not for long: what it has by then is held by no session.
+        // The wait is short: keys that it has meanwhile belong to no session.
         let wait = self.millis(0, 300);
         let limit = nanos(wait) + 3 * TIMEOUT;
         let Ok(guard) = self.job.call(Op::TryLockFor, limit, || lock.try_lock_for(wait)) else { return };
@@ -144,7 +146,7 @@ impl Play<'_> {
         self.give_up_several(guard, &keys);
     }
 
-    /// Looks at the whole and at each key, also for a while after one of them was lost.
+    /// Checks the multi-lock and each key, also for a while after one of them was lost.
     fn hold_several(&mut self, guard: &MultiLockGuard, keys: &[usize], terms: &Terms) {
         let is_to_end = terms.wants().renewals == 0 || self.random.u8(..4) == 0;
         let length = if is_to_end { terms.lease.mul_f64(1.2) } else { self.millis(0, 30) };
@@ -156,12 +158,12 @@ impl Play<'_> {
             self.job.log.note_at(at, self.job.session, SEVERAL, What::Check { until });
             for (nth, (&key, lease)) in keys.iter().zip(guard.leases()).enumerate() {
                 let at = now();
-                // A key is held as long as all are: what its own lease promises beyond that is worth nothing.
+                // A key counts as held while all are: what its own lease promises beyond that does not count.
                 let until = lease.check().is_ok().then(|| until.unwrap_or(at));
                 self.job.log.note_at(at, self.job.part(nth, key).session, key, What::Check { until });
             }
             if until.is_none() && !std::mem::replace(&mut is_lost, true) {
-                // What is kept then is extended in the meantime.
+                // A key that is kept then is extended in the meantime.
                 end = now() + nanos(terms.lease.mul_f64(0.5)) + nanos(700 * MS);
             }
             if now() >= end {
@@ -170,7 +172,7 @@ impl Play<'_> {
             if self.random.u8(..if is_lost { 4 } else { 30 }) == 0
                 && let Some(first) = guard.leases().next()
             {
-                // The others end before it; once one is lost, this is none any more.
+                // The other keys end before it. Once one is lost, this one no longer counts.
                 self.job.part(0, keys[0]).extend(first, terms.lease);
             }
             let pause = self.millis(1, 15);
@@ -178,9 +180,9 @@ impl Play<'_> {
         }
     }
 
-    /// How it went is told for the whole, and may not be true for each key.
+    /// The result is that of the multi-lock, and may not be true for each key.
     fn give_up_several(&mut self, guard: MultiLockGuard, keys: &[usize]) {
-        // Five node timeouts, and one for each key that has run out.
+        // Five node timeouts, and one for each key whose lease has ended.
         let limit = (6 + 2 * keys.len() as u64) * TIMEOUT;
         for (nth, &key) in keys.iter().enumerate() {
             self.job.part(nth, key).note(What::Call { op: Op::Drop, limit });

@@ -1,4 +1,4 @@
-//! What a client writes down: whole lines, each by one write, so that they survive its sudden end.
+//! The log of a client: whole lines, each by one write, so that they survive its sudden end.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ impl Log {
         Self(OpenOptions::new().create(true).append(true).open(path).expect("the log can be opened"))
     }
 
-    /// Writes down what happens now.
+    /// Writes down an event of now.
     pub(super) fn note(&self, session: Session, key: usize, what: What) {
         self.note_at(now(), session, key, what);
     }

@@ -1,16 +1,16 @@
-//! A client process. It works until the line on which the run tells it things ends: `crowd N` starts so many threads at once.
+//! A client process. It works until its stdin ends, on which the run sends orders: `crowd N` starts N threads at once.
 //!
 //! Some are started anew (`chaos client …`), with stdin for that line. Others are forked, by a process of `nursery.rs`.
 //!
-//! 1. `log.rs`: what it writes down.
+//! 1. `log.rs`: its log.
 //! 2. `terms.rs`: the settings of one hold.
-//! 3. `job.rs`: one way to a lock and what is done under it.
+//! 3. `job.rs`: one acquire of a lock, and the work under it.
 //! 4. `styles.rs`: the kinds of jobs.
 //! 5. `kinds.rs`: jobs with the kinds of lock that are no mutex.
 //! 6. `built.rs`: jobs that are run once, and leaders.
 //! 7. `worker.rs`: its threads.
-//! 8. `resource.rs`: what the locks protect.
-//! 9. `gauge.rs`: a steady pulse of calls.
+//! 8. `resource.rs`: the resources under the locks.
+//! 9. `gauge.rs`: measures the pace of calls.
 
 mod built;
 mod gauge;
@@ -42,18 +42,18 @@ use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
 use worker::{Clients, Worker};
 
-/// How long threads and files of a client that is gone may take to go too.
+/// How long the threads and files of a client that is gone may take to disappear.
 const SETTLES: Duration = Duration::from_secs(15);
 
-/// What threads of a client do that take no plain mutex.
+/// The work of the threads of a client that take no plain mutex.
 const OTHERS: [fn(Worker, &AtomicBool); 4] =
     [Worker::run_with_any_kind, Worker::run_with_any_kind, Worker::run_jobs, Worker::run_for_leader];
 
-/// The pulse of a client, and what is a gap in it, in ns.
+/// The pause of the thread that detects standstills, and the length of a standstill, in ns.
 const BEAT: Duration = Duration::from_millis(20);
 const STALL: u64 = 60 * MS;
 
-/// What the run tells a client when it starts.
+/// The order with which the run starts a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) client: u8,
@@ -96,12 +96,13 @@ impl Order {
     }
 }
 
-/// A process that was started for this.
+/// The main function of a client that was started as a process.
 pub(crate) fn main(words: &[String]) {
     live(Order::read(words), io::stdin());
 }
 
-/// A client's whole life. The calling thread is one of its threads: in a forked child no other shares anything with the parent.
+/// The whole life of a client. The calling thread is one of its threads: in a forked child, no other thread shares
+/// anything with the parent.
 pub(crate) fn live(order: Order, line: impl Read + Send + 'static) {
     let log = Arc::new(Log::create(&order.log_file()));
     let me = Session { client: order.client, life: order.life, ..Session::default() };
@@ -148,7 +149,7 @@ fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
     }
 }
 
-/// Does what the run says until it says no more.
+/// Executes the orders of the run until they end.
 fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBool, log: &Arc<Log>) {
     let mut crowds = Vec::new();
     for (said, number) in BufReader::new(line).lines().map_while(Result::ok).zip(1..) {
@@ -163,7 +164,7 @@ fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBoo
     }
 }
 
-/// Notices when the process stands still.
+/// Detects standstills of the process.
 fn beat(log: &Log, me: Session) {
     loop {
         let from = now();
@@ -178,11 +179,12 @@ fn open(order: &Order) -> Clients {
     assert!(LEASES.contains(&LONGEST_LEASE));
     let both = [0, 1].map(|nth| {
         let locks = build(settings(order));
-        // From here on this client knows the longest lease in use, which its judgement of restarted nodes depends on.
+        // From here on this client knows the longest lease in use, on which its judgement of restarted nodes depends.
         _ = locks.mutex(names::own(order.client, order.life, nth)).try_lock();
         locks
     });
-    // Slow locks have leases that are longer than nodes are kept from their clients: no guard could be right about them.
+    // Slow locks have leases that are longer than the time for which nodes are kept from their clients. No guard can be
+    // right about them.
     Clients { both, slow: build(settings(order).restart_guard(false).failover_guard(false)) }
 }
 
@@ -198,7 +200,7 @@ fn build(settings: Builder) -> Redlock {
     settings.build().expect("the settings are good")
 }
 
-/// Threads and open files of this process; none where the system does not tell.
+/// The threads and open files of this process. `None` if the system does not report them.
 fn used() -> (u64, u64) {
     let count =
         |what: &str| fs::read_dir(Path::new("/proc/self").join(what)).map_or(0, |entries| entries.count() as u64);

@@ -1,4 +1,4 @@
-//! What the locks protect: a counter in a file that nothing else protects, and a store that looks at fences.
+//! The resources under the locks: a counter in a file without any other protection, and a store that checks fences.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ impl Store {
         Self { addr, lines: None }
     }
 
-    /// Whether the store took the write.
+    /// True if the store accepted the write.
     pub(super) fn write(&mut self, session: Session, key: usize, fence: u64) -> bool {
         let lines = self.lines.get_or_insert_with(|| connect(self.addr));
         let mut answer = String::new();

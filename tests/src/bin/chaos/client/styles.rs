@@ -1,4 +1,4 @@
-//! The kinds of jobs, drawn at random.
+//! The styles of jobs, drawn at random.
 
 use std::thread;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::names;
 use crate::timing::{LEASES, SLOW_LEASES, TIMEOUT};
 
 const MS: Duration = Duration::from_millis(1);
-/// That of the annotated function.
+/// The lease of the annotated function.
 const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 
-/// That of threads that want a lock with the same settings.
+/// The lease of threads that want a lock with the same settings.
 const COMMON: Duration = Duration::from_millis(LEASES[1]);
 
-/// For holders that hold until the end of their lease.
+/// The lease of holders that hold until its end.
 const SHORTEST: Duration = Duration::from_millis(LEASES[0]);
 
-/// A job, and what it is drawn from.
+/// A job, and the data from which it is drawn.
 pub(super) struct Play<'a> {
     pub(super) job: Job<'a>,
     pub(super) random: &'a mut fastrand::Rng,
@@ -30,7 +30,7 @@ pub(super) struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// One job on its lock.
+    /// Makes one job on its lock.
     pub(super) fn any(&mut self) {
         let lease = self.lease();
         let style = self.random.u8(..100);
@@ -54,7 +54,7 @@ impl Play<'_> {
         }
     }
 
-    /// One of many threads that want locks at once, with a deadline; most of them with the same settings.
+    /// A job of one of many threads that want locks at the same time, with a deadline; most with the same settings.
     pub(super) fn in_a_crowd(&mut self, deadline: Duration) {
         let terms = match self.random.u8(..4) {
             0 => Terms::any(self.lease(), self.random),
@@ -69,7 +69,7 @@ impl Play<'_> {
 
     /// A short hold of a slow lock, with any lease: some are longer than whole storms.
     pub(super) fn slow(&mut self) {
-        // Most of them long ones.
+        // Most leases are long.
         let lease = (0..3).map(|_| self.random.usize(..SLOW_LEASES.len())).max().unwrap_or(0);
         let lease = Duration::from_millis(SLOW_LEASES[lease]);
         let terms = Terms::any(lease, self.random);
@@ -77,7 +77,7 @@ impl Play<'_> {
         let Ok(guard) = self.take(&terms, wait) else { return };
         self.job.check(&guard);
         let (renewals, most) = (terms.wants().renewals, 4 * nanos(SHORTEST));
-        // Until its settings end it, if that is soon; else for a moment.
+        // Holds until its settings end it, if that is soon; otherwise for a moment.
         let is_to_end = renewals == 0 && nanos(lease) < most && self.random.bool();
         let end = now() + if is_to_end { most } else { self.random.u64(..200) * nanos(MS) };
         while self.job.check(&guard) && now() < end {
@@ -87,7 +87,7 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
-    /// Often the same: a lock is granted as it stands between those that want it alike.
+    /// Often the same settings: a lock is granted unchanged between threads with equal settings.
     pub(super) fn lease(&mut self) -> Duration {
         if self.random.u8(..5) < 2 {
             return COMMON;
@@ -105,7 +105,7 @@ impl Play<'_> {
         self.job.take(&Lock::Mutex(mutex), terms.wants(), wait)
     }
 
-    /// By `unlock()`, or by dropping the guard.
+    /// Releases by `unlock()`, or by dropping the guard.
     pub(super) fn give_up(&mut self, guard: super::job::Guard) {
         if self.random.u8(..3) == 0 {
             self.job.drop(guard);
@@ -114,14 +114,14 @@ impl Play<'_> {
         }
     }
 
-    /// In and out.
+    /// Takes and releases.
     fn short(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         self.work(&guard);
         self.give_up(guard);
     }
 
-    /// The counter, and most times the store.
+    /// Writes to the counter, and usually to the store.
     fn work(&mut self, lease: &Lease) {
         if !self.job.check(lease) {
             return;
@@ -160,7 +160,7 @@ impl Play<'_> {
         if is_fixed && self.random.u8(..4) == 0 {
             self.job.extend(&guard, SHORTEST);
         }
-        // A lock that is not lost in time is a finding; it must not keep this thread for ever.
+        // A lock that is not lost in time is a violation. It must not keep this thread for ever.
         let end = now() + 4 * nanos(SHORTEST);
         while self.job.check(&guard) && now() < end {
             self.job.count(&guard, MS);
@@ -177,7 +177,7 @@ impl Play<'_> {
     fn long(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         let fence = self.job.fence(&guard);
-        // Some for so long that a lock which is gone from the servers must have been found out.
+        // Sometimes for so long that a lock which is gone from the servers must have been noticed.
         let more = if self.random.u8(..4) == 0 { nanos(1500 * MS) } else { 0 };
         let end = now() + nanos(terms.lease.mul_f64(0.3 + 1.5 * self.random.f64())) + more;
         while now() < end && self.job.check(&guard) {
@@ -197,7 +197,7 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
-    /// Looks, falls asleep, and writes without looking again: only the store's fence keeps it out.
+    /// Checks, sleeps, and writes without a further check: only the fence of the store can refuse the write.
     fn sleepy(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         self.job.note(What::Fixed);
@@ -211,11 +211,11 @@ impl Play<'_> {
         self.job.unlock(guard);
     }
 
-    /// An annotated function. If it returns `Ok`, the library says that it was alone in there all the time.
+    /// An annotated function. If it returns `Ok`, the library says that it held the lock all the time.
     fn attribute(&mut self) {
         let work = self.millis(0, 8);
         self.job.note(What::Wants(Wants::plain(nanos(ATTRIBUTE_LEASE))));
-        // It waits, takes the lock, does its work, and gives the lock up.
+        // It waits, takes the lock, works, and releases the lock.
         let limit = nanos(200 * MS + work) + 5 * TIMEOUT;
         self.job.note(What::Call { op: Op::Attribute, limit });
         let mut inside = None;

@@ -1,4 +1,5 @@
-//! The settings of one hold, drawn at random. All clients use them on the same locks: what one asked for must not bind another.
+//! The settings of one hold, drawn at random. All clients use them on the same locks: the settings of one hold must not
+//! affect another.
 
 use std::time::Duration;
 
@@ -57,12 +58,12 @@ impl Terms {
         }
     }
 
-    /// Ends with the lease.
+    /// Settings of a hold that ends with the lease.
     pub(super) fn fixed(lease: Duration) -> Self {
         Terms { renew: false, ..Terms::plain(lease) }
     }
 
-    /// Mostly plain ones.
+    /// Mostly default settings.
     pub(super) fn any(lease: Duration, random: &mut fastrand::Rng) -> Self {
         let mut terms = match random.u8(..100) {
             0..70 => Terms::plain(lease),
@@ -73,7 +74,7 @@ impl Terms {
         if random.u8(..10) == 0 {
             terms.holder_name = Some("one-for-all");
         }
-        // A fence comes with the lock then, and with a grant.
+        // The lock, or a grant of it, then comes with a fence.
         terms.fenced = random.bool();
         if random.u8(..6) == 0 {
             terms.retry = Some(retry(random));
@@ -81,7 +82,7 @@ impl Terms {
         terms
     }
 
-    /// Ends by itself after a time.
+    /// Settings of a hold that ends by itself after a time.
     pub(super) fn bounded(lease: Duration, random: &mut fastrand::Rng) -> Self {
         let plain = Terms::plain(lease);
         match random.u8(..3) {
@@ -108,7 +109,7 @@ impl Terms {
         set!(self, lock)
     }
 
-    /// Several locks have no minimum hold together.
+    /// A multi-lock has no minimum hold.
     pub(super) fn several(&self, lock: MultiLock) -> MultiLock {
         set!(self, lock, but no minimum)
     }

@@ -1,4 +1,4 @@
-//! The threads of a client: those that do one job after the other, and crowds of which each thread does one.
+//! The threads of a client: those that do one job after the other, and crowds in which each thread does one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use crate::names::{
     self, BUSY_SLOWS, CROWD, JOB, LATCH, LEADER, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE,
 };
 
-/// The first of a crowd; the ordinary threads come before, and the one for the slow locks.
+/// The number of the first thread of a crowd. The ordinary threads, and the one for the slow locks, come before.
 const FIRST_OF_CROWD: usize = 17;
 
-/// More than the terms of one candidacy.
+/// A number larger than the terms of one candidacy.
 const TERMS: u32 = 1000;
 
-/// So many of a crowd are after the locks that all want.
+/// How many threads of a crowd want the common locks.
 const TOGETHER: usize = 48;
 
-/// The clients of the library that one process has, on the same locks.
+/// The clients of the library in one process, which use the same locks.
 #[derive(Debug, Clone)]
 pub(super) struct Clients {
     pub(super) both: [Redlock; 2],
-    /// Of the slow locks.
+    /// The client for the slow locks.
     pub(super) slow: Redlock,
 }
 
@@ -71,11 +71,13 @@ impl Worker {
         }
     }
 
-    /// The thread for the slow locks. It holds one for most of the time, so that a partition finds a lock to be given up.
+    /// The thread for the slow locks. It holds one for most of the time, so that a partition finds a lock to be given
+    /// up.
     pub(super) fn run_slowly(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += 1;
-            // Those that few want show what a lost release leaves behind; the others are granted from one to the next.
+            // Locks that few threads want show the effects of a lost release. The others are granted from one holder to
+            // the next.
             let most = if self.random.u8(..4) > 0 { SLOWS } else { BUSY_SLOWS };
             let nth = self.random.usize(..most);
             self.play(SLOW + nth).slow();
@@ -112,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// The thread with a candidate. Each of its terms is a session.
+    /// The thread with a candidate for leader. Each term is a session.
     pub(super) fn run_for_leader(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += TERMS;
@@ -134,8 +136,8 @@ impl Worker {
         Play { job, random: &mut self.random, locks }
     }
 
-    /// Starts a crowd: so many threads, most of which want the same lock; those beyond [`TOGETHER`] want a lock of their own. Each client
-    /// numbers its crowds.
+    /// Starts a crowd of this many threads. Most want the same lock. Those beyond [`TOGETHER`] want a lock of their
+    /// own. Each client numbers its crowds.
     pub(super) fn crowd(
         order: &Order,
         clients: &Clients,

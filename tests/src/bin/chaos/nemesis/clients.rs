@@ -1,4 +1,4 @@
-//! The client processes, and what is done to them.
+//! The client processes, and their faults.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -26,12 +26,12 @@ const GONE: Duration = Duration::from_secs(10);
 struct Member {
     order: Order,
     process: Pid,
-    /// It ended before it was told to.
+    /// It ended before it was ordered to.
     is_fallen: bool,
 }
 
 pub(crate) struct Clients {
-    /// Where their logs are.
+    /// The folder of their logs.
     dir: PathBuf,
     members: Vec<Mutex<Member>>,
     fallen: Mutex<Vec<Fallen>>,
@@ -89,7 +89,7 @@ impl Clients {
         1
     }
 
-    /// Ends it by force; another life follows.
+    /// Kills it. Another life follows.
     fn murder(&self, member: &mut Member, length: Duration) {
         let status = self.kill(member);
         if status.signal() != Some(Signal::KILL.as_raw()) {
@@ -105,12 +105,13 @@ impl Clients {
         poll(GONE, || self.ended(member)).expect("a process that was killed ends")
     }
 
-    /// How it ended, if it has; it is not asked again then.
+    /// How it ended, if it has. The status can be read only once.
     fn ended(&self, member: &Member) -> Option<ExitStatus> {
         self.parent(member.order.client).ended(member.process)
     }
 
-    /// Tells all to end and waits for it; those that do not are killed. A client that did not end as it must is written down.
+    /// Orders all to end, and waits for it. Those that do not are killed. A client that did not end as it should is
+    /// written down.
     pub(crate) fn end(&self, deadline: Duration) {
         for member in &self.members {
             let member = &mut *member.lock().unwrap();
@@ -147,12 +148,12 @@ impl Clients {
         self.fallen.lock().unwrap().push(Fallen { at: now(), client, life, how });
     }
 
-    /// The clients that did not end as they must.
+    /// The clients that did not end as they should.
     pub(crate) fn fallen(&self) -> Vec<Fallen> {
         self.fallen.lock().unwrap().clone()
     }
 
-    /// What all of them wrote down, in all their lives. Waits for none of them.
+    /// The logs of all clients, in all their lives. Does not wait for them.
     pub(crate) fn events(&self) -> Vec<Event> {
         let files = fs::read_dir(&self.dir).expect("the folder of the run is there").flatten().map(|file| file.path());
         let logs = files.filter(|file| file.extension().is_some_and(|end| end == "log"));

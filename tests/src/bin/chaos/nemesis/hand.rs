@@ -1,7 +1,8 @@
-//! Keys deleted by hand, where the library promises to survive it.
+//! Deletes keys by hand, in cases that the library promises to survive.
 //!
-//! A holder counts on a lock until the moment at which fewer nodes than a majority keep it. So a key is deleted on a minority of nodes,
-//! and only where without them a majority keeps it until that same moment; not if it was lengthened in between.
+//! A holder relies on a lock until the time at which fewer nodes than a majority keep it. So a key is deleted on a
+//! minority of nodes, and only if a majority of the others keeps it until that time. It is not deleted if it was
+//! extended in between.
 
 use redis::{Connection, Script};
 
@@ -11,11 +12,11 @@ use crate::history::Deleted;
 use crate::names;
 use crate::timing::NODE_TIMEOUT;
 
-/// Deletes the key unless it is another's or lasts longer by now.
+/// Deletes the key, unless it belongs to another holder or lasts longer by now.
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then \
                       return redis.call('DEL', KEYS[1]) end return 0";
 
-/// Which client has the key, and for how long.
+/// The client that has the key, and for how long.
 const LOOK: &str = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}";
 
 /// How often the key was deleted.
@@ -49,7 +50,8 @@ fn look(node: &mut Connection, name: &str) -> Option<(String, u64)> {
     Some((token?, u64::try_from(ttl).ok()?))
 }
 
-/// Nodes that the holder can spare: of a minority, and no other node has to keep the lock for longer than it does.
+/// The nodes that the holder can spare: a minority, without which no other node has to keep the lock for longer than it
+/// does.
 fn spare(stands: &[Option<(String, u64)>], token: &str, nodes: usize) -> Vec<usize> {
     let need = nodes / 2 + 1;
     let ttl =
@@ -58,7 +60,7 @@ fn spare(stands: &[Option<(String, u64)>], token: &str, nodes: usize) -> Vec<usi
     ttls.resize(nodes, 0);
     ttls.sort_unstable_by(|a, b| b.cmp(a));
     let promised = ttls[need - 1];
-    // What the library itself leaves for clocks that differ.
+    // The allowance of the library for different clocks.
     let enough = promised.saturating_sub(2);
     let keeping: Vec<usize> = (0..stands.len()).filter(|&node| promised > 0 && ttl(&stands[node]) >= enough).collect();
     let spare = keeping.len().saturating_sub(need);

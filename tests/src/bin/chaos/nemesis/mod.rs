@@ -1,7 +1,7 @@
-//! Brings the faults about, each at its time, and writes down when it began and ended.
+//! Executes the faults, each at its time, and writes down when it began and ended.
 //!
-//! 1. `node.rs`: what is done to a server and to its proxy.
-//! 2. `clients.rs`: the client processes, and what is done to them.
+//! 1. `node.rs`: the faults of a server and of its proxy.
+//! 2. `clients.rs`: the client processes, and their faults.
 //! 3. `hand.rs`: keys deleted by hand.
 
 mod clients;
@@ -22,11 +22,11 @@ use crate::plan::{Fault, Target};
 use crate::run::Records;
 use crate::until::Ending;
 
-/// Everything that can be injured.
+/// Everything that can have faults.
 pub(crate) struct Field<'a> {
     pub(crate) servers: &'a [Server],
     pub(crate) proxies: &'a [Proxy],
-    /// In place of servers.
+    /// The Sentinel groups, in place of servers.
     pub(crate) group: Option<&'a Group>,
     /// The server whose replica a node becomes.
     pub(crate) other: &'a Server,
@@ -38,7 +38,7 @@ pub(crate) struct Field<'a> {
     pub(crate) ending: &'a Ending,
 }
 
-/// A fault that would begin so much too late is left out.
+/// A fault that would begin too late by this time is left out.
 const LATE: u64 = SEC;
 
 /// Runs the schedule, which began at `begin`, until its end or that of the run.
@@ -58,7 +58,7 @@ pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
                         return;
                     }
                     let from = now();
-                    // Those of a group take as long as it takes to be whole again: what is late by then is left out.
+                    // Faults of a group last until it is whole again. Faults that are late by then are left out.
                     if from > begin + fault.at * MS + LATE {
                         continue;
                     }
@@ -79,7 +79,7 @@ fn lane(target: Target) -> (u8, usize) {
     }
 }
 
-/// Does it, and undoes it; how often it took effect.
+/// Executes a fault and undoes it. Returns how often it took effect.
 fn strike(field: &Field<'_>, fault: &Fault) -> usize {
     let length = Duration::from_millis(fault.length);
     if let (Some(group), Target::Node(_)) = (field.group, fault.target) {

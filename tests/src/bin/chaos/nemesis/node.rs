@@ -1,4 +1,4 @@
-//! What is done to a server and to its proxy.
+//! The faults of a server and of its proxy.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use redlock_tests::{Act, Proxy, Server};
 use super::Field;
 use crate::plan::{Fault, Kind};
 
-/// What a server answers that passes by itself.
+/// Errors of a server that pass by themselves.
 const PASSING: [&str; 4] = [
     "LOADING Redis is loading the dataset in memory",
     "BUSY Redis is busy running a script",
@@ -87,8 +87,8 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
     1
 }
 
-/// The worst moment to forget: a minority is out of reach until all locks stand on a bare majority, this node among it; then the node
-/// restarts empty, and together with those that are back it is a majority that knows of no lock.
+/// The worst time to lose data: a minority is out of reach until all locks are on a bare majority, which includes this
+/// node. Then the node restarts empty. Together with the nodes that are back, it is a majority that knows no lock.
 fn forget(field: &Field<'_>, node: usize, fault: &Fault, length: Duration) {
     let away = fault.away(field.servers.len()).into_iter().map(|node| &field.proxies[node]);
     away.clone().for_each(Proxy::refuse);
@@ -121,7 +121,7 @@ fn strike_commands(field: &Field<'_>, node: usize, fault: &Fault, length: Durati
     thread::sleep(length);
     rule.release();
     let hits = rule.hits();
-    // A rule that has struck nothing goes too.
+    // A rule that has not acted is removed too.
     proxy.heal();
     hits
 }

@@ -47,7 +47,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Of the run's folder, without the seed.
+    /// The name of the folder of the run, without the seed.
     pub(crate) fn name(&self) -> &'static str {
         if self.sentinel { "tasks-sentinel" } else { "tasks" }
     }

@@ -6,17 +6,17 @@ use super::history::{Claim, History, Outcome};
 use crate::clock::{MS, SEC};
 use crate::timing::is_safety_only;
 
-/// What a checker says.
+/// The result of a checker.
 #[derive(Debug, Clone)]
 pub(crate) struct Verdict {
     pub(crate) name: &'static str,
-    /// What it has looked at, in words with numbers.
+    /// The things that it has judged, in words and numbers.
     pub(crate) judged: String,
     pub(crate) violations: Vec<Violation>,
 }
 
 impl Verdict {
-    /// True if a violation fails the run. How soon an idle worker takes a task is a matter of load.
+    /// True if a violation fails the run. How soon an idle worker takes a task depends on the load.
     pub(crate) fn is_judged(&self) -> bool {
         !is_safety_only() || self.name != "idle"
     }
@@ -26,7 +26,7 @@ impl Verdict {
 pub(crate) struct Violation {
     pub(crate) at: u64,
     pub(crate) what: String,
-    /// Whose story shows it.
+    /// The task whose events show it.
     pub(crate) task: Option<u64>,
 }
 
@@ -47,9 +47,9 @@ const ALL: [(&str, Checker); 8] = [
 
 pub(crate) const NAMES: [&str; 8] = ["stale", "overlap", "fences", "attempts", "lost", "left", "idle", "workers"];
 
-/// How long a task may be due while a thread waits for one: a machine that is busy included.
+/// How long a task may be due while a thread waits, on a busy machine too.
 const MOST_IDLE: u64 = 1500 * MS;
-/// For so long after a fault nothing is judged by time.
+/// How long after a fault no time is judged.
 const UNREST: u64 = 4 * SEC;
 
 pub(crate) fn judge(history: &History) -> Verdicts {
@@ -60,9 +60,9 @@ pub(crate) fn judge(history: &History) -> Verdicts {
     ALL.into_iter().map(verdict).collect()
 }
 
-/// Whether one of those that are named finds something in what has happened so far.
+/// True if one of the named checkers finds a violation in the history so far.
 pub(crate) fn find_any(history: &History, named: &[&str]) -> bool {
-    // What is under way is not lost yet.
+    // Calls under way are not lost yet.
     let is_early = |name: &str| !["lost", "left", "workers", "attempts"].contains(&name);
     ALL.iter().any(|(name, check)| named.contains(name) && is_early(name) && !check(history).1.is_empty())
 }
@@ -84,7 +84,7 @@ fn overtaken<'a>(claims: &BTreeMap<u64, Vec<&'a Claim>>, task: u64, fence: u64, 
     claims.get(&task)?.iter().copied().find(|claim| claim.fence > fence && claim.to <= by)
 }
 
-/// An end is accepted although another claimant has had the task since.
+/// Checks that no end is accepted after another claimant has had the task.
 fn stale(history: &History) -> Found {
     let claims = by_task(history);
     let accepted = || history.ends.iter().filter(|end| end.outcome == Outcome::Accepted);
@@ -99,7 +99,7 @@ fn stale(history: &History) -> Found {
     (judged, accepted().filter(is_stale).map(violation).collect())
 }
 
-/// Two claimants count on a task at once: `check()` is `Ok` when a later claim has returned.
+/// Checks that a task has one claimant at a time: no `check()` is `Ok` after a later claim has returned.
 fn overlap(history: &History) -> Found {
     let claims = by_task(history);
     let is_wrong = |check: &&super::history::Check| overtaken(&claims, check.task, check.fence, check.from).is_some();
@@ -111,7 +111,7 @@ fn overlap(history: &History) -> Found {
     (format!("{} looks", history.checks.len()), wrong.collect())
 }
 
-/// Fences do not rise from claim to claim, of all tasks.
+/// Checks that fences rise from claim to claim, over all tasks.
 fn fences(history: &History) -> Found {
     let mut begun: Vec<&Claim> = history.claims.iter().collect();
     let mut returned = begun.clone();
@@ -130,7 +130,7 @@ fn fences(history: &History) -> Found {
     (format!("{} claims", history.claims.len()), wrong)
 }
 
-/// More attempts are counted than claims were made.
+/// Checks that no more attempts are counted than claims were made.
 fn attempts(history: &History) -> Found {
     let mut unexplained = Vec::new();
     for (task, claims) in by_task(history) {
@@ -150,7 +150,7 @@ fn attempts(history: &History) -> Found {
     (judged, unexplained.into_iter().filter(|_| is_wrong).map(violation).collect())
 }
 
-/// A push was `Ok`, and no claim of the task was ended for good since.
+/// Checks that a task whose push was `Ok` has a claim that ended it.
 fn lost(history: &History) -> Found {
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     for end in history.ends.iter().filter(|end| end.is_last && end.outcome != Outcome::Refused) {
@@ -166,7 +166,7 @@ fn lost(history: &History) -> Found {
     (format!("{} pushes", history.pushes.len()), history.pushes.iter().filter(is_lost).map(violation).collect())
 }
 
-/// Something of a task stands on the server at the end.
+/// Checks that nothing of a task is left on the server at the end.
 fn left(history: &History) -> Found {
     let Some(left) = history.left else { return ("the run is not over".to_owned(), Vec::new()) };
     let is_clean = left.is_done && left.tasks == 0 && left.claims == 0;
@@ -175,7 +175,7 @@ fn left(history: &History) -> Found {
     (format!("{} dead", left.dead), if is_clean && is_whole { Vec::new() } else { vec![wrong] })
 }
 
-/// A task is due, threads of a worker wait, and in calm weather it is not claimed.
+/// Checks that a due task is claimed while threads of a worker wait and there are no faults.
 fn idle(history: &History) -> Found {
     let claims = by_task(history);
     let is_calm = |at: u64| history.faults.iter().all(|(from, to, _)| at + MOST_IDLE < *from || *to + UNREST < at);
@@ -197,7 +197,7 @@ fn idle(history: &History) -> Found {
     (format!("{judged} tasks in calm weather"), wrong)
 }
 
-/// A worker ended by itself, or not in time.
+/// Checks that no worker ended by itself, or late.
 fn workers(history: &History) -> Found {
     let wrong = |(at, how): &(u64, String)| Violation { at: *at, what: how.clone(), task: None };
     (format!("{} that did not end as they must", history.fallen.len()), history.fallen.iter().map(wrong).collect())

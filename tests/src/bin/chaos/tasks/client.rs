@@ -63,7 +63,7 @@ impl Worker {
             let mails = self.settings();
             let from = now();
             self.log.line(&format!("wait {} {from}", self.thread));
-            // A worker that stands still for a lease behind the claim has lost the job, and does not know its fence.
+            // A worker that stands still for a lease after the claim has lost the job, and does not know its fence.
             let with_fence = |job: Job| job.fencing_token().map(|fence| (job, fence));
             match mails.try_claim_for(WAIT).and_then(|job| job.map(with_fence).transpose()) {
                 Ok(Some((job, fence))) => {

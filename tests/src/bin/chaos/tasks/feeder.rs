@@ -10,9 +10,9 @@ use super::args::Options;
 use super::history::Log;
 use crate::clock::{SEC, now};
 
-/// From burst to burst.
+/// The pause between two bursts.
 const BURSTS: u64 = 2 * SEC;
-/// After so long without an answer the run cannot go on.
+/// After this time without an answer, the run fails.
 const PATIENCE: u64 = 60 * SEC;
 
 pub(crate) struct Feeder<'a> {
@@ -23,7 +23,7 @@ pub(crate) struct Feeder<'a> {
 }
 
 impl Feeder<'_> {
-    /// All tasks by nine tenths of the time: each burst at once, what is left one by one.
+    /// Pushes all tasks by nine tenths of the time: each burst at once, the others one by one.
     pub(crate) fn feed(&self, begin: u64) {
         let mut random = fastrand::Rng::with_seed(self.options.seed);
         let span = (self.options.seconds * SEC * 9 / 10).max(1);
@@ -54,13 +54,13 @@ impl Feeder<'_> {
         }
     }
 
-    /// Due at once, all together.
+    /// Pushes tasks that are due at once, all together.
     fn push_all(&self, first: u64, count: u64) {
         let ids: Vec<String> = (first..first + count).map(|n| n.to_string()).collect();
         let tasks: Vec<Task> = ids.iter().map(|id| Task::new(id.as_str()).id(id.as_str())).collect();
         until_ok(|from| {
             let said = self.queue.push_all(tasks.clone()).ok()?;
-            // As one moment for all: the first may be claimed before the last is pushed.
+            // All count as pushed at one time: the first may be claimed before the last is pushed.
             for (id, said) in ids.iter().zip(said) {
                 self.tell(id, from, "due", said);
             }
@@ -68,7 +68,8 @@ impl Feeder<'_> {
         });
     }
 
-    /// One task in four ways: due at once or later, and with a second push behind it, which may meet it claimed.
+    /// Pushes a task in one of four ways: due at once or later, with or without a second push, which may find it
+    /// claimed.
     fn push_one(&self, nth: u64, random: &mut fastrand::Rng) {
         let id = nth.to_string();
         let is_later = random.u32(0..5) == 0;
@@ -101,7 +102,7 @@ fn sleep_until(at: u64) {
     thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
 }
 
-/// An answer is waited for: what was not confirmed is pushed again.
+/// Waits for an answer. A task that was not confirmed is pushed again.
 fn until_ok(mut push: impl FnMut(u64) -> Option<()>) {
     let from = now();
     while push(now()).is_none() {

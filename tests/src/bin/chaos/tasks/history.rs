@@ -21,7 +21,7 @@ use std::sync::Mutex;
 
 use crate::clock::SEC;
 
-/// A file to which several threads write lines, each as a whole.
+/// A file to which several threads write whole lines.
 pub(crate) struct Log(Mutex<File>);
 
 impl Log {
@@ -60,12 +60,12 @@ pub(crate) struct Check {
     pub(crate) from: u64,
 }
 
-/// How the end of a claim came out.
+/// The outcome of the end of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Accepted,
     Refused,
-    /// Also of one that was never answered.
+    /// Also the outcome of a call that was never answered.
     Unknown,
 }
 
@@ -75,12 +75,12 @@ pub(crate) struct End {
     pub(crate) fence: u64,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// An ack or a failure: the task does not run again.
+    /// True for an ack or a failure: the task does not run again.
     pub(crate) is_last: bool,
     pub(crate) outcome: Outcome,
 }
 
-/// What stands on the server at the end.
+/// The data on the server at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) is_done: bool,
@@ -99,20 +99,20 @@ pub(crate) struct History {
     pub(crate) claims: Vec<Claim>,
     pub(crate) checks: Vec<Check>,
     pub(crate) ends: Vec<End>,
-    /// Calls of which it is not known whether they have claimed a task.
+    /// The calls whose outcome is not known: they may have claimed a task.
     pub(crate) unknown: usize,
     /// The times in which a thread of a worker waited for a task, by worker and thread.
     pub(crate) waits: BTreeMap<(String, u64), Vec<(u64, u64)>>,
     pub(crate) faults: Vec<(u64, u64, String)>,
     pub(crate) fallen: Vec<(u64, String)>,
-    /// Not before the run is over.
+    /// Set at the end of the run.
     pub(crate) left: Option<Left>,
-    /// As they were written, behind the names of their logs.
+    /// The lines as they were written, after the names of their logs.
     pub(crate) lines: Vec<String>,
 }
 
 impl History {
-    /// All logs of the folder, as far as they are written.
+    /// Reads all logs of the folder, as far as they are written.
     pub(crate) fn read(dir: &Path, begin: u64) -> History {
         let mut history = History { begin, end: crate::clock::now(), ..History::default() };
         for file in fs::read_dir(dir).expect("the folder of the run is there").flatten() {
@@ -125,7 +125,7 @@ impl History {
         history
     }
 
-    /// The log of one process. Its last line may be a part of one.
+    /// Parses the log of one process. Its last line may be incomplete.
     pub(crate) fn add(&mut self, name: &str, text: &str) {
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let mut open: BTreeMap<u64, u64> = BTreeMap::new();
@@ -174,7 +174,7 @@ impl History {
         self.ends.extend(ending.into_values());
     }
 
-    /// Calls one behind the other are one wait.
+    /// Successive calls are one wait.
     fn note_wait(&mut self, name: &str, thread: u64, (from, to): (u64, u64)) {
         let waits = self.waits.entry((name.to_owned(), thread)).or_default();
         match waits.last_mut() {
@@ -187,7 +187,7 @@ impl History {
         std::time::Duration::from_nanos(at.saturating_sub(self.begin)).as_secs_f64()
     }
 
-    /// All that was written down of a task.
+    /// All lines about a task.
     pub(crate) fn slice(&self, task: u64) -> Vec<String> {
         let word = task.to_string();
         let is_about = |line: &&String| {

@@ -1,5 +1,5 @@
-//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data, or on a Sentinel group; worker processes claim tasks, renew, lose, end them in time or
-//! late, or are killed.
+//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data, or on a Sentinel group;
+//! worker processes claim tasks, renew, lose, end them in time or late, or are killed.
 //!
 //! 1. `args.rs`: what is asked for. `feeder.rs`: pushes the tasks. `client.rs`: a worker process.
 //! 2. `place.rs`: where the queue is. `nemesis.rs`: the faults, a function of the seed.
@@ -36,19 +36,19 @@ use history::{History, Left};
 use nemesis::Field;
 use place::Place;
 
-/// How long the tasks may take that are left when all faults are over.
+/// The time limit for the tasks that are left after all faults.
 const LAST_WORK: Duration = Duration::from_secs(60);
-/// Between two looks at what has happened so far.
+/// The pause between two checks of the history so far.
 const LOOK: Duration = Duration::from_millis(500);
-/// The log of what the run itself does.
+/// The log of the run itself.
 const OWN: &str = "run.log";
 
-/// True if these words ask for this run.
+/// True if these arguments select this run.
 pub(crate) fn is_meant(words: &[String]) -> bool {
     words.iter().any(|word| word == "--tasks")
 }
 
-/// Runs it; 1 if something was violated.
+/// Makes the run. Returns 1 if a rule was violated.
 pub(crate) fn main(words: &[String]) -> ExitCode {
     let options = match args::parse(words) {
         Ok(options) => options,
@@ -86,7 +86,7 @@ fn folder(options: &Options) -> PathBuf {
     dir.canonicalize().expect("it is there")
 }
 
-/// The queue of the run. Its tasks never die by themselves: one that is lost would look like one that failed.
+/// The queue of the run. Its tasks never die by themselves: a lost one would look like a failed one.
 fn queue(url: &str, lease: Duration) -> Queue {
     let settings = Redlock::builder().node(url).node_timeout(Duration::from_millis(150));
     let locks = group::guarded(settings, url).build().unwrap();
@@ -123,7 +123,7 @@ fn run(options: &Options, dir: &Path) -> History {
     History { left: Some(left(place.server(), is_done)), end, ..History::read(dir, begin) }
 }
 
-/// What stands on the server at the end.
+/// The data on the server at the end.
 fn left(server: &Server, is_done: bool) -> Left {
     let size = |command: &str, part: &str| server.ask::<usize>(cmd(command).arg(format!("{{tasks}}:q:{part}")));
     Left {

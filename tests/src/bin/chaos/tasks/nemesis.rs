@@ -1,5 +1,5 @@
-//! The faults of a run with workers. They are drawn from the seed: two tracks, of the server with its proxy and of the workers. Storms of ten seconds
-//! alternate with calms of eight.
+//! The faults of a run with workers. They are drawn from the seed: two tracks, of the server with its proxy and of the
+//! workers. Storms of ten seconds alternate with calms of eight.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ use crate::group;
 
 const STORM: u64 = 10 * SEC;
 const CALM: u64 = 8 * SEC;
-/// A fault that would begin so much too late is left out.
+/// A fault that would begin too late by this time is left out.
 const LATE: u64 = SEC;
-/// For how long a worker may go on after it was told to end.
+/// How long a worker may go on after it was ordered to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// The commands that faults of single commands strike.
+/// The commands that can be affected by faults of single commands.
 const COMMANDS: [&str; 4] = ["push", "claim", "extend", "finish"];
 
 words! {
-    /// What is done.
+    /// The fault.
     Kind {
         Murder = "murder", Pause = "pause", Kill = "kill", Stop = "stop", Reset = "reset", Refuse = "refuse", Hold = "hold",
         HoldReply = "hold_reply", Delay = "delay", ResetBefore = "reset_before", ResetAfter = "reset_after", Full = "full", Scripts = "scripts",
@@ -51,11 +51,11 @@ impl Kind {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fault {
-    /// From the begin.
+    /// Its time from the begin of the run.
     at: u64,
     kind: Kind,
     length: u64,
-    /// A worker, or a command.
+    /// The worker or the command that is affected.
     target: usize,
 }
 
@@ -90,7 +90,7 @@ fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
         at += if options.is_steady { options.gap * MS } else { gap };
         let (kind, length) = (random.choice(&kinds), random.u64(50 * MS..2500 * MS));
         let Some(&kind) = kind else { break };
-        // The server's own are shorter, so that most of the time there is one.
+        // The faults of the server itself are shorter, so that it runs most of the time.
         let length = if of_workers { length } else { length / 3 };
         if options.is_steady || at % (STORM + CALM) < STORM {
             faults.push(Fault { at, kind, length, target: random.usize(0..options.clients.max(COMMANDS.len())) });
@@ -100,7 +100,7 @@ fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
     faults
 }
 
-/// What is struck.
+/// The target of a fault.
 pub(crate) struct Field<'a> {
     pub(crate) place: &'a Place,
     pub(crate) crew: &'a Crew,
@@ -108,7 +108,7 @@ pub(crate) struct Field<'a> {
     pub(crate) is_over: &'a AtomicBool,
 }
 
-/// Brings all faults about, until the run is over.
+/// Executes all faults, until the run is over.
 pub(crate) fn run(field: &Field<'_>, options: &Options, begin: u64) {
     thread::scope(|scope| {
         for of_workers in [true, false] {
@@ -119,11 +119,11 @@ pub(crate) fn run(field: &Field<'_>, options: &Options, begin: u64) {
                         return;
                     }
                     let from = now();
-                    // Those of a group take as long as it takes to be whole again: what is late by then is left out.
+                    // Faults of a group last until it is whole again. Faults that are late by then are left out.
                     if from > begin + fault.at + LATE {
                         continue;
                     }
-                    // Workers are struck beside each other.
+                    // Faults of workers overlap.
                     if of_workers {
                         scope.spawn(move || {
                             field.crew.strike(&fault, field.log);
@@ -240,7 +240,7 @@ impl Crew {
         *member = self.begin(nth, member.life + 1);
     }
 
-    /// Tells all to end, and waits for it.
+    /// Orders all to end, and waits for it.
     pub(crate) fn end(&self, log: &Log) {
         for member in &self.members {
             drop(member.lock().unwrap().child.stdin.take());

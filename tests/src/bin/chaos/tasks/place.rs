@@ -1,4 +1,4 @@
-//! Where the queue of a run is.
+//! The servers of the queue of a run.
 
 use redlock_tests::{Group, Proxy, Server};
 
@@ -21,7 +21,7 @@ impl Place {
         Place::One(server, proxy)
     }
 
-    /// Where workers find it.
+    /// The URL for workers.
     pub(crate) fn url(&self) -> String {
         match self {
             Place::One(_, proxy) => proxy.url(),
