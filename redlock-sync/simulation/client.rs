@@ -300,8 +300,7 @@ impl Thread {
     }
 }
 
-// --- programs in other languages
-// --------------------------------------------------------------------------------------
+// --- programs in other languages -------------------------------------------------------------------------------------
 
 /// A client as in the Redis documentation: it polls, and knows no grants.
 pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {

@@ -131,8 +131,7 @@ impl World {
         }
     }
 
-    // --- what can happen to a node
-    // ------------------------------------------------------------------------------------
+    // --- what can happen to a node -----------------------------------------------------------------------------------
 
     /// Stops the node. It loses its data if there are other nodes.
     pub(super) fn go_down(&mut self, node: usize, long: Time) {

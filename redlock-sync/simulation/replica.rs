@@ -58,8 +58,7 @@ impl Plan {
     }
 }
 
-// --- what clients see
-// -------------------------------------------------------------------------------------------------
+// --- what clients see ------------------------------------------------------------------------------------------------
 
 impl World {
     /// The number of failovers that this client knows.
@@ -103,8 +102,7 @@ impl World {
     }
 }
 
-// --- between the servers
-// ----------------------------------------------------------------------------------------------
+// --- between the servers ---------------------------------------------------------------------------------------------
 
 impl World {
     /// The data of a server before a script, if they matter.
@@ -188,8 +186,7 @@ impl World {
     }
 }
 
-// --- what happens to them
-// ---------------------------------------------------------------------------------------------
+// --- what happens to them --------------------------------------------------------------------------------------------
 
 impl World {
     /// The replica becomes the master, with the data that it has. The former master goes on for this time, or stops at

@@ -140,8 +140,7 @@ impl ClientInner {
         all.filter(|core| tokens.contains(&core.id.as_str()) && core.supersede()).map(|core| core.id.clone()).collect()
     }
 
-    // --- what an acquire leaves behind
-    // ----------------------------------------------------------------------------------
+    // --- what an acquire leaves behind -------------------------------------------------------------------------------
 
     /// Records that an attempt may have left its token on the nodes `at`, although it was rolled back. The next attempt
     /// may take the lock from that token, and the backlog repeats the release.
@@ -223,8 +222,7 @@ impl ClientInner {
         grant::unreserve(quorum, protocol, &ballot, random, by);
     }
 
-    // --- the end of a client
-    // ------------------------------------------------------------------------------------------
+    // --- the end of a client -----------------------------------------------------------------------------------------
 
     /// Ends all waits with `Closed`, for good, and gives up what is still held after the grace.
     pub(crate) fn end(&self, grace: Duration) -> Result<GivenUp, Error> {

@@ -188,8 +188,7 @@ fn retries_that_are_counted_end_with_their_count() {
     assert!(error.is_busy(), "{error}");
 }
 
-// --- the way in
-// ---------------------------------------------------------------------------------------------------------
+// --- the way in ------------------------------------------------------------------------------------------------------
 
 fn plain_request() -> Request {
     request(LockOptions { lease: SPAN, ..LockOptions::default() })

@@ -219,8 +219,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     total
 }
 
-// --- names that are no settings
-// -------------------------------------------------------------------------------------------
+// --- names that are no settings --------------------------------------------------------------------------------------
 
 fn known() -> impl Iterator<Item = &'static str> {
     [NODES, URL].into_iter().chain(SETTINGS.iter().map(|(variable, ..)| *variable))

@@ -44,8 +44,7 @@ fn nodes_that_are_open_by_themselves_are_counted() {
     assert_eq!(ArrivalUnion::of(&votes).open, 2);
 }
 
-// --- on nodes in memory
-// ---------------------------------------------------------------------------------------------------
+// --- on nodes in memory ----------------------------------------------------------------------------------------------
 
 fn memory(nodes: usize) -> Vec<Arc<MemoryServer>> {
     (1..=nodes).map(|number| MemoryServer::new(number, Arc::new(SystemClock))).collect()

@@ -200,7 +200,7 @@ impl MultiLock {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
         // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.
-        mutexes.iter().try_for_each(|mutex| mutex.check_not_held_by(wait))?;
+        mutexes.iter().try_for_each(|mutex| mutex.check_not_held(wait))?;
         let until = match wait {
             MaxWait::No => self.client.quorum.now(),
             // A deadline in the past leaves the time for one attempt, as for a mutex.

@@ -225,7 +225,7 @@ impl Mutex {
     }
 
     /// Returns an error if this thread holds the lock.
-    pub(super) fn check_not_held_by(&self, wait: MaxWait) -> Result<(), Error> {
+    pub(super) fn check_not_held(&self, wait: MaxWait) -> Result<(), Error> {
         self.handle.check_not_held(&reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str()), wait)
     }
 
@@ -246,7 +246,7 @@ impl Mutex {
 
     fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
-        self.check_not_held_by(wait)?;
+        self.check_not_held(wait)?;
         Ok(self.guard(acquire()?))
     }
 }

@@ -100,8 +100,7 @@ impl RwLock {
         self.writer.set(&change);
     }
 
-    // --- reading
-    // ------------------------------------------------------------------------------------------------------
+    // --- reading -----------------------------------------------------------------------------------------------------
 
     /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits.
     /// Usually without a round trip if another thread of this process reads, by the same client with equal settings.
@@ -191,8 +190,7 @@ impl RwLock {
         self.acquire_to_read(self.reader.until(deadline))
     }
 
-    // --- writing
-    // ------------------------------------------------------------------------------------------------------
+    // --- writing -----------------------------------------------------------------------------------------------------
 
     /// Blocks until this thread may write, alone; returns at once if it writes already. While it waits no new readers
     /// are let in, except those whose turn comes first: after another writer, the readers that waited for that one go
@@ -280,8 +278,7 @@ impl RwLock {
         self.acquire_to_write(self.writer.until(deadline))
     }
 
-    // --- inspection
-    // ---------------------------------------------------------------------------------------------------
+    // --- inspection --------------------------------------------------------------------------------------------------
 
     /// Whether the lock is held at this moment, to read or to write, by this process or another, on a majority of the
     /// nodes. It can have changed when this returns: use it to watch, not to decide. A holder asks
@@ -354,8 +351,7 @@ impl RwLock {
         Ok(self.writer.holders()?.into_iter().map(holder).collect())
     }
 
-    // --- entering
-    // -----------------------------------------------------------------------------------------------------
+    // --- acquiring ---------------------------------------------------------------------------------------------------
 
     fn acquire_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
         // A thread that reads or writes already may read.

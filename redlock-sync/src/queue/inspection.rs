@@ -6,7 +6,7 @@ use super::task::Entry;
 use crate::error::Error;
 use crate::protocol::queue::{Count, TaskFilter, Tasks};
 
-/// # Looking, and tidying up
+/// # Inspection and removal
 ///
 /// The queue can have changed by the time the call returns.
 impl Queue {

@@ -16,7 +16,7 @@ const SLOTS: usize = 1024;
 const SECOND_BITS: u32 = 32;
 
 /// A table of slots, each for many keys. A key overwrites another key in the same slot. Two keys are confused only if
-/// their 64-bit hashes are equal.
+/// they share a slot and the high halves of their hashes are equal.
 #[derive(Debug)]
 pub(crate) struct QuietKeys(Box<[AtomicU64]>);
 

@@ -71,7 +71,8 @@ fn main() {
     }
 }
 
-/// Holds a server in a static, which is never dropped: tells its process id and directory, then waits for stdin's end.
+/// Holds a server in a static, which is never dropped. Prints its process id and directory, then waits until stdin
+/// ends.
 fn server() {
     static SERVER: std::sync::LazyLock<Server> = std::sync::LazyLock::new(Server::start);
     println!("{}\n{}", SERVER.pid(), SERVER.dir().display());

@@ -97,7 +97,7 @@ fn new_dir() -> PathBuf {
         match fs::create_dir(&dir) {
             Ok(()) => return dir,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            // The directory is not writable for this user.
+            // This user cannot write to the folder in memory.
             Err(_) if root == Path::new(MEMORY) => root = env::temp_dir(),
             Err(error) => panic!("cannot create `{}`: {error}", dir.display()),
         }

@@ -11,10 +11,10 @@ use redlock_sync::{Error, Lease, Once, Redlock};
 
 /// 1. `once NAME LEASE_MS URL…`: one call, which prints `body` when its body runs. That returns `Ok` after a line on
 ///    stdin. Then it prints what the call returned.
-/// 2. `lead NAME LEASE_MS URL…`: a candidate. Its body prints `leads`, and for each line on stdin what `check` says: `ok`,
-///    or `lost`, after which it returns.
-/// 3. `jobs FILE LEASE_MS URL…`: calls for one name after the other, `job:0`, `job:1`, …; a line in the file for each body
-///    that ends, for each call that is `Ran`, and for each that fails.
+/// 2. `lead NAME LEASE_MS URL…`: a candidate. Its body prints `leads`, and for each line on stdin what `check` says:
+///    `ok`, or `lost`, after which it returns.
+/// 3. `jobs FILE LEASE_MS URL…`: calls for one name after the other, `job:0`, `job:1`, …; a line in the file for each
+///    body that ends, for each call that is `Ran`, and for each that fails.
 /// 4. `leaders FILE LEASE_MS URL…`: a candidate; a line in the file for each `check` that is `Ok`.
 pub(crate) fn main(args: &[String]) {
     let [role, name, lease, urls @ ..] = args else { panic!("ROLE NAME LEASE_MS URL…") };
@@ -107,7 +107,8 @@ fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
 }
 
-/// Each line: process, number of the term, and the time before and after a `check` that was `Ok`.
+/// Writes a line for each good `check`: the process, the number of the term, and the times before and after the
+/// `check`.
 fn leaders(locks: &Redlock, log: &mut File) {
     let mut term = 0;
     let body = |lease: &Lease| {

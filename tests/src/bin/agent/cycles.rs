@@ -1,8 +1,10 @@
-//! `agent cycles DIRECT_URL PROXY_URL`: locks and unlocks a hundred times, tells what it uses, and again after ten thousand.
+//! `agent cycles DIRECT_URL PROXY_URL`: locks and unlocks a hundred times, tells what it uses, and again after ten
+//! thousand.
 //!
-//! Two clients: one by the proxy, whose connections the test cuts, and one straight to the server, which makes the first one's locks
-//! contended. It prints what it uses four times, each time as soon as that is no more than it should be, and waits for a line: before the
-//! clients are made, after a hundred cycles, after ten thousand, and when the clients are gone.
+//! Two clients: one by the proxy, whose connections the test cuts, and one straight to the server, which makes the
+//! first one's locks contended. It prints what it uses four times, each time as soon as that is no more than it should
+//! be, and waits for a line: before the clients are made, after a hundred cycles, after ten thousand, and when the
+//! clients are gone.
 
 use std::fs;
 use std::io;
@@ -16,12 +18,12 @@ use redlock_tests::poll;
 const THREADS: u64 = 4;
 /// Connections that a client has for calls.
 const SHARED: u32 = 4;
-/// Connections that it may keep besides: two that do not answer, and that for pushes.
+/// Further connections that it may keep: two that do not answer, and the one for pushes.
 const BESIDES: u32 = 3;
 /// Threads end by themselves, after some seconds without work.
 const SETTLES: Duration = Duration::from_secs(60);
 
-/// How the cycles ended.
+/// The outcomes of the cycles.
 #[derive(Debug, Default)]
 struct Ends {
     released: AtomicU64,
@@ -55,7 +57,8 @@ fn run(direct: &Redlock, proxied: &Redlock, cycles: u64, ends: &Ends) {
     thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || work(thread))));
 }
 
-/// Keys are shared by two threads; some cycles go past the proxy, some hold on while the others wait, some do not wait at all.
+/// Two threads share each key. Some cycles bypass the proxy, some hold the lock while others wait, and some do not
+/// wait.
 fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) {
     let locks = if (i + thread).is_multiple_of(3) { direct } else { proxied };
     let lock = locks.mutex(format!("key:{}", thread / 2));
@@ -68,7 +71,7 @@ fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) 
     note(ends, taken.and_then(|guard| hold(guard, thread / 2, i)));
 }
 
-/// No other thread is inside meanwhile, whatever becomes of the connections.
+/// Asserts that no other thread holds the lock meanwhile, whatever happens to the connections.
 fn hold(guard: MutexGuard, key: u64, i: u64) -> Result<(), Error> {
     static INSIDE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
     let inside = &INSIDE[usize::from(key == 1)];
@@ -97,7 +100,8 @@ fn used() -> (usize, usize) {
     (count("task"), count("fd"))
 }
 
-/// What is used once that has stayed the same for a while and is no more than `most`; or what there is after a minute.
+/// The threads and files, once their number has been stable for a while and is at most `most`; after a minute, whatever
+/// it is.
 fn settled(most: (usize, usize)) -> (usize, usize) {
     let (mut last, mut calm) = (used(), 0);
     let found = poll(SETTLES, || {
@@ -109,7 +113,7 @@ fn settled(most: (usize, usize)) -> (usize, usize) {
     found.unwrap_or(last)
 }
 
-/// Tells, and waits for a line.
+/// Prints a line, and waits for one.
 fn tell(ends: &Ends, used: (usize, usize)) {
     let [released, busy, failed] = [&ends.released, &ends.busy, &ends.failed].map(|n| n.load(Ordering::Relaxed));
     println!("{} {} {released} {busy} {failed}", used.0, used.1);

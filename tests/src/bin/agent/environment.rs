@@ -12,7 +12,8 @@ fn shop() -> Result<String, Error> {
     Ok(lock.key().to_owned())
 }
 
-/// Says what key an annotated function locks and with which client, or why there is none. A client that was made lazily stays. What is logged is printed too.
+/// Prints the key that an annotated function locks and its client, or why there is none. A client that was made lazily
+/// stays. Log messages are printed too.
 pub(crate) fn main() {
     crate::holders::listen(log::LevelFilter::Warn);
     match shop() {
@@ -36,7 +37,8 @@ pub(crate) fn replaced() {
     main();
 }
 
-/// A default client that was set, with a prefix that the environment does not know, and a child that has none until it sets one.
+/// A default client that was set, with a prefix that the environment does not know, and a child that has none until it
+/// sets one.
 pub(crate) fn forked() {
     let with_prefix =
         || Redlock::builder().node(std::env::var("REDIS_URL").unwrap()).key_prefix("app:").build().unwrap();

@@ -1,6 +1,7 @@
 //! Holders in a process of their own, for faults that end or copy a process.
 //!
-//! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard alive.
+//! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard
+//!    alive.
 //! 2. `fork KIND KEY URL…`: takes the lock, forks, and tells what the child's copy and the parent could do.
 //! 3. `fork-often`: forks many times while other threads use the lease of the guard that the children have a copy of.
 //! 4. `hear URL…`: builds a client and tells what the library logs.
@@ -84,7 +85,8 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
 
 fn copies(kind: &str, key: &str, urls: &[String]) {
     let locks = client(urls, Duration::from_secs(10));
-    // As long as no client of this process has been used, there are no threads, and a child can open a client of its own.
+    // As long as no client of this process has been used, there are no threads, and a child can open a client of its
+    // own.
     in_a_child(|| {
         tell("early-lock", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
         let own = client(urls, Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! A client whose log is heard.
+//! A client whose log is printed.
 
 use std::io::stdin;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use redlock_sync::{MutexGuard, Redlock};
 
 use crate::holders::listen;
 
-/// `journal URL…`: for each line on stdin takes the lock `a` ten times and prints how often it was taken. What the library logs is printed too.
+/// `journal URL…`: for each line on stdin takes the lock `a` ten times and prints how often it was taken. What the
+/// library logs is printed too.
 pub(crate) fn main(urls: &[String]) {
     listen(LevelFilter::Info);
     let builder = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_millis(300));

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Lease, Redlock};
 
-/// `paused mutex|reentrant|permit|writer|several LEASE_MS URL…`: takes the lock `a` and prints its token and its fence; then, for each line on stdin, one
-/// line with what came of it:
+/// `paused mutex|reentrant|permit|writer|several LEASE_MS URL…`: takes the lock `a` and prints its token and its fence;
+/// then, for each line on stdin, one line with what came of it:
 ///
 /// 1. `check`: `check()`, and how many ms it took;
 /// 2. `use`: `fencing_token()`, then `extend()`;

@@ -9,12 +9,12 @@ use redlock_sync::{Error, Job, Redlock, Retry, Verdict};
 use redlock_tests::{ended, fork};
 use rustix::process::{Signal, kill_process};
 
-/// Longer than anything here takes.
+/// A time that is longer than any operation here.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// `queue URL`: four threads handle the tasks of the queue `q` until the end of stdin. Of each claim one line is printed, and one of each end:
-/// `claimed ID FENCE`, `acked ID FENCE`, `refused ID FENCE`.
-/// `queue fork URL`: a forked child ends its copies of workers that have a task in hand.
+/// `queue URL`: four threads handle the tasks of the queue `q` until the end of stdin. Of each claim one line is
+/// printed, and one of each end: `claimed ID FENCE`, `acked ID FENCE`, `refused ID FENCE`. `queue fork URL`: a forked
+/// child ends its copies of workers that have a task in hand.
 pub(crate) fn main(args: &[String]) {
     match args {
         [url] => work_on(url),
@@ -42,7 +42,7 @@ fn work_on(url: &str) {
     for thread in threads {
         thread.join().unwrap();
     }
-    // A worker of the library ends as well.
+    // A worker of the library is dropped as well.
     assert!(mails.worker(1, |_: &Job| Verdict::Done).is_err());
 }
 

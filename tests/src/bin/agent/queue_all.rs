@@ -1,4 +1,4 @@
-//! A process that does everything that can be done with tasks, on those that all such processes share.
+//! A process that makes all sorts of calls for tasks, which several such processes share.
 
 use std::io::{BufWriter, Stdout, Write, stdout};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 const IDS: usize = 6;
 
-/// `queue-all URL SEED OPERATIONS`: so many calls, and then the tasks that are left are claimed and acked. One line for each call that changed something:
-/// `WHAT ID FROM TO FENCE`.
+/// `queue-all URL SEED OPERATIONS`: so many calls, and then the tasks that are left are claimed and acked. One line for
+/// each call that changed something: `WHAT ID FROM TO FENCE`.
 pub(crate) fn main(args: &[String]) {
     let [url, seed, operations] = args else { panic!("a URL and two numbers are wanted, not {args:?}") };
     let locks = Redlock::builder().node(url).node_timeout(Duration::from_secs(2)).build().unwrap();
@@ -28,7 +28,7 @@ pub(crate) fn main(args: &[String]) {
         run.end(job, 0);
     }
     run.out.flush().unwrap();
-    // Tasks of the others may be left: they are theirs to end.
+    // Tasks of other processes may be left. Those end them.
 }
 
 struct Run {

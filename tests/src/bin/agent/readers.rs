@@ -8,8 +8,8 @@ use redlock_sync::{Error, Redlock};
 
 use crate::holders::in_a_child;
 
-/// `rw read|write|fork KEY LEASE_MS URL…`: takes the lock, prints its token, and holds the lock until the end of stdin. With `fork` a child of the process
-/// has dropped its copy of the guard before, which two threads have together.
+/// `rw read|write|fork KEY LEASE_MS URL…`: takes the lock, prints its token, and holds the lock until the end of stdin.
+/// With `fork` a child of the process has dropped its copy of the guard before, which two threads have together.
 pub(crate) fn main(args: &[String]) {
     let [side, key, lease, urls @ ..] = args else { panic!("rw read|write KEY LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());

@@ -1,4 +1,4 @@
-//! A client in a process that the system lets start no more threads.
+//! A client in a process that cannot start more threads.
 
 use std::env;
 use std::fs;
@@ -9,14 +9,15 @@ use std::time::Duration;
 use redlock_sync::{Error, Redlock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The stack of a thread, in bytes: much more than the heap of this process needs, so that the limit of the address space stops threads and no allocation.
+/// The stack of a thread, in bytes: much more than the heap of this process needs, so that the limit of the address
+/// space stops threads and no allocation.
 const STACK: u64 = 256 * 1024 * 1024;
-/// Room for what else is allocated, and too little for the stack of a thread.
+/// Enough room for other allocations, and too little for the stack of a thread.
 const ROOM: u64 = STACK / 2;
-/// More than a busy machine needs until a probe has found the servers.
+/// Longer than a busy machine needs until a probe has found the servers.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The environment that the process must be started with. With arenas of their own, threads would take from the room too.
+/// The environment of the process. With arenas of their own, threads would use up the room too.
 const ENVIRONMENT: [(&str, u64); 2] = [("RUST_MIN_STACK", STACK), ("MALLOC_ARENA_MAX", 1)];
 
 /// `starved URL…`: starts `starving URL…` in the environment that it needs.
@@ -26,7 +27,8 @@ pub(crate) fn main(urls: &[String]) {
     process::exit(status.code().unwrap_or(1));
 }
 
-/// `starving URL…`: takes a lock twice without room for a thread, and once with it. Prints a line for each. In between there is room for a few threads.
+/// `starving URL…`: takes a lock twice without room for a thread, and once with it. Prints a line for each. In between
+/// there is room for a few threads.
 pub(crate) fn starving(urls: &[String]) {
     let builder = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO);
     let locks = builder.build().unwrap();

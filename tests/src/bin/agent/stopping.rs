@@ -1,8 +1,9 @@
 //! `stopping GRACE_MS LEASE_S HOW URL…`: a service that is told to stop, by a signal or by the end of its `main`.
 //!
-//! One thread takes and releases `turns` time and again, one waits for `theirs`, which the test holds, and one has taken `stuck` and hangs. HOW is `shutdown`:
-//! on SIGTERM or SIGINT it shuts its client down, prints the keys that it gave up, and exits. Or, at the first line on stdin with the threads at work,
-//! `return`: `main` ends, `exit` or `abort`: the process does.
+//! One thread takes and releases `turns` time and again, one waits for `theirs`, which the test holds, and one has
+//! taken `stuck` and hangs. HOW is `shutdown`: on SIGTERM or SIGINT it shuts its client down, prints the keys that it
+//! gave up, and exits. Or, at the first line on stdin with the threads at work, `return`: `main` ends, `exit` or
+//! `abort`: the process does.
 
 use std::io;
 use std::process::{abort, exit};

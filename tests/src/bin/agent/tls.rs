@@ -1,11 +1,12 @@
-//! A client behind TLS, in a process with certificates of its own: which ones are trusted stands in the environment.
+//! A client with TLS, in a process of its own: the environment names the trusted certificates.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Builder, Error};
 
-/// `tls URL`: takes the lock `a`, uses it, and hands it to a second client that waits. Prints how long that took, in ms, and how it ended.
+/// `tls URL`: takes the lock `a`, uses it, and hands it to a second client that waits. Prints how long that took, in
+/// ms, and how it ended.
 pub(crate) fn main(args: &[String]) {
     let [url] = args else { panic!("tls URL") };
     let start = Instant::now();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redlock_sync::{Error, Redlock};
 
-/// `wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…`: waits for the lock and prints its token; then, for each line on stdin, one line with what came of it:
+/// `wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…`: waits for the lock and prints its token; then, for each line on stdin,
+/// one line with what came of it:
 ///
 /// 1. `check`: `check()`;
 /// 2. `fence`: `fencing_token()`;

@@ -1,7 +1,9 @@
-//! Workers that are forked from one process which has drawn random numbers before, as an application does: `workers ORDER URL`.
+//! Workers that are forked from one process which has drawn random numbers before, as an application does: `workers
+//! ORDER URL`.
 //!
-//! `ORDER` is `fork-open` if each child opens a client of its own, and `open-fork` if the parent has opened one before, which is not used. Each
-//! child tells a token of an acquire, the id under which it waits, and a token that it is granted.
+//! `ORDER` is `fork-open` if each child opens a client of its own, and `open-fork` if the parent has opened one before,
+//! which is not used. Each child tells a token of an acquire, the id under which it waits, and a token that it is
+//! granted.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +18,8 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn main(args: &[String]) {
     let [order, url] = args else { panic!("an order and a URL are wanted, not {args:?}") };
-    // Feature `fast-rng` is on in this build, so these come from a generator in this process, which the children inherit as it is.
+    // Feature `fast-rng` is on in this build, so these come from a generator in this process, which the children
+    // inherit as it is.
     for _ in 0..3 {
         assert_ne!(uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
     }

@@ -1,11 +1,12 @@
-//! The negative controls: the library is broken in one way after the other, by the patches in `tests/controls/`, and each time the chaos run and the
-//! simulation must notice it. How to run and read it: `tests/CHAOS.md`.
+//! The negative controls: the library is broken in one way after the other, by the patches in `tests/controls/`, and
+//! each time the chaos run and the simulation must notice it. How to run and read it: `tests/CHAOS.md`.
 //!
 //! 1. `scratch.rs`: a copy of the workspace, which takes a patch and is built.
 //! 2. `trial.rs`: one control in the chaos run, or in the simulation.
 //!
-//! Of the chaos runs two threads share the work: one applies a patch, builds, and runs the simulation; meanwhile the other has the chaos run of a control
-//! before. In the simulation alone two threads do the same, each with a copy of its own: most of a build needs one processor.
+//! Of the chaos runs two threads share the work: one applies a patch, builds, and runs the simulation; meanwhile the
+//! other has the chaos run of a control before. In the simulation alone two threads do the same, each with a copy of
+//! its own: most of a build needs one processor.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +29,7 @@ use redlock_tests::control::{self, Control};
 use scratch::{Part, Scratch, is_of_scripts};
 use trial::Found;
 
-/// How many threads break copies, if there are no chaos runs.
+/// The number of threads that make copies, if there are no chaos runs.
 const LANES: usize = 2;
 
 const USAGE: &str = "\
@@ -75,7 +76,7 @@ fn parse(words: impl IntoIterator<Item = String>) -> Result<Wanted, String> {
     Ok(Wanted { controls: all.into_iter().filter(is_wanted).collect(), simulation_only, seed })
 }
 
-/// Prints a row for each trial; 1 if one of them did not end as it must.
+/// Prints a row for each trial. Returns 1 if a trial had an unexpected result.
 fn try_all(wanted: &Wanted) -> ExitCode {
     let seed = wanted.seed;
     let escaped = Mutex::new(Vec::new());
@@ -90,7 +91,7 @@ fn try_all(wanted: &Wanted) -> ExitCode {
     };
     println!("seed {seed}\n\n| control | what is broken | rig | found |\n|---|---|---|---|");
     if wanted.simulation_only {
-        // First those of scripts: for them the whole library is built, once.
+        // The controls of scripts come first: the whole library is built once for them.
         let (of_scripts, of_code): (Vec<_>, Vec<_>) =
             wanted.controls.iter().partition(|control| is_of_scripts(control));
         let controls = Mutex::new(of_scripts.into_iter().chain(of_code));

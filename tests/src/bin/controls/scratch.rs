@@ -1,7 +1,7 @@
 //! A copy of the workspace below the target directory, with at most one patch applied.
 //!
-//! It is kept from one control to the next, and from one run to the next, with what was built of it: only files that differ are written, so that
-//! little has to be built again.
+//! It is kept from one control to the next, and from one run to the next, with what was built of it: only files that
+//! differ are written, so that little has to be built again.
 
 use std::collections::HashMap;
 use std::env;
@@ -48,7 +48,8 @@ impl Scratch {
         scratch
     }
 
-    /// What the workspace has built of other crates for this profile need not be built again. It is no error if that cannot be copied.
+    /// What the workspace has built of other crates for this profile need not be built again. It is no error if that
+    /// cannot be copied.
     fn borrow_dependencies(&self) {
         let built = self.original_target.join("controls");
         if built.exists() && !self.target.join("controls").exists() && fs::create_dir_all(&self.target).is_ok() {
@@ -80,7 +81,8 @@ impl Scratch {
             .try_for_each(|(path, text)| fs::write(self.scripts.join(path.file_name().unwrap_or_default()), text))
     }
 
-    /// Makes a folder of the copy what that of the workspace is but for the changed files, without what is hidden or built.
+    /// Makes a folder of the copy what that of the workspace is but for the changed files, without what is hidden or
+    /// built.
     fn mirror(&self, folder: &Path, changed: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
         fs::create_dir_all(self.copy.join(folder))?;
         for path in paths(&self.copy, folder)?.iter().filter(|path| !self.original.join(path).exists()) {
@@ -124,8 +126,8 @@ impl Scratch {
         output(self.cargo(&words).envs(settings).env("REDLOCK_SIM_SCRIPTS", &self.scripts))
     }
 
-    /// At a lower priority than the chaos run, whose checkers measure time. Without optimization: most schedules that show a violation are among the first,
-    /// so a build takes longer than its run.
+    /// At a lower priority than the chaos run, whose checkers measure time. Without optimization: most schedules that
+    /// show a violation are among the first, so a build takes longer than its run.
     fn cargo(&self, words: &[&str]) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new("nice");

@@ -19,7 +19,8 @@ const USUAL: &str = "--clients 4 --keys 2 --seconds 10";
 /// What was found, and when; or why it is not as it must be.
 pub(crate) type Found = Result<String, String>;
 
-/// Up to so many runs, until one of the checkers that the control names finds something. A control that is whole has one run, in which no checker may.
+/// Up to so many runs, until one of the checkers that the control names finds something. A control that is whole has
+/// one run, in which no checker may.
 pub(crate) fn chaos(program: &Path, control: &Control, seed: u64) -> Found {
     let is_expected = |found: &str| control.checkers.iter().any(|checker| found.split(' ').next() == Some(checker));
     let tries = if control.is_whole() { 1 } else { TRIES };

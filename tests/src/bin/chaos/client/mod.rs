@@ -1,6 +1,7 @@
-//! A client process. It works until its stdin ends, on which the run sends orders: `crowd N` starts N threads at once.
+//! A client process. The run sends orders over a pipe: `crowd N` starts N threads at once. The client works until the
+//! pipe ends.
 //!
-//! Some are started anew (`chaos client …`), with stdin for that line. Others are forked, by a process of `nursery.rs`.
+//! Some are started anew (`chaos client …`), with stdin as that pipe. Others are forked by a process of `nursery.rs`.
 //!
 //! 1. `log.rs`: its log.
 //! 2. `terms.rs`: the settings of one hold.
