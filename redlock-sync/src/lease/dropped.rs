@@ -31,7 +31,7 @@ struct DroppedLock {
     queues: Arc<WaitQueues<Lease>>,
     call: TypedCall<Released>,
     terms: ReleaseTerms,
-    /// How long it was held, if observers were told that it was acquired.
+    /// How long the lock was held, if observers were notified of the acquisition.
     held: Option<Duration>,
     _expected: AwaitedRelease,
 }

@@ -65,7 +65,7 @@ impl Lease {
         &self.core.quorum.limits.observers
     }
 
-    /// How long the lock was held until `end`, if observers were told that it was acquired.
+    /// How long the lock was held until `end`, if observers were notified of the acquisition.
     pub(super) fn observed_until(&self, end: Tick) -> Option<Duration> {
         (self.observers().are_there() && self.wanted.is_some()).then(|| end.since(self.taken))
     }

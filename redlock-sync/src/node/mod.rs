@@ -27,7 +27,7 @@
 //! 10. `pipes/`: the shared connections for calls. `server.rs`: one server with its connections.
 //! 11. `cluster/`: a node that is a Redis Cluster. `members.rs`: a [`Node`], which is a single server or a cluster.
 //! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `target.rs`: one call to one node.
-//!     `post.rs`: sends a release without waiting. `replicas.rs`: checks how many replicas have a write. `set.rs`: all
+//!     `post.rs`: sends a release without waiting. `replicas.rs`: counts the replicas that have a write. `set.rs`: all
 //!     nodes of a client.
 
 mod background;

@@ -133,7 +133,7 @@ impl Nodes {
         drop(self.events.on_return.set(callback));
     }
 
-    /// Sets the observers. They are told when a node cannot be used, and when it can be used again.
+    /// Sets the observers. They are notified when a node cannot be used, and when it can be used again.
     pub(crate) fn set_observers(&self, observers: &Observers) {
         if observers.are_there() {
             drop(self.events.observers.set(observers.clone()));

@@ -162,14 +162,14 @@ fn closing_sends_everybody_away() {
     assert!(matches!(queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()), QueueOutcome::Closed));
 }
 
-/// What a test thread reports when it becomes a queue head, and how it is told to leave.
+/// A thread of a test, and the channel that makes it leave the queue.
 struct Entrant {
     thread: thread::JoinHandle<()>,
     leave: mpsc::Sender<()>,
 }
 
-/// Starts a thread that wants this kind. It reports its number when it is a queue head, and stays one until it is told
-/// to leave.
+/// Starts a thread that wants this kind. The thread reports its number when it is a queue head, and stays the head until
+/// the test makes it leave.
 fn enter(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind, number: u32, tell: &mpsc::Sender<u32>) -> Entrant {
     let (queues, key, tell) = (Arc::clone(queues), Arc::clone(key), tell.clone());
     let (leave, left) = mpsc::channel();

@@ -72,7 +72,7 @@ pub(crate) struct Core {
     /// The process that acquired it. A forked child's copy does nothing.
     pub(crate) home: ForkGuard,
     born: Tick,
-    /// Observers were told that it was acquired.
+    /// True if observers were notified of the acquisition.
     is_observed: AtomicBool,
     /// The end of `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,

@@ -26,8 +26,8 @@ pub(crate) trait Supply: Send + Sync {
     /// Takes a connection that is available.
     fn take(&self) -> Option<NewConnection>;
 
-    /// Takes a connection that is available, or orders one. In the second case [`ServerArrivals`] is told that it has
-    /// arrived, or why it failed.
+    /// Takes a connection that is available, or orders one. In the second case [`ServerArrivals`] records that the
+    /// connection has arrived, or why it failed.
     fn order(&self) -> Option<NewConnection>;
 }
 
