@@ -36,6 +36,24 @@ impl Cycle for Mutex {
     }
 }
 
+/// A mutex whose guards are dropped, in place of an `unlock` that waits for the server.
+pub(crate) struct Dropping(pub(crate) Mutex);
+
+impl Cycle for Dropping {
+    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
+        let start = clock::now();
+        let took = || {
+            let guard = self.0.lock()?;
+            let got = clock::now();
+            sleep(hold);
+            let given = clock::now();
+            drop(guard);
+            Ok(clock::now() - given + got - start)
+        };
+        Ok(took())
+    }
+}
+
 impl Cycle for RawLock {
     fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
         let start = clock::now();

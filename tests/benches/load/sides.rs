@@ -9,14 +9,14 @@ use redlock_tests::bench::{Outcome, clock};
 use redlock_tests::{Server, servers};
 
 use crate::census::{Census, as_user, register};
-use crate::crew::{Pace, Tally, run, start_of};
+use crate::crew::{Dropping, Pace, Tally, run, start_of};
 
 /// Both sides, on the same servers.
 pub(crate) struct Sides {
     pub(crate) raw: Vec<RawLock>,
     pub(crate) ours: Ours,
     /// Behind a delay each side has servers of its own: the connections that rest would make a proxy slower for the other side.
-    _aside: Option<Place>,
+    aside: Option<Place>,
 }
 
 impl Sides {
@@ -25,8 +25,12 @@ impl Sides {
         let ours = Ours::start(nodes, threads, delay)?;
         let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
         let urls = aside.as_ref().unwrap_or(&ours.place).urls_as("raw");
-        let raw = (0..threads).map(|i| RawLock::open(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
-        Ok(Self { raw, ours, _aside: aside })
+        let raw = (0..threads).map(|i| RawLock::native(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
+        Ok(Self { raw, ours, aside: aside })
+    }
+
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.aside.is_some()
     }
 
     /// Pairs per second of bare connections.
@@ -39,6 +43,7 @@ impl Sides {
 pub(crate) struct Ours {
     pub(crate) locks: Redlock,
     pub(crate) mutexes: Vec<Mutex>,
+    dropping: Vec<Dropping>,
     pub(crate) census: Census,
     pub(crate) place: Place,
 }
@@ -47,12 +52,18 @@ impl Ours {
     pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
         let place = Place::start(nodes, delay)?;
         let locks = Redlock::builder().nodes(&place.urls).build()?;
-        let mutexes = (0..threads).map(|i| locks.mutex(format!("ours:{i}"))).collect();
-        Ok(Self { locks, mutexes, census: Census::start(&place.servers[0])?, place })
+        let mutexes: Vec<_> = (0..threads).map(|i| locks.mutex(format!("ours:{i}"))).collect();
+        let dropping = mutexes.iter().cloned().map(Dropping).collect();
+        Ok(Self { locks, mutexes, dropping, census: Census::start(&place.servers[0])?, place })
     }
 
     pub(crate) fn block(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
         block(&mut self.mutexes, pace, span)
+    }
+
+    /// As [`block`](Self::block), but guards are dropped.
+    pub(crate) fn dropping(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
+        block(&mut self.dropping, pace, span)
     }
 }
 

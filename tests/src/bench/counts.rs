@@ -1,4 +1,6 @@
-//! The number of requests to a server, from its command statistics.
+//! The number of requests to a server, from its command statistics, and its processor time.
+
+use std::time::Duration;
 
 use redis::cmd;
 
@@ -45,6 +47,15 @@ pub fn requests(server: &Server) -> u64 {
 /// How many commands a server has executed, including those within scripts, without those of the bench.
 pub fn commands(server: &Server) -> u64 {
     calls(server, |name| !OWN.contains(&name))
+}
+
+/// Nanoseconds of processor time that a server has used.
+pub fn server_cpu(server: &Server) -> u64 {
+    let info: String = server.ask(cmd("INFO").arg("cpu"));
+    let of =
+        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let seconds = of("used_cpu_sys:") + of("used_cpu_user:");
+    super::clock::nanos(Duration::from_secs_f64(seconds))
 }
 
 fn calls(server: &Server, counts: impl Fn(&str) -> bool) -> u64 {

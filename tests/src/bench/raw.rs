@@ -91,6 +91,12 @@ impl RawLock {
         Self::of(urls, key, TOKEN, (ACQUIRE, RELEASE), Value::Okay)
     }
 
+    /// Like [`open`](Self::open), but acquires by `SET NX PX` without a script: the least that a server can be asked.
+    pub fn native(urls: &[String], key: &str) -> Outcome<Self> {
+        let acquire = packed(cmd("SET").arg(key).arg(TOKEN).arg("NX").arg("PX").arg(LEASE_MS));
+        Ok(Self { acquire, ..Self::open(urls, key)? })
+    }
+
     /// One side of a read-write lock. The readers of one key need a name each.
     pub fn of_readers(urls: &[String], key: &str, name: &str, writes: bool) -> Outcome<Self> {
         let scripts = (if writes { WRITE } else { READ }, LEAVE);

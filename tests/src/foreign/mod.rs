@@ -7,6 +7,8 @@
 //! On `turns SECONDS HOLD PAUSE` it repeatedly takes the lock, holds it, releases it and pauses, with the defaults of
 //! its library. If the library gives up, the program tries again. It prints two times for each turn, in microseconds
 //! since it began: when it wanted the lock, and when it got it. It fails if a release is refused.
+//!
+//! On `pairs TASKS SECONDS` the program of rslock locks and unlocks as many keys at once, and prints pairs per second.
 
 mod fetch;
 mod languages;
@@ -140,6 +142,13 @@ impl Program {
     pub fn ask(&mut self, word: &str) -> String {
         self.say(word);
         self.hear()
+    }
+
+    /// Lets so many tasks, each with a lock of its own, lock and unlock as fast as they can. Returns pairs per second.
+    ///
+    /// Only the program of rslock knows this command.
+    pub fn pairs(&mut self, tasks: usize, span: Duration) -> f64 {
+        self.ask(&format!("pairs {tasks} {}", span.as_secs_f64())).parse().expect("a number")
     }
 
     /// Starts its turns.

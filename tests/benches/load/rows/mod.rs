@@ -3,7 +3,6 @@
 mod connections;
 mod crowd;
 mod drops;
-mod fanout;
 mod foreign;
 mod handover;
 mod idle;
@@ -24,8 +23,9 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Row, row};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("threads", "1, 8, 32, 128 threads with a key each, no hold, one node", threads::run),
-    row("fanout", "32 threads with a key each, no hold, five nodes", fanout::run),
+    row("threads", "1 to 600 threads with a key each, no hold, one node, beside rslock", threads::run),
+    row("threads1ms", "1, 8, 32 threads with a key each, no hold, 1 ms away", threads::run_delayed),
+    row("fanout", "1 and 32 threads with a key each, no hold, five nodes", threads::run_on_five),
     row("crowd", "600 and 1 000 threads with a key each, hold 20 ms, pause 20 ms", crowd::run),
     row("stopped", "200 such threads, the server stopped for 3 s", stopped::run),
     row("drops", "100 guards dropped while the server hangs", drops::run),

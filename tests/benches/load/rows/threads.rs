@@ -1,71 +1,160 @@
-//! Threads with a key each, as fast as they can.
+//! Threads with a key each, as fast as they can: lock and unlock, lock and drop, beside bare commands and rslock.
 
 use std::time::Duration;
 
-use redlock_tests::bench::stats::{Rounds, p50_us, p99};
+use redlock_tests::bench::counts::server_cpu;
+use redlock_tests::bench::stats::{Rounds, float, p99};
 use redlock_tests::bench::table::{Bar, Line};
-use redlock_tests::bench::{Outcome, Plan};
+use redlock_tests::bench::{Outcome, Plan, clock};
+use redlock_tests::foreign::Library;
 
 use super::{connections, none};
 use crate::crew::{Pace, Tally};
 use crate::sides::Sides;
 
-/// Blocks of a round: how many, and how long. One thread is quick to say what it can, and sees more of what else the machine does.
-pub(super) type Blocks = (usize, Duration);
-const OF_ONE: Blocks = (15, Duration::from_millis(20));
-pub(super) const OF_MANY: Blocks = (3, Duration::from_millis(100));
+/// How many threads; pairs per second, as multiples of bare commands: the bars of lock and unlock, and of lock and drop.
+const ON_THIS_MACHINE: [(usize, Option<(f64, f64)>); 7] = [
+    (1, Some((0.95, 1.11))),
+    (2, Some((0.9, 1.0))),
+    (4, Some((0.75, 1.0))),
+    (8, Some((0.85, 1.2))),
+    (32, Some((1.4, 2.0))),
+    (128, Some((1.7, 2.6))),
+    (600, None),
+];
+const ONE_MS_AWAY: [(usize, Option<(f64, f64)>); 3] =
+    [(1, Some((0.95, 1.72))), (8, Some((0.9, 1.7))), (32, Some((0.9, 1.7)))];
+/// From this many threads on, lock and drop is compared with rslock.
+const MANY: usize = 32;
+/// Microseconds of a processor for a lock and drop of 128 threads, client and server together.
+const CPU_US: f64 = 30.0;
+
+/// The length of a block. A round has [`BLOCKS`] of each side.
+pub(super) const BLOCK: Duration = Duration::from_millis(100);
+pub(super) const BLOCKS: usize = 3;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
-    let (mut lines, mut failed) = (Vec::new(), Tally::default());
-    let mut sides = Sides::start(1, 1, None)?;
-    let figures = Figures::measure(&mut sides, OF_ONE, plan, &mut failed)?;
-    lines.push(Line::new("1 thread, p50", "us", figures.p50, Bar::RatioAtMost(1.10)));
-    let mut most = sides.ours.census.most()?;
-    for (threads, least) in [(8, 1.2), (32, 1.8), (128, 2.2)] {
-        let mut sides = Sides::start(1, threads, None)?;
-        let figures = Figures::measure(&mut sides, OF_MANY, plan, &mut failed)?;
-        let bar = Bar::RatioAtLeast(least);
-        lines.push(Line::new(format!("{threads} threads, pairs per second"), "/s", figures.rate, bar));
-        lines.push(Line::new(format!("{threads} threads, p99"), "us", figures.p99, Bar::None));
+    measure(plan, "threads", &ON_THIS_MACHINE, 1, None)
+}
+
+/// The same with a proxy that delays each request by a millisecond.
+pub(super) fn run_delayed(plan: Plan) -> Outcome<Vec<Line>> {
+    measure(plan, "threads1ms", &ONE_MS_AWAY, 1, Some(Duration::from_millis(1)))
+}
+
+/// The same on five servers.
+pub(super) fn run_on_five(plan: Plan) -> Outcome<Vec<Line>> {
+    measure(plan, "fanout", &[(1, Some((0.91, 1.11))), (32, Some((1.5, 1.7)))], 5, None)
+}
+
+fn measure(
+    plan: Plan,
+    row: &'static str,
+    loads: &[(usize, Option<(f64, f64)>)],
+    nodes: usize,
+    delay: Option<Duration>,
+) -> Outcome<Vec<Line>> {
+    let (mut lines, mut failed, mut most) = (Vec::new(), Tally::default(), 0);
+    for (threads, bars) in loads {
+        let mut sides = Sides::start(nodes, *threads, delay)?;
+        let figures = Figures::measure(&mut sides, plan, &mut failed)?;
         most = most.max(sides.ours.census.most()?);
+        let [unlock, drop] = bars.map_or([Bar::None; 2], |(unlock, drop)| [unlock, drop].map(Bar::RatioAtLeast));
+        let line = |what: &str, unit, rounds, bar| Line::new(format!("{threads} threads, {what}"), unit, rounds, bar);
+        lines.push(line("lock + unlock", "/s", figures.unlock, unlock));
+        lines.push(line("lock + drop", "/s", figures.drop.clone(), drop));
+        if delay.is_none() && nodes == 1 {
+            let beside = Rounds { ours: figures.drop.ours, raw: figures.rslock.ours.clone() };
+            lines.push(line("rslock", "/s", figures.rslock, Bar::None));
+            let bar = if *threads >= MANY { Bar::RatioAtLeast(1.0) } else { Bar::None };
+            lines.push(line("lock + drop (raw: rslock)", "/s", beside, bar));
+            let bar = if *threads == 128 { Bar::AtMost(CPU_US) } else { Bar::None };
+            lines.push(line("lock + drop, processor time of client and server", "us", figures.cpu, bar));
+        }
+        lines.push(line("lock + unlock, p99", "us", figures.p99, Bar::None));
     }
-    connections::note("threads", most);
-    failed.tell("threads");
+    connections::note(row, most);
+    failed.tell(row);
     lines.push(none("errors", failed.errors + failed.unconfirmed + failed.lost));
     Ok(lines)
 }
 
-/// What the rounds of a load without a pause say.
-pub(super) struct Figures {
-    pub(super) rate: Rounds,
-    pub(super) p50: Rounds,
-    pub(super) p99: Rounds,
+/// What the rounds of a load say, each beside bare commands.
+#[derive(Default)]
+struct Figures {
+    unlock: Rounds,
+    drop: Rounds,
+    rslock: Rounds,
+    cpu: Rounds,
+    p99: Rounds,
 }
 
 impl Figures {
-    /// Blocks in turns: raw, ours, raw, ours. One of each goes before and does not count. What went wrong is added to `failed`.
-    pub(super) fn measure(sides: &mut Sides, (count, span): Blocks, plan: Plan, failed: &mut Tally) -> Outcome<Self> {
+    /// Blocks in turns. One of each goes before and does not count. What went wrong is added to `failed`.
+    fn measure(sides: &mut Sides, plan: Plan, failed: &mut Tally) -> Outcome<Self> {
+        let threads = sides.ours.mutexes.len();
+        let one = sides.ours.place.servers.len() == 1;
+        let mut rslock = (one && !sides.is_delayed()).then(|| {
+            let mut program = Library::Rslock.start(&sides.ours.place.servers[0].url(), "rslock");
+            program.pairs(threads, BLOCK);
+            program
+        });
         let pace = Pace::default();
-        let span = plan.span(span);
+        let span = plan.span(if threads > MANY { 2 * BLOCK } else { BLOCK });
         sides.raw(pace, span)?;
-        failed.add(sides.ours.block(pace, span)?.1);
-        let mut figures = Self { rate: Rounds::default(), p50: Rounds::default(), p99: Rounds::default() };
+        failed.add(sides.ours.block(pace, span)?.1.without_pairs());
+        failed.add(sides.ours.dropping(pace, span)?.1.without_pairs());
+        let mut figures = Self::default();
         for _ in 0..plan.rounds() {
-            let (mut rates, mut raw, mut ours) = ((0.0, 0.0), Tally::default(), Tally::default());
-            for _ in 0..count {
-                let (of_raw, tally) = sides.raw(pace, span)?;
-                raw.add(tally);
-                let (of_ours, tally) = sides.ours.block(pace, span)?;
-                ours.add(tally);
-                rates = (rates.0 + of_ours, rates.1 + of_raw);
+            let (mut raw, mut unlock, mut drop) = (Sum::default(), Sum::default(), Sum::default());
+            let mut others = 0.0;
+            for _ in 0..BLOCKS {
+                raw.add(sides, |sides| sides.raw(pace, span))?;
+                unlock.add(sides, |sides| sides.ours.block(pace, span))?;
+                drop.add(sides, |sides| sides.ours.dropping(pace, span))?;
+                others += rslock.as_mut().map_or(0.0, |program| program.pairs(threads, span));
             }
-            let blocks = f64::from(u32::try_from(count)?);
-            figures.rate.push(rates.0 / blocks, rates.1 / blocks);
-            let (of_ours, of_raw) = (ours.took(), raw.took());
-            figures.p50.push(p50_us(&of_ours), p50_us(&of_raw));
-            figures.p99.push(p99(of_ours.into_iter()) / 1e3, p99(of_raw.into_iter()) / 1e3);
-            failed.add(ours.without_pairs());
+            figures.unlock.push(unlock.rate(), raw.rate());
+            figures.drop.push(drop.rate(), raw.rate());
+            figures.rslock.push(others / float(BLOCKS as u64), raw.rate());
+            figures.cpu.push(drop.cpu_us(), raw.cpu_us());
+            let p99_us = |tally: &Tally| p99(tally.took().into_iter()) / 1e3;
+            figures.p99.push(p99_us(&unlock.tally), p99_us(&raw.tally));
+            failed.add(unlock.tally.without_pairs());
+            failed.add(drop.tally.without_pairs());
         }
         Ok(figures)
+    }
+}
+
+/// The blocks of one side in a round.
+#[derive(Default)]
+struct Sum {
+    rates: f64,
+    /// Nanoseconds of processor time of this process and of the servers.
+    cpu: u64,
+    tally: Tally,
+}
+
+impl Sum {
+    fn add(&mut self, sides: &mut Sides, block: impl Fn(&mut Sides) -> Outcome<(f64, Tally)>) -> Outcome<()> {
+        let cpu = |sides: &Sides| {
+            let servers = sides.ours.place.servers.iter().map(server_cpu).sum::<u64>();
+            clock::process_cpu() + servers
+        };
+        let before = cpu(sides);
+        let (rate, tally) = block(sides)?;
+        self.cpu += cpu(sides).saturating_sub(before);
+        self.rates += rate;
+        self.tally.add(tally);
+        Ok(())
+    }
+
+    fn rate(&self) -> f64 {
+        self.rates / float(BLOCKS as u64)
+    }
+
+    fn cpu_us(&self) -> f64 {
+        float(self.cpu) / float(self.tally.took().len() as u64) / 1e3
     }
 }
