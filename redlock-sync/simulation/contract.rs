@@ -129,6 +129,7 @@ fn shown(reply: &Result<Value, Failure>) -> String {
     fn value(whole: &Value) -> String {
         match whole {
             Value::Nil => "nil".to_owned(),
+            Value::Okay => "OK".to_owned(),
             Value::Int(n @ ..=4) => n.to_string(),
             // A counter that is ahead of the clock stays until the clock has passed it.
             Value::Int(1_000_000_000_000..) => "far".to_owned(),

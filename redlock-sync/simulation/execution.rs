@@ -221,6 +221,7 @@ fn shown(reply: &Result<Value, Failure>) -> String {
     fn value(whole: &Value) -> String {
         match whole {
             Value::Nil => "nil".into(),
+            Value::Okay => "OK".into(),
             Value::Int(n) => n.to_string(),
             Value::Text(text) => short(&String::from_utf8_lossy(text)),
             Value::List(items) => format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", ")),

@@ -167,8 +167,9 @@ impl Leader {
             match mutex.lock() {
                 Ok(guard) => term(guard, &cancelling, status, &mut body),
                 Err(Error::Cancelled { .. }) => return Ok(()),
+                // The begin and the end of an outage are logged once, by the attempts.
                 Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
-                    log::warn!("a candidate waits: {error}");
+                    log::debug!("a candidate waits: {error}");
                 }
                 Err(error) => return Err(error),
             }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
 use uuid::Uuid;
 
 use crate::error::Error;
@@ -23,6 +24,8 @@ const RESERVED: &str = "00000000000000000000000000000000";
 const SHOWN_LEN: usize = 8;
 /// The prefix in the text of a `LockToken`. Without it, the id of a live guard would be accepted as one.
 const LOCK_TOKEN_PREFIX: &str = "left:";
+/// Most tokens fit into this many bytes.
+const USUAL_TOKEN: usize = 160;
 /// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
 
@@ -209,22 +212,22 @@ impl TokenSource {
     }
 
     fn token(&self, holder_name: Option<&str>, random: [u8; 16]) -> LockId {
-        let mut text = String::with_capacity(128);
-        push_random(&mut text, random);
+        let mut text = SmallVec::<[u8; USUAL_TOKEN]>::new();
+        text.extend_from_slice(RandomPart(random).encode(&mut Uuid::encode_buffer()).as_bytes());
         if let Some(holder_name) = holder_name {
-            text.push(':');
-            text.push_str(holder_name);
+            text.push(b':');
+            text.extend_from_slice(holder_name.as_bytes());
         } else {
-            text.push_str(&self.place);
-            text.push_str(itoa::Buffer::new().format(thread_number()));
+            text.extend_from_slice(self.place.as_bytes());
+            text.extend_from_slice(itoa::Buffer::new().format(thread_number()).as_bytes());
         }
-        LockId(text.into())
+        LockId(String::from_utf8_lossy(&text).into())
     }
 }
 
 /// The random part of a granted token, or of an id that is used once: 32 hexadecimal digits.
 pub(crate) fn random_part() -> Result<String, Error> {
-    Ok(RandomPart(random()?).to_text())
+    Ok(RandomPart::fresh()?.encode(&mut Uuid::encode_buffer()).to_owned())
 }
 
 /// The random part of a token that no holder has yet. It is used for one token only.
@@ -232,10 +235,13 @@ pub(crate) fn random_part() -> Result<String, Error> {
 pub(crate) struct RandomPart([u8; 16]);
 
 impl RandomPart {
-    pub(crate) fn to_text(&self) -> String {
-        let mut text = String::with_capacity(32);
-        push_random(&mut text, self.0);
-        text
+    pub(crate) fn fresh() -> Result<RandomPart, Error> {
+        random().map(RandomPart)
+    }
+
+    /// The 32 hexadecimal digits of a random UUID. `buffer` comes from `Uuid::encode_buffer`.
+    pub(crate) fn encode<'a>(&self, buffer: &'a mut [u8]) -> &'a str {
+        uuid::Builder::from_random_bytes(self.0).into_uuid().simple().encode_lower(buffer)
     }
 }
 
@@ -243,12 +249,6 @@ impl RandomPart {
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
     let random = u128::from_be_bytes(random()?) >> 64;
     Ok(format!("redlock-sync:{random:016x}").into())
-}
-
-/// Appends the 32 hexadecimal digits of a random UUID.
-fn push_random(text: &mut String, random: [u8; 16]) {
-    let uuid = uuid::Builder::from_random_bytes(random).into_uuid();
-    text.push_str(uuid.simple().encode_lower(&mut Uuid::encode_buffer()));
 }
 
 /// The only source of random bits for tokens and ids.

@@ -24,7 +24,7 @@ use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
-use crate::protocol::reply::{Acquired, FailureKind, Vote};
+use crate::protocol::reply::{Acquired, FailureKind, Few, Vote};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
@@ -268,12 +268,12 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
     if let Vote::Yes(ClaimReply::Nothing(next)) = vote {
         return Ok(ClaimAttempt::Nothing(next));
     }
-    let won = Ballot::<()> { votes: vec![], started, duplicate };
+    let won = Ballot::<()> { votes: Few::new(), started, duplicate };
     let is_in_time = won.validity(lease, quorum.now()) >= quorum.limits.min_validity;
     match vote {
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.keys.clone(), task.id.clone(), limits.keep_dead));
-            let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })];
+            let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
             let protocol = Arc::new(Protocol::Task(Arc::clone(&claim)));
             let lock = Request { key: tasks.keys.due.clone(), protocol, options: Arc::clone(options) };
             let core = Core::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
@@ -283,7 +283,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
         vote => {
             let is_late = vote.is_yes();
             let is_of_replica = matches!(&vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
-            let ballot = Ballot { votes: vec![vote], started, duplicate };
+            let ballot = Ballot { votes: Few::from([vote]), started, duplicate };
             roll_back(request, &ballot, &id, lease, by);
             let failed = quorum.failed("claim", tasks.keys.due.as_str(), &ballot);
             let error = match failed {

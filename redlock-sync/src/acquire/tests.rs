@@ -38,7 +38,7 @@ fn request(options: LockOptions) -> Request {
 }
 
 fn ballot(client: &ClientInner, votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
-    Ballot { votes, started: client.quorum.now(), duplicate: false }
+    Ballot { votes: votes.into(), started: client.quorum.now(), duplicate: false }
 }
 
 fn busy() -> Error {

@@ -163,7 +163,7 @@ mod tests {
         let mut evidence = GrantEvidence::new();
         for (at, vote, duplicate) in attempts {
             let started = Tick::from_nanos(*at);
-            evidence.record(&Ballot { votes: vec![vote.clone()], started, duplicate: *duplicate }, true);
+            evidence.record(&Ballot { votes: [vote.clone()].into(), started, duplicate: *duplicate }, true);
         }
         evidence
     }

@@ -46,7 +46,7 @@ mod tests {
     }
 
     fn seen(seconds: u32, votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
-        Ballot { votes, started: at(seconds), duplicate: false }
+        Ballot { votes: votes.into(), started: at(seconds), duplicate: false }
     }
 
     fn without_ttl(value: &str) -> Vote<Acquired> {

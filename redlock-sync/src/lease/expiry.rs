@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::Vote;
+use crate::protocol::reply::{Few, Vote};
 use crate::quorum::Tally;
 
 /// One mark for each node: until then, by this process's clock, the node grants the lock to no other token.
@@ -18,13 +18,13 @@ use crate::quorum::Tally;
 /// the lease together.
 #[derive(Debug, Clone)]
 pub(crate) struct VoteExpiry {
-    until: Vec<Tick>,
+    until: Few<Tick>,
 }
 
 impl VoteExpiry {
     /// The marks of an acquire round.
     pub(crate) fn new<R>(votes: &[Vote<R>], started: Tick, lease: Duration) -> VoteExpiry {
-        let mut expiry = VoteExpiry { until: vec![Tick::ZERO; votes.len()] };
+        let mut expiry = VoteExpiry { until: Few::from_elem(Tick::ZERO, votes.len()) };
         expiry.apply(votes, started, lease);
         expiry
     }

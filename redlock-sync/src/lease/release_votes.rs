@@ -52,7 +52,7 @@ mod tests {
     }
 
     fn ballot(votes: Vec<Vote<Released>>) -> Ballot<Released> {
-        Ballot { votes, started: Tick::ZERO, duplicate: false }
+        Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }
     }
 
     #[test]
@@ -61,7 +61,7 @@ mod tests {
             ballot(vec![failed(FailureKind::Unreachable, Executed::Maybe), failed(FailureKind::LeftOut, Executed::No)]);
         assert!(!is_confirmed(&first) && !is_everywhere(&first));
         merge(&mut first, ballot(vec![Vote::Absent, Vote::Absent]));
-        assert_eq!(first.votes, [Vote::Yes(Released::Freed), Vote::Absent]);
+        assert_eq!(first.votes[..], [Vote::Yes(Released::Freed), Vote::Absent]);
         assert!(is_confirmed(&first) && is_everywhere(&first));
     }
 
@@ -80,7 +80,7 @@ mod tests {
     fn an_answer_stays_and_words_of_the_server_outlive_a_time_out() {
         let mut first = ballot(vec![Vote::Yes(Released::Freed), failed(FailureKind::Refused, Executed::No)]);
         merge(&mut first, ballot(vec![Vote::Absent, failed(FailureKind::TimedOut, Executed::Maybe)]));
-        assert_eq!(first.votes, [Vote::Yes(Released::Freed), failed(FailureKind::Refused, Executed::Maybe)]);
+        assert_eq!(first.votes[..], [Vote::Yes(Released::Freed), failed(FailureKind::Refused, Executed::Maybe)]);
     }
 
     #[test]
@@ -89,7 +89,10 @@ mod tests {
         let mut first = ballot(vec![maybe(), maybe(), maybe()]);
         let taken = || Vote::taken("t".into(), None);
         merge(&mut first, ballot(vec![failed(FailureKind::Unreachable, Executed::No), maybe(), taken()]));
-        assert_eq!(first.votes, [failed(FailureKind::Unreachable, Executed::No), maybe(), Vote::Yes(Released::Freed)]);
+        assert_eq!(
+            first.votes[..],
+            [failed(FailureKind::Unreachable, Executed::No), maybe(), Vote::Yes(Released::Freed)]
+        );
         assert!(!is_confirmed(&first) && !is_everywhere(&first));
     }
 
@@ -99,7 +102,7 @@ mod tests {
             (|| failed(FailureKind::Refused, Executed::No), || failed(FailureKind::Unreachable, Executed::No));
         let mut first = ballot(vec![refused(), gone()]);
         merge(&mut first, ballot(vec![gone(), failed(FailureKind::TimedOut, Executed::No)]));
-        assert_eq!(first.votes, [gone(), failed(FailureKind::TimedOut, Executed::No)]);
+        assert_eq!(first.votes[..], [gone(), failed(FailureKind::TimedOut, Executed::No)]);
     }
 
     #[test]

@@ -256,7 +256,7 @@ mod tests {
             home: tokens.home().clone(),
             origin: Origin::default(),
         };
-        let ballot = Ballot { votes: vec![Vote::Yes(Acquired::default())], started: clock.now(), duplicate: false };
+        let ballot = Ballot { votes: [Vote::Yes(Acquired::default())].into(), started: clock.now(), duplicate: false };
         Arc::new(Core::won(start, &ballot))
     }
 

@@ -9,18 +9,23 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
+use smallvec::SmallVec;
+
 use crate::error::Error;
 use crate::lease::{Core, Lease};
 use crate::options::Kind;
 
+/// A thread mostly holds one lock, which needs no allocation.
+type Holds = SmallVec<[ThreadHold; 1]>;
+
 // Never dropped. Guards can be in other thread-locals, and use this list when those are destroyed at the end of the
 // thread, in whatever order.
-thread_local!(static HOLDS: RefCell<ManuallyDrop<Vec<ThreadHold>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) });
+thread_local!(static HOLDS: RefCell<ManuallyDrop<Holds>> = const { RefCell::new(ManuallyDrop::new(Holds::new_const())) });
 
 /// The list of a coroutine, which the simulation runs as a thread.
 #[cfg(test)]
 #[derive(Debug, Default)]
-pub(crate) struct ThreadHolds(Vec<ThreadHold>);
+pub(crate) struct ThreadHolds(Holds);
 
 #[cfg(test)]
 impl ThreadHolds {
@@ -57,12 +62,12 @@ pub(crate) enum HeldByThread {
 
 /// Calls `f` with the list. An empty list keeps no memory. On systems that destroy all thread-locals, there is no list
 /// at the end of the thread, and the result is `None`.
-fn with<R>(f: impl FnOnce(&mut Vec<ThreadHold>) -> R) -> Option<R> {
-    let access = |cell: &RefCell<ManuallyDrop<Vec<ThreadHold>>>| {
+fn with<R>(f: impl FnOnce(&mut Holds) -> R) -> Option<R> {
+    let access = |cell: &RefCell<ManuallyDrop<Holds>>| {
         let mut holds = cell.try_borrow_mut().ok()?;
         let done = f(&mut holds);
         if holds.is_empty() {
-            **holds = Vec::new();
+            **holds = Holds::new();
         }
         Some(done)
     };
@@ -144,7 +149,7 @@ pub(crate) fn add_nested(
     is_exclusive: bool,
     accepts: impl Fn(Kind) -> bool,
 ) -> Option<Result<Arc<Lease>, Error>> {
-    let nest = |holds: &mut Vec<ThreadHold>| {
+    let nest = |holds: &mut Holds| {
         let i = find(holds, client, key)?;
         let HoldKind::Nested { lease, count, exclusive } = &mut holds.get_mut(i)?.how else { return None };
         if !accepts(lease.core().protocol().kind()) {

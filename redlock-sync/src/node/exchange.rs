@@ -15,7 +15,7 @@ use super::pipes::waiting::wait;
 use super::server::{Server, Transmission};
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
-use super::{Answers, Executed, Failure, FailureKind, NodeFilter, Priority, Value, redis_reply, replicas};
+use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, Priority, Value, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
 
@@ -37,7 +37,7 @@ struct Progress<'a> {
     exchange: &'a Exchange<'a>,
     clock: &'a dyn Clock,
     outcomes: Arc<Outcomes>,
-    targets: Vec<Target>,
+    targets: Few<Target>,
     started: Tick,
     deadline: Tick,
     node_timeout: Duration,
@@ -45,14 +45,14 @@ struct Progress<'a> {
 
 impl Exchange<'_> {
     /// Sends each call to the nodes that `ask` selects, and waits for the results.
-    pub(super) fn run(&self, calls: &[Arc<Call>], ask: NodeFilter<'_>) -> Vec<Answers> {
+    pub(super) fn run(&self, calls: &[Arc<Call>], ask: NodeFilter<'_>) -> Few<Answers> {
         let clock = &*self.members.clock;
         let (started, node_timeout) = (clock.now(), self.members.settings.node_timeout);
         let nodes = self.members.nodes.len();
         // A single node cannot be left out, so `nodes > 1` is checked first.
         let healthy = || self.members.nodes.iter().filter(|node| node.outage().is_none()).count();
         let can_leave_out = nodes > 1 && healthy() >= self.need;
-        let targets: Vec<Target> = calls
+        let targets: Few<Target> = calls
             .iter()
             .flat_map(|call| self.members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
@@ -69,7 +69,7 @@ impl Exchange<'_> {
     }
 }
 
-fn answers(targets: Vec<Target>, started: Tick) -> Answers {
+fn answers(targets: Few<Target>, started: Tick) -> Answers {
     let duplicate = targets.iter().any(|target| target.duplicate);
     let result = |target: Target| match target.state {
         TargetState::Done(result) => result,
@@ -94,7 +94,7 @@ impl Progress<'_> {
             if seen > 0 {
                 self.send_waiting();
             }
-            let sent: Vec<(usize, Arc<Pipe>)> = self.sent().collect();
+            let sent: Few<(usize, Arc<Pipe>)> = self.sent().collect();
             let waiting = self.waiting();
             if sent.is_empty() && waiting.is_empty() {
                 return;
@@ -143,7 +143,7 @@ impl Progress<'_> {
     }
 
     /// The indices of the servers to which connections are awaited.
-    fn waiting(&self) -> Vec<usize> {
+    fn waiting(&self) -> Few<usize> {
         let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrival_index());
         self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
     }

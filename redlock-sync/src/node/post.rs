@@ -11,7 +11,8 @@ use super::members::Members;
 use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::{ClaimedPipe, PipeRequest};
 use super::server::{Server, Transmission};
-use super::{Answers, Executed, Failure, FailureKind, Value, redis_reply};
+use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
+use crate::clock::Tick;
 use crate::protocol::script::Call;
 
 type OnAnswers = Box<dyn FnOnce(Answers) + Send>;
@@ -19,14 +20,16 @@ type OnAnswers = Box<dyn FnOnce(Answers) + Send>;
 /// Collects the replies of the nodes to one release.
 struct PostedRelease {
     call: Arc<Call>,
+    started: Tick,
     state: Mutex<PostState>,
 }
 
 struct PostState {
     /// For each node, the server and what is needed to judge its reply, until the reply is known. So a call that is
     /// never answered does not keep its server alive.
-    pending: Vec<Option<(Arc<Server>, Transmission)>>,
-    answers: Answers,
+    pending: Few<Option<(Arc<Server>, Transmission)>>,
+    /// `None` for a node that has not replied yet.
+    results: Few<Option<Result<Value, Failure>>>,
     /// The number of results that are not known yet.
     outstanding: usize,
     on_answers: Option<OnAnswers>,
@@ -34,13 +37,13 @@ struct PostState {
 
 pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     let started = members.clock.now();
-    let (mut pending, mut sends, mut results) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
     for (i, node) in members.nodes.iter().enumerate() {
         let server = node.server_for(call);
         let found = server
             .as_ref()
             .and_then(|server| server.claim(call, &PipeRequest { is_release: true, ..PipeRequest::default() }));
-        results.push(Err(initial_failure(server.as_deref(), found.is_some())));
+        results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
         pending.push(server.zip(found).map(|(server, ClaimedPipe { claim, pipe, generation })| {
             let sent = server.transmission(call, generation, false);
             let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
@@ -49,9 +52,8 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
             (server, sent)
         }));
     }
-    let answers = Answers { results, started, duplicate: false };
-    let state = PostState { pending, answers, outstanding: sends.len(), on_answers: Some(on_answers) };
-    let replies = Arc::new(PostedRelease { call: Arc::clone(call), state: Mutex::new(state) });
+    let state = PostState { pending, results, outstanding: sends.len(), on_answers: Some(on_answers) };
+    let replies = Arc::new(PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) });
     if sends.is_empty() {
         return replies.finish();
     }
@@ -63,11 +65,10 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     }
 }
 
-/// The result of a node until its reply is known.
-fn initial_failure(server: Option<&Server>, is_sent: bool) -> Failure {
+/// Why the release was not sent to a node.
+fn unsent(server: Option<&Server>) -> Failure {
     match server {
         None => Failure::unsent(FailureKind::LeftOut, "not asked"),
-        Some(_) if is_sent => Failure::new(FailureKind::TimedOut, Executed::Maybe, "not answered in time"),
         Some(server) => {
             let none = || Failure::unsent(FailureKind::Unreachable, "no connection at the moment");
             server.host.with_server(server.outage().unwrap_or_else(none))
@@ -93,13 +94,13 @@ impl PostedRelease {
     fn finish(&self) {
         let ready = {
             let mut state = self.state.lock();
-            let started = state.answers.started;
-            let none = Answers { results: Vec::new(), started, duplicate: false };
-            let answers = std::mem::replace(&mut state.answers, none);
-            state.on_answers.take().map(|on_answers| (on_answers, answers))
+            let results = std::mem::take(&mut state.results);
+            state.on_answers.take().map(|on_answers| (on_answers, results))
         };
-        if let Some((on_answers, answers)) = ready {
-            on_answers(answers);
+        if let Some((on_answers, results)) = ready {
+            let silent = || Err(Failure::new(FailureKind::TimedOut, Executed::Maybe, "not answered in time"));
+            let results = results.into_iter().map(|result| result.unwrap_or_else(silent)).collect();
+            on_answers(Answers { results, started: self.started, duplicate: false });
         }
     }
 }
@@ -110,7 +111,7 @@ impl Callback for PostedRelease {
         let result = pending.zip(outcome).map(|((server, sent), outcome)| self.result(&server, &sent, outcome));
         let is_last = {
             let mut state = self.state.lock();
-            if let (Some(known), Some(result)) = (state.answers.results.get_mut(index), result) {
+            if let Some(known) = state.results.get_mut(index) {
                 *known = result;
             }
             state.outstanding = state.outstanding.saturating_sub(1);

@@ -24,7 +24,7 @@ pub(super) fn parsed(said: &Reply) -> redis::Value {
 pub(super) fn read(said: Reply) -> Result<Value, Failure> {
     match said {
         Reply::Nil => Ok(Value::Nil),
-        Reply::Okay => Ok(Value::Text(b"OK".to_vec())),
+        Reply::Okay => Ok(Value::Okay),
         Reply::Int(n) => Ok(Value::Int(n)),
         Reply::Raw(bytes) => redis::parse_redis_value(&bytes).map_or_else(|_| Err(unexpected()), value),
     }
@@ -41,7 +41,7 @@ fn convert(reply: redis::Value) -> Result<Value, Failure> {
         redis::Value::Int(n) => Value::Int(n),
         redis::Value::BulkString(bytes) => Value::Text(bytes),
         redis::Value::SimpleString(text) => Value::Text(text.into_bytes()),
-        redis::Value::Okay => Value::Text(b"OK".to_vec()),
+        redis::Value::Okay => Value::Okay,
         redis::Value::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
         _ => return Err(unexpected()),
     })

@@ -15,7 +15,7 @@ use super::pipes::arrivals::Arrivals;
 use super::sentinel::SentinelServer;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Background, NodeFilter, NodeSettings, NodeUrl, Priority, post};
+use super::{Answers, Background, Few, NodeFilter, NodeSettings, NodeUrl, Priority, post};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
@@ -99,7 +99,7 @@ impl Nodes {
         ask: NodeFilter<'_>,
         need: usize,
     ) -> Answers {
-        let none = || Answers { results: Vec::new(), started: self.members.clock.now(), duplicate: false };
+        let none = || Answers { results: Few::new(), started: self.members.clock.now(), duplicate: false };
         self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
     }
 
@@ -111,7 +111,7 @@ impl Nodes {
         by: Tick,
         ask: NodeFilter<'_>,
         need: usize,
-    ) -> Vec<Answers> {
+    ) -> Few<Answers> {
         Exchange { members: &self.members, arrivals: &self.arrivals, priority, by, need }.run(calls, ask)
     }
 

@@ -12,6 +12,9 @@ use redis::{Msg, Parser, RedisError};
 use super::link::{Broken, Connection, Halves, MIN_READ_TIMEOUT, nearly, time_at_lowest_rate};
 use crate::clock::{Clock, SystemClock, Tick};
 
+/// Shorter waits are made by `poll`. The kernel rounds the timeout of a socket up to its ticks, by 4 to 20 ms.
+const SHORT_WAIT: Duration = Duration::from_millis(20);
+
 /// The byte stream of a connection, possibly behind TLS.
 pub(super) trait Transport: Read + Write + Send {
     fn socket(&mut self) -> &mut TimedSocket;
@@ -227,7 +230,9 @@ impl Read for TimedSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.left()?;
-            if left != self.read_timeout {
+            if left < SHORT_WAIT {
+                wait_readable(&self.socket, left)?;
+            } else if left != self.read_timeout {
                 self.socket.set_read_timeout(Some(left))?;
                 self.read_timeout = left;
             }
@@ -237,6 +242,24 @@ impl Read for TimedSocket {
             }
         }
     }
+}
+
+/// Waits until there are bytes to read.
+#[cfg(unix)]
+fn wait_readable(socket: &TcpStream, within: Duration) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let within = within.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&within)) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        // The read returns an error of the socket. After a signal it waits for the socket's timeout at most.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(unix))]
+fn wait_readable(socket: &TcpStream, within: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(within))
 }
 
 impl Write for TimedSocket {

@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
-use super::script::Arg::{self, Number, Text};
+use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
 use super::{AcquireArgs, BEHIND, Grant, Next, Order, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
@@ -65,7 +67,7 @@ impl Exclusive {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
         let granted = granted(next);
-        let all = [text(id), Text(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
+        let all = [text(id), Bytes(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
         // Most calls need only the first two, and each argument costs the server time.
         let (usual, _) = all.split_at(2);
         let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
@@ -112,9 +114,12 @@ fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> 
     Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
 }
 
+/// Most grants fit into this many bytes.
+const USUAL_GRANT: usize = 96;
+
 /// The grant of a release, as one argument of `release.lua`. Written by hand, since `format!` takes longer than the
 /// rest of the call.
-fn granted(next: Next<'_>) -> String {
+fn granted(next: Next<'_>) -> SmallVec<[u8; USUAL_GRANT]> {
     let none = Grant::default();
     let grant = match next {
         Next::Anybody => none,
@@ -123,16 +128,17 @@ fn granted(next: Next<'_>) -> String {
     };
     let Grant { random, span, age, pauses, with_fence, several } = grant;
     let life = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
-    let mut text = String::with_capacity(96);
+    let mut text = SmallVec::new();
     let mut number = itoa::Buffer::new();
-    let mut push = |n: u64, after: &str| {
-        text.push_str(number.format(n));
-        text.push_str(after);
+    let mut push = |n: u64| {
+        text.extend_from_slice(number.format(n).as_bytes());
+        text.push(b' ');
     };
-    push(millis(age), " ");
-    push(pauses, " ");
-    push(several.into(), " ");
-    push(millis(span), " ");
-    push(life, " ");
-    text + random
+    push(millis(age));
+    push(pauses);
+    push(several.into());
+    push(millis(span));
+    push(life);
+    text.extend_from_slice(random.as_bytes());
+    text
 }

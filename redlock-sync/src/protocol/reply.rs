@@ -5,13 +5,20 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::names::printable;
 use crate::options::MAX_LIFETIME;
+
+/// A list that mostly has one element, since most clients have one node. That element needs no allocation.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 /// The reply of a server to a script, without the types of any crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Nil,
+    /// The status `OK`.
+    Okay,
     Int(i64),
     Text(Vec<u8>),
     List(Vec<Value>),
@@ -199,7 +206,7 @@ impl Reply for Acquired {
             return Some(Acquired { fence, slots });
         }
         // The reply to `SET NX`.
-        if matches!(value, Value::Text(said) if said == b"OK") {
+        if *value == Value::Okay {
             return Some(Acquired::default());
         }
         Some(Acquired { fence: with_yes(value)?, ..Acquired::default() })

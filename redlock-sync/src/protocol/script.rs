@@ -3,6 +3,7 @@
 //! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
 //! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
 
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -172,6 +173,8 @@ pub(crate) struct Call {
     head: usize,
     /// Where the number of keys begins in `packed`. From there on, a call with the source is the same.
     tail: usize,
+    /// Where the first key is in `packed`. Empty if the call has no keys.
+    first_key: Range<usize>,
     /// For a call without keys, in a cluster: it goes to the server that serves this slot.
     pub(crate) slot: Option<usize>,
 }
@@ -196,8 +199,12 @@ impl Call {
         let tail = packed.len();
         let mut number = itoa::Buffer::new();
         push(&mut packed, number.format(keys.len()));
+        let mut first_key = 0..0;
         for key in keys {
             push(&mut packed, key);
+            if first_key.is_empty() {
+                first_key = last_word(&packed, key.len());
+            }
         }
         for arg in args {
             match arg {
@@ -216,6 +223,7 @@ impl Call {
             packed,
             head,
             tail,
+            first_key,
             slot: None,
         })
     }
@@ -276,8 +284,7 @@ impl Call {
 
     /// The key by which a cluster finds the server.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        let mut words = Words(self.packed.get(self.tail..)?);
-        (words.next()? != b"0").then(|| words.next())?
+        self.packed.get(self.first_key.clone()).filter(|key| !key.is_empty())
     }
 
     /// The same call with only as many of its keys as the script needs (`Script::min_keys`).
@@ -295,12 +302,28 @@ impl Call {
         packed.extend_from_slice(&self.script.head);
         let tail = packed.len();
         push(&mut packed, itoa::Buffer::new().format(few));
+        let mut first_key = 0..0;
         for word in rest {
             push_bytes(&mut packed, word);
+            if first_key.is_empty() {
+                first_key = last_word(&packed, word.len());
+            }
         }
         let (token, script) = (self.token.clone(), self.script);
         let (purpose, lifetime) = (self.purpose, self.lifetime);
-        Some(Call { script, purpose, token, lifetime, is_native: false, words, packed, head, tail, slot: None })
+        Some(Call {
+            script,
+            purpose,
+            token,
+            lifetime,
+            is_native: false,
+            words,
+            packed,
+            head,
+            tail,
+            first_key,
+            slot: None,
+        })
     }
 
     fn word(&self, note: Note) -> Option<&'static str> {
@@ -324,9 +347,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 fn push_head(bytes: &mut Vec<u8>, words: usize) {
-    bytes.push(b'*');
-    bytes.extend_from_slice(itoa::Buffer::new().format(words).as_bytes());
-    bytes.extend_from_slice(b"\r\n");
+    push_length(bytes, b'*', words);
 }
 
 /// Appends one word with its length.
@@ -335,11 +356,30 @@ fn push(bytes: &mut Vec<u8>, word: &str) {
 }
 
 fn push_bytes(bytes: &mut Vec<u8>, word: &[u8]) {
-    bytes.push(b'$');
-    bytes.extend_from_slice(itoa::Buffer::new().format(word.len()).as_bytes());
-    bytes.extend_from_slice(b"\r\n");
+    push_length(bytes, b'$', word.len());
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(b"\r\n");
+}
+
+/// Where the last word is, which has this length.
+fn last_word(packed: &[u8], length: usize) -> Range<usize> {
+    let end = packed.len().saturating_sub(2);
+    end.saturating_sub(length)..end
+}
+
+/// Appends a mark with a length. Most lengths have one or two digits: arrays of a fixed size are copied without a call.
+fn push_length(bytes: &mut Vec<u8>, mark: u8, length: usize) {
+    match u8::try_from(length) {
+        Ok(length @ 0..10) => bytes.extend_from_slice(&[mark, b'0' + length, b'\r', b'\n']),
+        Ok(length @ 10..100) => {
+            bytes.extend_from_slice(&[mark, b'0' + length / 10, b'0' + length % 10, b'\r', b'\n']);
+        }
+        _ => {
+            bytes.push(mark);
+            bytes.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// For the simulation's nodes, which read calls without a wire.

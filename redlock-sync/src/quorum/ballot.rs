@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Fenced, Holders, Vote};
+use crate::protocol::reply::{Acquired, Fenced, Few, Holders, Vote};
 
 /// The numbers of votes of each sort. An even number of nodes is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Tally {
 /// The votes of one round.
 #[derive(Debug)]
 pub(crate) struct Ballot<R> {
-    pub(crate) votes: Vec<Vote<R>>,
+    pub(crate) votes: Few<Vote<R>>,
     /// The time before the first byte was sent.
     pub(crate) started: Tick,
     /// Some node may still execute a copy of the call, after later calls.
@@ -147,7 +147,9 @@ mod tests {
         let taken = |by: &str| Vote::<Acquired>::taken(by.into(), None);
         let (a, b, absent) = (|| taken("a"), || taken("b"), || Vote::Absent);
         let yes = || Vote::Yes(Acquired::default());
-        let is_lost = |votes| Ballot { votes, started: Tick::ZERO, duplicate: false }.is_lost_for_good();
+        let is_lost = |votes: Vec<Vote<Acquired>>| {
+            Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }.is_lost_for_good()
+        };
         for lost in [
             vec![a()],
             vec![absent()],
@@ -184,7 +186,7 @@ mod tests {
     }
 
     fn ballot(votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
-        Ballot { votes, started: Tick::ZERO, duplicate: false }
+        Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }
     }
 
     #[test]
@@ -248,7 +250,7 @@ mod tests {
     fn validity_is_what_is_left_of_the_lease_less_the_drift() {
         // The drift of ten seconds is 102 ms.
         let (second, start) = (Duration::from_secs(1), Tick::from_nanos(7));
-        let round = Ballot::<Acquired> { votes: vec![], started: start, duplicate: false };
+        let round = Ballot::<Acquired> { votes: Few::new(), started: start, duplicate: false };
         assert_eq!(round.validity(10 * second, start), Duration::from_millis(9898));
         assert_eq!(round.validity(10 * second, start.after(4 * second)), Duration::from_millis(5898));
         assert_eq!(round.validity(10 * second, start.after(10 * second)), Duration::ZERO);

@@ -46,7 +46,7 @@ impl Outages {
     pub(crate) fn since(&self, tried_at: Tick, now: Tick, error: &Error) -> Tick {
         let mut outage = self.current.lock();
         if outage.is_none() {
-            log::warn!("{error}; calls that wait for a lock try again");
+            log::warn!("{error}; calls that wait try again");
         }
         let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
         *outage = Some(Outage { since, last: now });

@@ -44,7 +44,7 @@ mod tests {
     use crate::clock::Tick;
 
     fn refusal(error: Error, votes: Vec<Vote<Acquired>>) -> Refusal {
-        Refusal { error, ballot: Some(Ballot { votes, started: Tick::ZERO, duplicate: false }) }
+        Refusal { error, ballot: Some(Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }) }
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Rig {
     }
 
     fn take_back(&self, votes: Vec<Vote<Released>>, within: Duration) -> bool {
-        let ballot = Ballot { votes, started: self.quorum.now(), duplicate: false };
+        let ballot = Ballot { votes: votes.into(), started: self.quorum.now(), duplicate: false };
         self.quorum.roll_back(&ballot, &release(), self.quorum.now().after(within))
     }
 
@@ -110,7 +110,7 @@ fn only_where_the_token_may_stand_it_is_taken_back() {
 fn nodes_where_nothing_may_stand_are_not_asked() {
     let rig = Rig::start(1);
     for duplicate in [true, false] {
-        let ballot = Ballot { votes: vec![taken()], started: rig.quorum.now(), duplicate };
+        let ballot = Ballot { votes: [taken()].into(), started: rig.quorum.now(), duplicate };
         assert_eq!(rig.quorum.roll_back(&ballot, &release(), rig.quorum.now().after(SOON)), duplicate);
     }
     assert_eq!(rig.proxies[0].count("*"), 0);
@@ -214,7 +214,9 @@ fn lasting_failures_are_told_where_the_others_are_no_majority() {
     let nodes = |kind| quorum.errors(&votes, |other| other == kind).map(|error| error.node).collect::<Vec<_>>();
     assert_eq!((nodes(FailureKind::Refused), nodes(FailureKind::TimedOut)), (vec![3, 4], vec![2]));
     assert!(nodes(FailureKind::WrongType).is_empty());
-    let error = |votes| quorum.failed("acquire", KEY, &Ballot { votes, started: quorum.now(), duplicate: false });
+    let error = |votes: Vec<Vote<Released>>| {
+        quorum.failed("acquire", KEY, &Ballot { votes: votes.into(), started: quorum.now(), duplicate: false })
+    };
     match error(vec![no(Unreachable), no(WrongType), no(WrongType)]) {
         Error::WrongType { op: "acquire", key, node } => {
             assert_eq!((key.as_str(), node.node, node.address.as_str()), (KEY, 2, "127.0.0.2:1"));

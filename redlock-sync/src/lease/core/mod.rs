@@ -48,7 +48,7 @@ use crate::handover::sharing::Gate;
 use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
-use crate::protocol::reply::{Acquired, Extended, Vote};
+use crate::protocol::reply::{Acquired, Extended, Few, Vote};
 use crate::protocol::{AcquireArgs, Order, Protocol, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
@@ -134,7 +134,7 @@ struct RoundState {
     /// A copy of our acquire may still be executed on a node.
     may_linger: bool,
     /// The nodes that may have our token.
-    at: Vec<bool>,
+    at: Few<bool>,
 }
 
 /// The outcome of a release.
@@ -167,7 +167,8 @@ impl Core {
     /// acquisition.
     pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io = RoundState { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
+        let io =
+            RoundState { expiry, offered_fence: fence, fence: None, may_linger: false, at: Few::from_elem(true, 1) };
         let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
+use uuid::Uuid;
 
 use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
@@ -18,7 +19,7 @@ use crate::protocol::TypedCall;
 use crate::protocol::reply::{Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
-use crate::token::{RandomPart, random_part};
+use crate::token::RandomPart;
 
 /// A release that is about to be sent. While this lives, no other round of the lease begins.
 pub(in crate::lease) struct PreparedRelease<'a> {
@@ -34,7 +35,7 @@ pub(in crate::lease) struct ReleaseTerms {
     /// The rest of the minimum hold.
     keep: Duration,
     /// The random part of the granted token, if the lock is granted.
-    random: Option<String>,
+    random: Option<RandomPart>,
     /// A copy of our acquire may still be executed on a node.
     may_linger: bool,
 }
@@ -109,6 +110,8 @@ impl<'a> PreparedRelease<'a> {
         let keep = *keep;
         let quorum = &core.quorum;
         if let Some(random) = random {
+            let mut buffer = Uuid::encode_buffer();
+            let random = random.encode(&mut buffer);
             grant::unreserve(quorum, core.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
@@ -195,7 +198,7 @@ impl Core {
 
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
     /// orderly release may grant the lock to the next wait.
-    fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<String>) {
+    fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<RandomPart>) {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
@@ -204,7 +207,9 @@ impl Core {
         }
         // Without random numbers there is no grant: the lock is freed.
         let random = if is_orderly { self.next_random() } else { None };
+        let mut buffer = Uuid::encode_buffer();
         let next = random.as_ref().map_or(Next::Anybody, |random| {
+            let random = random.encode(&mut buffer);
             let span = grant::span(&self.quorum, self.options.lease);
             let age = chain.age(self.quorum.now()) + keep;
             Next::First(Grant { random, span, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
@@ -212,8 +217,8 @@ impl Core {
         (self.release_call(keep, next), random)
     }
 
-    fn next_random(&self) -> Option<String> {
-        self.origin.next.as_ref().map(RandomPart::to_text).or_else(|| random_part().ok())
+    fn next_random(&self) -> Option<RandomPart> {
+        self.origin.next.clone().or_else(|| RandomPart::fresh().ok())
     }
 
     fn release_call(&self, keep: Duration, next: Next<'_>) -> TypedCall<Released> {
@@ -331,7 +336,7 @@ impl Core {
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
             lease: Some(Arc::<Core>::clone(self)),
-            at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.clone()),
+            at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.to_vec()),
         }
     }
 

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::framer::Reply;
 use super::halves::Broken;
 use super::table::Claim;
@@ -80,10 +82,15 @@ pub(crate) trait Callback: Send + Sync {
 
 /// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
-    states: Mutex<Vec<CallState>>,
-    /// Notified when an outcome ends the wait.
-    changed: Arc<Condvar>,
-    callback: Option<Arc<dyn Callback>>,
+    states: Mutex<SmallVec<[CallState; 1]>>,
+    receiver: Receiver,
+}
+
+/// What gets the outcomes.
+enum Receiver {
+    /// A thread, which is notified when an outcome ends its wait.
+    Thread(Arc<Condvar>),
+    Callback(Arc<dyn Callback>),
 }
 
 /// Whether the thread has to go on waiting.
@@ -100,7 +107,12 @@ impl Outcomes {
     /// Outcomes for this many calls.
     pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
         let states = (0..calls).map(|_| CallState::Empty).collect();
-        Arc::new(Outcomes { states: Mutex::new(states), changed: Arc::new(Condvar::new()), callback })
+        let thread = || Receiver::Thread(Arc::new(Condvar::new()));
+        Arc::new(Outcomes { states: Mutex::new(states), receiver: callback.map_or_else(thread, Receiver::Callback) })
+    }
+
+    fn has_callback(&self) -> bool {
+        matches!(self.receiver, Receiver::Callback(_))
     }
 
     /// A command for the call with this index. An index has one command at a time.
@@ -147,9 +159,10 @@ impl Outcomes {
 
     /// Sleeps until an outcome ends the wait, or until the deadline.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
+        let Receiver::Thread(changed) = &self.receiver else { return };
         let mut states = self.states.lock();
         if wait_status(&states) == WaitStatus::Pending && clock.now() < until {
-            clock.wait_until(&self.changed, &mut states, until);
+            clock.wait_until(changed, &mut states, until);
         }
     }
 
@@ -254,12 +267,12 @@ impl Command {
             return Sending::Awaited;
         }
         drop(states);
-        if !self.is_release() && self.outcomes.callback.is_none() {
+        if !self.is_release() && !self.outcomes.has_callback() {
             return Sending::Refused;
         }
         // If the script is unknown, no thread would send it again. So it is sent with its source.
         if let Payload::Script { form, .. } = &mut self.payload
-            && self.outcomes.callback.is_none()
+            && !self.outcomes.has_callback()
         {
             *form = Form::Source;
         }
@@ -336,7 +349,7 @@ impl Command {
 
     /// True if no thread waits for it and a callback gets its outcome.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.outcomes.callback.is_some() && self.outcomes.is_abandoned(self.index)
+        self.outcomes.has_callback() && self.outcomes.is_abandoned(self.index)
     }
 
     pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {
@@ -355,7 +368,7 @@ impl Command {
                 }
                 None
             }
-            CallState::Abandoned if self.outcomes.callback.is_some() => {
+            CallState::Abandoned if self.outcomes.has_callback() => {
                 *state = CallState::Empty;
                 Some(PendingCallback { index: self.index, outcome: Some(outcome), _claim: self.claim })
             }
@@ -369,7 +382,9 @@ impl Command {
     pub(super) fn complete_late(&self) -> Option<Wakeup> {
         let mut states = self.outcomes.states.lock();
         let state = states.get_mut(self.index).filter(|state| matches!(state, CallState::Abandoned))?;
-        self.outcomes.callback.as_ref()?;
+        if !self.outcomes.has_callback() {
+            return None;
+        }
         *state = CallState::Empty;
         drop(states);
         let pending = Some(PendingCallback { index: self.index, outcome: None, _claim: None });
@@ -377,17 +392,38 @@ impl Command {
     }
 }
 
-impl Wakeup {
-    /// True if this wakes a thread. A callback may be called only after all mutexes are released.
-    pub(super) fn is_of_thread(&self) -> bool {
-        self.pending.is_none()
+/// What to notify after some replies were read.
+#[derive(Default)]
+pub(super) struct Wakeups {
+    threads: SmallVec<[Wakeup; 2]>,
+    callbacks: SmallVec<[Wakeup; 2]>,
+}
+
+impl Wakeups {
+    pub(super) fn add(&mut self, wakeup: Option<Wakeup>) {
+        let Some(wakeup) = wakeup else { return };
+        if wakeup.pending.is_none() { self.threads.push(wakeup) } else { self.callbacks.push(wakeup) }
     }
 
+    /// Wakes the threads. The callbacks may be called only after all mutexes are released.
+    pub(super) fn notify_threads(&mut self) {
+        self.threads.drain(..).for_each(Wakeup::notify);
+    }
+
+    pub(super) fn notify(mut self) {
+        self.notify_threads();
+        self.callbacks.into_iter().for_each(Wakeup::notify);
+    }
+}
+
+impl Wakeup {
     pub(super) fn notify(self) {
-        if let (Some(pending), Some(callback)) = (self.pending, &self.outcomes.callback) {
-            callback.call(pending.index, pending.outcome);
-        } else {
-            self.outcomes.changed.notify_one();
+        match (&self.outcomes.receiver, self.pending) {
+            (Receiver::Callback(callback), Some(pending)) => callback.call(pending.index, pending.outcome),
+            (Receiver::Callback(_), None) => {}
+            (Receiver::Thread(changed), _) => {
+                changed.notify_one();
+            }
         }
     }
 }

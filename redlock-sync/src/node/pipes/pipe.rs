@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup};
+use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
 use super::outbox::{InFlight, Interest, Outbox, ReplyTarget};
@@ -190,21 +190,21 @@ impl Pipe {
     pub(crate) fn read_for(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, until: Tick) {
         let Some(mut reader) = self.reader.try_lock() else { return };
         self.reading_since.store(AT_WORK, Ordering::Relaxed);
-        let mut wakeups = Vec::new();
+        let mut wakeups = Wakeups::default();
         while outcomes.is_awaited(index) && !self.is_closed() {
             // The threads whose replies have arrived are woken before this one waits.
-            wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
+            wakeups.notify_threads();
             if !self.read(&mut reader, until, &mut wakeups) && self.clock.now() >= until {
                 break;
             }
         }
         self.unlock_reader(reader);
-        wakeups.into_iter().for_each(Wakeup::notify);
+        wakeups.notify();
     }
 
     /// Writes the outbox, reads once, and dispatches the replies. Returns false if no bytes arrived before the
     /// deadline.
-    pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Vec<Wakeup>) -> bool {
+    pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Wakeups) -> bool {
         self.flush();
         let in_use = UseGuard::new(self);
         self.reading_since.store(self.clock.now().as_nanos(), Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl Pipe {
     }
 
     /// Passes each reply to its call.
-    fn dispatch(&self, framer: &mut Framer, wakeups: &mut Vec<Wakeup>) -> Result<(), Broken> {
+    fn dispatch(&self, framer: &mut Framer, wakeups: &mut Wakeups) -> Result<(), Broken> {
         let mut latest_written = None;
         while let Some(reply) =
             framer.take_reply().map_err(|Garbled| Broken::Closed("sent what is no reply of Redis".into()))?
@@ -234,7 +234,7 @@ impl Pipe {
             latest_written = Some(written);
             let mut end = |command: Command, outcome| {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
-                wakeups.extend(command.complete(outcome));
+                wakeups.add(command.complete(outcome));
             };
             match target {
                 ReplyTarget::Call(command, reply) => end(command, Outcome::Replied(reply)),

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Command, Wakeup};
+use super::command::{Command, Wakeup, Wakeups};
 use super::halves::Broken;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
@@ -82,7 +82,7 @@ impl Pipe {
 
     /// Writes the outbox and reads once. Another thread may read before the next call of this.
     fn work(self: &Arc<Self>) {
-        let mut wakeups = Vec::new();
+        let mut wakeups = Wakeups::default();
         let mut reader = self.lock_reader();
         self.flush();
         // Another thread may have read the reply, or may have given its call up before it was written.
@@ -91,9 +91,9 @@ impl Pipe {
             self.read(&mut reader, until, &mut wakeups);
         }
         // Threads are woken while the reader is still locked, so that their next calls gather in the outbox.
-        wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
+        wakeups.notify_threads();
         self.unlock_reader(reader);
-        wakeups.into_iter().for_each(Wakeup::notify);
+        wakeups.notify();
         if self.is_late(self.node_timeout) {
             let late = self.in_flight.lock().complete_late(self.clock.now().before(self.node_timeout));
             late.into_iter().for_each(Wakeup::notify);
@@ -114,14 +114,14 @@ impl Pipe {
     /// Sends and receives what no thread waits for, when the client ends. Calls unanswered at the deadline are late.
     pub(crate) fn finish(self: &Arc<Self>, until: Tick) {
         while self.has_unattended() {
-            let mut wakeups = Vec::new();
+            let mut wakeups = Wakeups::default();
             // The pump may hold it, for at most a node timeout.
             let mut reader = self.lock_reader();
             if self.has_unattended() {
                 self.read(&mut reader, until, &mut wakeups);
             }
             self.unlock_reader(reader);
-            wakeups.into_iter().for_each(Wakeup::notify);
+            wakeups.notify();
             if self.clock.now() >= until {
                 let late = {
                     let outbox = self.outbox.lock();
