@@ -22,7 +22,7 @@ impl Literal for Duration {
             Error::new(
                 lit.span(),
                 format!(
-                    "`{text}` is not a length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h)"
+                    "`{text}` is not a length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h, d)"
                 ),
             )
         })
@@ -54,6 +54,7 @@ fn millis(unit: &str) -> Option<u64> {
         "s" => Some(1000),
         "m" => Some(60_000),
         "h" => Some(3_600_000),
+        "d" => Some(86_400_000),
         _ => None,
     }
 }
@@ -65,6 +66,7 @@ mod tests {
     #[test]
     fn what_people_write() {
         assert_eq!(parse("30s"), Some(Duration::from_secs(30)));
+        assert_eq!(parse("2d12h"), Some(Duration::from_secs(60 * 3600)));
         assert_eq!(parse(" 250ms "), Some(Duration::from_millis(250)));
         assert_eq!(parse("1h30m"), Some(Duration::from_secs(5400)));
         assert_eq!(parse("0s"), Some(Duration::ZERO));

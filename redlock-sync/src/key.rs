@@ -77,8 +77,12 @@ impl Key {
         let full: Arc<str> = if prefix.is_empty() { name.into() } else { format!("{prefix}{name}").into() };
         if name.is_empty() {
             return Err(Error::config(format!(
-                "a {what} needs a name, but the key after prefix `{}` is empty",
-                prefix.escape_debug()
+                "a {what} needs a name, but its name is empty{}",
+                if prefix.is_empty() {
+                    String::new()
+                } else {
+                    format!(" behind the prefix `{}`", prefix.escape_debug())
+                }
             )));
         }
         if full.len() > max_len {
@@ -97,7 +101,7 @@ impl Key {
         }
         if is_helper(&full) {
             return Err(Error::config(format!(
-                "{what} key `{}` is reserved: the library keeps data of another lock or queue there; take a name that does not end in {} or `:q:…`",
+                "{what} key `{}` is reserved: the library keeps data of another lock or queue there; take a name that does not begin with `{{…}}` and go on with {} or `:q:…`",
                 full.escape_debug(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));

@@ -28,8 +28,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// it stands up, or its process dies, the next one sits down.
 ///
 /// The chair is the [`Mutex`](crate::Mutex) of that name, with its [order](crate::Mutex#order): it excludes a mutex of
-/// the same name, and waiting candidates cost the servers what waiting threads do. A leader whose process dies is
-/// followed one lease later at most.
+/// the same name, and waiting candidates cost the servers what waiting threads do. If the process of a leader dies,
+/// another candidate leads when the lease has ended, or about a second later.
 ///
 /// **The promise**: under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
 /// [`check`](crate::Lease::check) at the same time. **The duty of the body**: it calls `lease.check()?` before each
