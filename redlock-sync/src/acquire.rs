@@ -210,7 +210,7 @@ impl<'a> AcquireLoop<'a> {
     /// Runs the loop. If the wait may still be in a server queue afterwards, it is removed there in the background.
     fn run(mut self) -> Result<Lease, Error> {
         let outcome = self.attempts();
-        if let Some((queued, id)) = self.wait.lingering() {
+        if let Some((queued, id)) = self.wait.remaining() {
             self.client.remove_ended_wait(self.request, queued, id);
         }
         outcome
@@ -222,7 +222,7 @@ impl<'a> AcquireLoop<'a> {
             // Before the first attempt, `enqueue_and_acquire` has checked that the client is ready.
             let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
             if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
-                self.wait.give_up();
+                self.wait.leave_queues();
                 return Err(error);
             }
             let tried_at = self.client.quorum.now();
@@ -241,13 +241,13 @@ impl<'a> AcquireLoop<'a> {
             if self.ends_with(&refusal.error, tried_at) || is_over {
                 // If every node has answered the last attempt, it has removed the wait from the server queues already.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
-                    self.wait.give_up();
+                    self.wait.leave_queues();
                 }
                 return Err(refusal.error);
             }
             // The sleep ends at the deadline at the latest; the attempt after that is the last one.
             if let Some(pushed) = self.wait.sleep(&refusal, was_fast_path, self.made)
-                && let Some(lease) = self.open(&pushed)
+                && let Some(lease) = self.lease_from_grant(&pushed)
             {
                 return Ok(lease);
             }
@@ -266,18 +266,19 @@ impl<'a> AcquireLoop<'a> {
         let options = AttemptOptions {
             is_fast_path,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
-            keeps_wait: self.wait.evidence.may_linger,
+            keeps_wait: self.wait.evidence.wait_may_remain,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &options, by);
         match &outcome {
             Ok(lease) => {
-                // Several clusters: one that moves the slot refuses the attempt, and its queue keeps the wait through the
-                // release, too.
+                // With several clusters, one that is moving the slot refused this attempt. Its queue still has our wait,
+                // and the later release cannot remove it. So remove it in the background.
                 let core = lease.core();
-                let is_left = core.may_linger() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
-                self.wait.evidence.may_linger |= id.is_some() && is_left;
+                let wait_may_remain =
+                    core.copy_may_run() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
+                self.wait.evidence.wait_may_remain |= id.is_some() && wait_may_remain;
             }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {
@@ -312,7 +313,7 @@ impl<'a> AcquireLoop<'a> {
 
     /// Returns the lease if the pushed grant is already the lock (table in `handover/grant.rs`), and `None` if an
     /// attempt has to decide.
-    fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
+    fn lease_from_grant(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;
         if quorum.len() > 1 {

@@ -238,7 +238,7 @@ impl ClientInner {
         self.has_ended.store(true, Ordering::SeqCst);
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
-        self.backlog.settle();
+        self.backlog.await_outcomes();
         let by = self.quorum.now().after(CLOSING);
         let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
@@ -270,7 +270,7 @@ impl ClientInner {
     }
 
     /// Gives up one lock that this client holds.
-    pub(crate) fn give_up(&self, core: &Arc<Core>) {
+    pub(crate) fn revoke(&self, core: &Arc<Core>) {
         revoke(&self.backlog, vec![Arc::clone(core)], Vec::new());
     }
 

@@ -365,7 +365,7 @@ impl LeaderHandle {
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.state.lock().leads.clone();
             if let Some(core) = leads {
-                self.client.give_up(&core);
+                self.client.revoke(&core);
             }
         }
     }

@@ -212,8 +212,8 @@ impl<'a> Attempt<'a> {
     ///
     /// After `by`, the call is sent but its replies are not awaited: on each connection it comes after the attempt.
     pub(super) fn undo(&self, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
-        let is_left = self.client.quorum.roll_back(ballot, call, by);
-        is_left.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
+        let token_may_remain = self.client.quorum.roll_back(ballot, call, by);
+        token_may_remain.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
     }
 
     /// Records that these nodes may keep the token. The backlog releases it there in the background.

@@ -14,7 +14,7 @@
 //! - The grant is what the wait asked for: lease, fence, holder name, replicas.
 //! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
 //!
-//! One place uses this: `AcquireLoop::open` in `acquire.rs`. What cannot lie here: `Core::granted` makes the lease,
+//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. What cannot lie here: `Core::granted` makes the lease,
 //! from private fields; `UnclaimedGrant` in `listener/pushed.rs` is parsed below this file;
 //! `ClientInner::give_back_unclaimed` needs the registry of leases. The scripts are `push.lua` and `release.lua`.
 
@@ -41,12 +41,12 @@ pub(crate) struct GrantEvidence {
     /// Every attempt was answered by a definite no.
     is_certain: bool,
     /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
-    pub(crate) may_linger: bool,
+    pub(crate) wait_may_remain: bool,
 }
 
 impl GrantEvidence {
     pub(crate) fn new() -> GrantEvidence {
-        GrantEvidence { anchor: None, is_certain: true, may_linger: false }
+        GrantEvidence { anchor: None, is_certain: true, wait_may_remain: false }
     }
 
     /// Rules out that any grant to the wait is the lock.
@@ -56,7 +56,7 @@ impl GrantEvidence {
 
     /// True if the wait may be in a queue.
     pub(crate) fn may_be_queued(&self) -> bool {
-        self.anchor.is_some() || self.may_linger
+        self.anchor.is_some() || self.wait_may_remain
     }
 
     /// A moment before which no grant to the wait was made; `None` if that is not certain.
@@ -69,7 +69,7 @@ impl GrantEvidence {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
         let is_unknown = ballot.may_linger();
         self.is_certain &= !ballot.duplicate && ballot.votes.iter().all(is_clean);
-        self.may_linger |= marks && is_unknown;
+        self.wait_may_remain |= marks && is_unknown;
         for vote in &ballot.votes {
             match vote {
                 Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
@@ -183,6 +183,6 @@ mod tests {
         let unknown =
             Vote::Failed(Failure { kind: FailureKind::TimedOut, executed: Executed::Maybe, message: String::new() });
         let lost = after(&[(1, unknown, false), (2, no(New), false)]);
-        assert_eq!((lost.grant_since(), lost.may_linger), (None, true));
+        assert_eq!((lost.grant_since(), lost.wait_may_remain), (None, true));
     }
 }

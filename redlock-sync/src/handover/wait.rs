@@ -86,7 +86,7 @@ impl<'a, T> ServerWait<'a, T> {
         let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
             // The client now listens on another channel, so it does not receive a message to the old entry.
-            self.give_up();
+            self.leave_queues();
             self.evidence = GrantEvidence::new();
             self.evidence.distrust();
         }
@@ -104,7 +104,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// Removes the wait from the server queues, and passes on what was granted to it. Otherwise the lock would stay
     /// granted to a wait that is over.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn leave_queues(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
         // Without random numbers nothing is passed on: the grant expires.
         let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
@@ -116,12 +116,12 @@ impl<'a, T> ServerWait<'a, T> {
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
-        self.evidence.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
+        self.evidence.wait_may_remain |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
     /// The entry of a wait that is over, if it may still be in a queue.
-    pub(crate) fn lingering(&self) -> Option<(&Queued, &Arc<str>)> {
-        let queued = self.queued.as_ref().filter(|_| self.evidence.may_linger)?;
+    pub(crate) fn remaining(&self) -> Option<(&Queued, &Arc<str>)> {
+        let queued = self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)?;
         Some((queued, queued.id.as_ref()?))
     }
 

@@ -134,8 +134,8 @@ pub(crate) struct WaiterTable {
 
 impl WaiterTable {
     pub(super) fn is_sound(&self) -> bool {
-        let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
-        !is_left || self.sleeping.is_empty() || self.next_reader.is_some()
+        let is_unread = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
+        !is_unread || self.sleeping.is_empty() || self.next_reader.is_some()
     }
 
     // --- waits ---
@@ -224,8 +224,8 @@ impl WaiterTable {
     /// will probably wait longest. Each step that puts the connection back, or ends a sleep, calls this before it frees
     /// the lock.
     pub(super) fn wake_next_reader(&mut self) {
-        let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
-        if is_left && self.next_reader.is_none() {
+        let is_unread = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
+        if is_unread && self.next_reader.is_none() {
             self.next_reader = self.sleeping.last().copied();
             self.next_reader.iter().for_each(|number| self.wake(*number));
         }

@@ -25,7 +25,7 @@ impl Core {
 
     /// True if the lease is over, and its guard did not end it.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.settle(), LeaseState::Lost(_))
+        matches!(self.expire_if_overdue(), LeaseState::Lost(_))
     }
 
     /// Removes the handlers of a thread that does not hold the lease any more.

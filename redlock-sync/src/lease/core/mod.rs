@@ -132,7 +132,7 @@ struct RoundState {
     /// The fencing token, once it is final.
     fence: Option<u64>,
     /// A copy of our acquire may still be executed on a node.
-    may_linger: bool,
+    copy_may_run: bool,
     /// The nodes that may have our token.
     at: Vec<bool>,
 }
@@ -157,7 +157,7 @@ impl Core {
             expiry,
             offered_fence: ballot.largest_fence(),
             fence: None,
-            may_linger: ballot.may_linger(),
+            copy_may_run: ballot.may_linger(),
             at,
         };
         Core::new(start, io, ballot.started)
@@ -167,7 +167,7 @@ impl Core {
     /// acquisition.
     pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io = RoundState { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
+        let io = RoundState { expiry, offered_fence: fence, fence: None, copy_may_run: false, at: vec![true] };
         let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
@@ -232,8 +232,8 @@ impl Core {
     }
 
     /// True if a copy of its acquire may still be executed on a node.
-    pub(crate) fn may_linger(&self) -> bool {
-        self.io.lock().may_linger
+    pub(crate) fn copy_may_run(&self) -> bool {
+        self.io.lock().copy_may_run
     }
 
     /// The lease that an acquire asks for: never longer than the maximum hold.
@@ -276,14 +276,14 @@ impl Core {
         if self.is_forked_copy() {
             return LeaseState::Released;
         }
-        let state = self.settle();
+        let state = self.expire_if_overdue();
         self.tell_loss();
         state
     }
 
     /// Declares the lease lost if its time has passed, and returns its state. The first thread that notices does so.
     /// The handlers are called later, without locks.
-    fn settle(&self) -> LeaseState {
+    fn expire_if_overdue(&self) -> LeaseState {
         let now = self.quorum.now();
         let state = *self.state.lock();
         if !state.is_overdue(now) {
@@ -321,7 +321,7 @@ impl Core {
         if self.is_forked_copy() {
             return Err(Error::Closed);
         }
-        match self.settle() {
+        match self.expire_if_overdue() {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),
@@ -409,7 +409,7 @@ impl Core {
 
     /// Returns when the next renewal is due, and the outcome of this one, if there was one.
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
-        self.settle();
+        self.expire_if_overdue();
         let mut io = self.io.lock();
         let now = self.quorum.now();
         let state = *self.state.lock();
@@ -456,7 +456,7 @@ impl Core {
             AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
-        io.may_linger |= filled.duplicate;
+        io.copy_may_run |= filled.duplicate;
         for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
             *at |= vote.may_be_set();
         }

@@ -48,7 +48,7 @@ impl Core {
             expiry: io.expiry.clone(),
             offered_fence: None,
             fence: None,
-            may_linger: io.may_linger,
+            copy_may_run: io.copy_may_run,
             at: io.at.clone(),
         };
         let successor = Core {

@@ -36,20 +36,20 @@ pub(in crate::lease) struct ReleaseTerms {
     /// The random part of the granted token, if the lock is granted.
     random: Option<String>,
     /// A copy of our acquire may still be executed on a node.
-    may_linger: bool,
+    copy_may_run: bool,
 }
 
 impl ReleaseTerms {
     /// True if a node may still have the token, although the lease is over.
-    pub(in crate::lease) fn may_linger(&self, ballot: &Ballot<Released>) -> bool {
-        self.keep.is_zero() && (self.may_linger || ballot.duplicate || !is_everywhere(ballot))
+    pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
+        self.keep.is_zero() && (self.copy_may_run || ballot.duplicate || !is_everywhere(ballot))
     }
 
     /// True if nothing is left to do: all nodes have freed or granted the lock.
     pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
-        self.is_orderly && !self.may_linger && !ballot.duplicate && ballot.votes.iter().all(is_plain)
+        self.is_orderly && !self.copy_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
     }
 }
 
@@ -120,7 +120,7 @@ impl<'a> PreparedRelease<'a> {
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let may_linger = terms.may_linger(&ballot);
+        let may_linger = terms.token_may_remain(&ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
@@ -144,7 +144,7 @@ impl Core {
 
     /// Everything before the call. `Err` is the outcome if there is nothing to send.
     pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
-        if self.settle() == LeaseState::Lost(LostReason::Revoked) {
+        if self.expire_if_overdue() == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
@@ -156,7 +156,7 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = ReleaseTerms { is_orderly, keep, random, may_linger: io.may_linger };
+        let terms = ReleaseTerms { is_orderly, keep, random, copy_may_run: io.copy_may_run };
         Ok(PreparedRelease { core: self, io, call, terms })
     }
 
@@ -284,7 +284,7 @@ impl Core {
         if self.is_forked_copy() {
             return false;
         }
-        self.settle();
+        self.expire_if_overdue();
         // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
         self.lose(LostReason::Revoked)
     }
