@@ -34,7 +34,7 @@ use crate::handover::listener::Pushed;
 use crate::handover::queue::{QueueHead, QueueOutcome};
 use crate::handover::queued::Queued;
 use crate::handover::rules::Pauses;
-use crate::handover::wait::{ServerWait, rest};
+use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::observer::Event;
@@ -130,9 +130,9 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
     loop {
         match queues.enqueue_and_check(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
-                let pause = head.rest();
+                let pause = head.foreign_pause();
                 if pause.until > Tick::ZERO {
-                    rest(&client.quorum, queues, request, pause.until.min(until));
+                    leave_to_foreign_clients(&client.quorum, queues, request, pause.until.min(until));
                 }
                 let lease = AcquireLoop::new(client, request, wait, pause.pauses).run()?;
                 keep_or_share_head(&lease, head);
@@ -273,8 +273,8 @@ impl<'a> AcquireLoop<'a> {
         let outcome = attempt(self.client, self.request, &options, by);
         match &outcome {
             Ok(lease) => {
-                // With several clusters, one that is moving the slot refused this attempt. Its queue still has our wait,
-                // and the later release cannot remove it. So remove it in the background.
+                // With several clusters, one that is moving the slot refused this attempt. Its queue still has our
+                // wait, and the later release cannot remove it. So remove it in the background.
                 let core = lease.core();
                 let wait_may_remain =
                     core.copy_may_run() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();

@@ -368,7 +368,7 @@ impl<'a> LatchWait<'a> {
             (true, false) => jittered(NAP),
             (false, _) => self.poll(),
         };
-        self.rest(nap, self.latch.terms.check)
+        self.sleep_for(nap, self.latch.terms.check)
     }
 
     /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`WAIT_LIFETIME`] at
@@ -390,7 +390,7 @@ impl<'a> LatchWait<'a> {
         }
         self.wait().await_also(Awaits::Servers);
         let nap = self.poll();
-        self.rest(nap, op)
+        self.sleep_for(nap, op)
     }
 
     fn poll(&mut self) -> Duration {
@@ -398,7 +398,7 @@ impl<'a> LatchWait<'a> {
         self.latch.retry.pause(self.polls, fastrand::f64())
     }
 
-    fn rest(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
+    fn sleep_for(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
         let Latch { client, name, cancel, .. } = self.latch;
         let until = client.quorum.now().after(nap).min(self.limit.until);
         match self.wait().sleep(until, cancel) {

@@ -172,7 +172,7 @@ impl Leader {
                 }
                 Err(error) => return Err(error),
             }
-            self.client.queues.rest(self.client.quorum.now().after(jittered(self.pause)), &cancelling);
+            self.client.queues.sleep_until(self.client.quorum.now().after(jittered(self.pause)), &cancelling);
         }
     }
 }

@@ -52,7 +52,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         if let Some(error) = adoption.refused(&ballot, by, error, may_repeat) {
             return Err(error);
         }
-        client.queues.rest(client.quorum.now().after(jittered(pause)), &Cancelling::default());
+        client.queues.sleep_until(client.quorum.now().after(jittered(pause)), &Cancelling::default());
         (made, pause) = (made + 1, pause * 2);
     };
     if let Some(head) = head {

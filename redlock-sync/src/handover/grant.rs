@@ -14,9 +14,13 @@
 //! - The grant is what the wait asked for: lease, fence, holder name, replicas.
 //! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
 //!
-//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. What cannot lie here: `Core::granted` makes the lease,
-//! from private fields; `UnclaimedGrant` in `listener/pushed.rs` is parsed below this file;
-//! `ClientInner::give_back_unclaimed` needs the registry of leases. The scripts are `push.lua` and `release.lua`.
+//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. The scripts are `push.lua` and `release.lua`.
+//!
+//! These parts belong here but are elsewhere:
+//!
+//! - `Core::granted` makes the lease. It is in `lease/core`, because the fields of a lease are private.
+//! - `UnclaimedGrant` is in `listener/pushed.rs`, because the listener parses it, and this file imports the listener.
+//! - `ClientInner::give_back_unclaimed` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;
 
@@ -109,8 +113,8 @@ pub(crate) fn held_since(
     pushed: &Pushed,
     evidence: &GrantEvidence,
 ) -> Option<Tick> {
-    // In a cluster, a push reaches this client from every server. A server without listeners of its own has found none,
-    // and has freed the lock again.
+    // In a cluster, `PUBLISH` counts only the executing server's own subscribers, but all servers deliver it. So the
+    // script may count 0 receivers and free the lock although this client got the message.
     if quorum.is_too_young() || quorum.nodes.are_in_slots() {
         return None;
     }

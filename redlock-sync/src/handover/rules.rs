@@ -44,8 +44,8 @@ pub(crate) const MOST_LOCAL_HANDOVERS: u32 = 256;
 /// default lease, so grants between clients with default settings need no round trip.
 pub(crate) const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
-/// The pauses since the lock was first passed on, and whether a foreign client wants the lock too, as far as a holder
-/// since the last pause knows. The servers store one number: twice the pauses, plus 1 if there is such a client.
+/// The pauses so far, and whether a foreign client wants the lock too. The servers store this number. Bits 1 and up:
+/// number of pauses so far. Bit 0: a holder since the last pause saw a foreign client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pauses(pub(crate) u64);
 
@@ -79,9 +79,9 @@ pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
     }
 }
 
-/// A pause in which the queue head leaves the key to other programs.
+/// A pause in which the queue head leaves the key to foreign clients.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rest {
+pub(crate) struct ForeignPause {
     pub(crate) until: Tick,
     pub(crate) pauses: Pauses,
 }

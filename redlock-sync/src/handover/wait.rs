@@ -32,8 +32,8 @@ const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);
-/// The bounds of the longest sleep for a permit, which is a lease of its own. Permits may be kept for a wait that wants
-/// several and whose process has died. Nothing is pushed then.
+/// A waiter for a permit sleeps one lease at most, within these bounds. A permit reserved for a dead waiter just
+/// expires, and no message is sent.
 const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
@@ -211,10 +211,10 @@ impl<'a, T> ServerWait<'a, T> {
                     if pushed.random.is_some() {
                         return Some(pushed);
                     }
-                    let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
-                    end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
-                    // Another chain begins after a pause.
+                    let nap = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
+                    end = now.after(nap.min(jittered(LONGEST_NAP))).min(self.until);
                     checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    // Age 0 means the chain ended: the next hand-over starts a new one.
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
                 }
             }
@@ -250,17 +250,16 @@ fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
-// --- foreign clients
-// ----------------------------------------------------------------------------------------------------
+// --- foreign clients -------------------------------------------------------------------------------------------------
 
 /// Leaves the key to foreign clients until `end`, and checks whether one takes it.
-pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
-    // The rest of a minimum hold comes first.
+pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
     let cancel = &request.options.cancel;
-    queues.rest(end.before(LONG_PAUSE), cancel);
+    // The remainder of a minimum hold comes first.
+    queues.sleep_until(end.before(LONG_PAUSE), cancel);
     while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
         check_for_foreign_clients(quorum, queues, request, end);
-        queues.rest(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
+        queues.sleep_until(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
     }
 }
 

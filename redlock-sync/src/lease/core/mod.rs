@@ -296,7 +296,8 @@ impl Core {
     /// Why a lease whose time has passed was not renewed.
     fn reason_of_expiry(&self) -> LostReason {
         let state = *self.state.lock();
-        // The last lease ends before the maximum hold: by the drift, or by a rest that is too short to ask for.
+        // The lease ends a little before `max_hold`: drift was subtracted, or less than `MIN_LEASE` remained, so it was
+        // not renewed.
         let at_max_hold = self.hold_end.since(state.until) <= drift(self.options.lease) + MIN_LEASE;
         match state.now {
             _ if self.options.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,

@@ -87,10 +87,10 @@ impl Core {
         self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients)
     }
 
-    /// Makes the next thread of this process leave the key alone for a moment.
-    pub(super) fn rest(&self, pause: Duration) {
+    /// Makes the next thread of this process leave the key to foreign clients for this long.
+    pub(super) fn set_pause(&self, pause: Duration) {
         if let Some(head) = &*self.head.lock() {
-            head.rests_for(pause, self.origin.chain.pauses.and_one());
+            head.set_foreign_pause(pause, self.origin.chain.pauses.and_one());
         }
     }
 

@@ -199,7 +199,7 @@ impl Core {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
-            self.rest(keep + pause);
+            self.set_pause(keep + pause);
             return (self.release_call(keep, Next::Others { pause, pauses: chain.pauses.and_one().0, several }), None);
         }
         // Without random numbers there is no grant: the lock is freed.
@@ -220,9 +220,8 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// The result of a release. `is_inferred` says that a "not held" followed a transmission of unknown outcome. Within
-    /// the lease, that means that the first transmission was executed. After the lease, there may also have been
-    /// another holder, which matters for a claim of a task.
+    /// The result of a release. `is_inferred`: no server was seen to confirm. A later "not held" only suggests that an
+    /// earlier copy released it. That is certain before the lease's end, not after it.
     fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
@@ -322,6 +321,7 @@ impl Core {
         let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
         if is_over { state.latest } else { self.latest_end() }
     }
+
     /// The release to repeat, for a lease whose release was not confirmed.
     pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
         PendingRelease {
