@@ -144,7 +144,8 @@ impl ClaimLoop<'_> {
                 self.end_wait();
                 return Err(error);
             }
-            // If the client listens already, as after its last task, its first attempt here records a wait.
+            // If the client still listens, as after an earlier task, the first attempt enters a wait at once. Otherwise the
+            // wait has to subscribe first.
             if self.queued.is_none() && self.request.client.listener.listens() {
                 self.queued = Some(Queued::begin(&self.request.client.listener));
             }
@@ -306,7 +307,7 @@ fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
     Ok(if has_space { LockId::from_server(id.as_str().split(':').next().unwrap_or_default()) } else { id })
 }
 
-/// Gives back what the claim may have taken, as if the task had not been claimed.
+/// Releases the task that the claim may have taken, as if it had not been claimed.
 fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
     let (client, quorum) = (request.client, &request.client.quorum);
     let claim = Claim::new(request.tasks.keys.clone(), String::new(), request.limits.keep_dead);

@@ -78,8 +78,8 @@ impl GrantEvidence {
             match vote {
                 Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // The entry is new again, so it was removed in between: by a grant of which this wait was not
-                    // notified.
+                    // `New` after an earlier attempt entered the wait: a grant removed the wait in between, and its
+                    // message was lost. `Kept` at first: a copy of an attempt entered the wait.
                     self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }

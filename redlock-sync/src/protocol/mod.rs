@@ -83,7 +83,8 @@ pub(crate) struct AcquireArgs<'a> {
 }
 
 impl AcquireArgs<'_> {
-    /// True if the attempt asks for nothing but the lock, so that the fast path can serve it.
+    /// True if the attempt enters no wait, wants no fence, names no leftover token, and is not of a holder. Then the
+    /// call of the fast path does the same.
     fn is_fast_path(&self) -> bool {
         let is_holder = matches!(self.order, Order::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder

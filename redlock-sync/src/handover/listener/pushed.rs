@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) struct Pushed {
     /// The fence of the granted lock; 0 if there is none.
     pub(crate) fence: u64,
-    /// How long the grant is valid; for a hint, when to try.
+    /// How long the grant is valid. For a hint: after what time the wait should make an attempt.
     pub(crate) span: Duration,
     /// The age of the chain in which the lock goes from holder to holder.
     pub(crate) age: Duration,

@@ -43,7 +43,8 @@ pub(in crate::node) fn subscribe(cluster: &Arc<Cluster>, channel: &str, by: Tick
     Ok(Box::new(ClusterSubscription { conn, _others: others }))
 }
 
-/// The connection that is read. The other subscriptions end with it.
+/// The subscription of a client in a cluster. The client reads the messages from one connection, since a cluster
+/// delivers each message to all its servers. When this is dropped, the subscriptions at the other masters end too.
 struct ClusterSubscription {
     conn: Box<dyn Push>,
     _others: Arc<OtherSubscriptions>,

@@ -16,8 +16,9 @@ use crate::sync::{Condvar, Mutex};
 /// The server's wall clock at its start, in microseconds. It does not depend on the machine, so that tests are
 /// reproducible.
 const EPOCH: u64 = 1_700_000_000_000_000;
-/// The holder of a lock in a denied attempt. Its lock lasts for `DENIED_FOR` milliseconds, so waiters soon try again.
+/// The token that a denied attempt sees as the holder's.
 const DENIED: &str = "00000000000000000000000000000000:denied";
+/// The time-to-live that a denied attempt sees, in milliseconds. It is short, so a waiter soon tries again.
 const DENIED_FOR: u64 = 20;
 
 /// A server. It keeps its data while it is unreachable.
@@ -117,11 +118,11 @@ impl MemoryServer {
                 state.scripts.entry(digest.clone()).or_insert_with(|| String::from_utf8_lossy(source).into_owned());
                 state.eval_known(&digest, rest)
             }
-            // The attempt that follows counts as the denied one.
+            // `SET NX` is refused without counting a denial. The script that the client sends next counts it.
             [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => Reply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
             [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
-            // There are no replicas. The data is not lost, so every number is acknowledged.
+            // A server in memory has no replicas, and loses no data. So it says that all replicas acknowledged.
             [b"WAIT", replicas, _] => Reply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
             [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
             words => state.store.command(words),
