@@ -21,7 +21,7 @@ use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Grant, Next, Order, ReleaseArgs, TypedCall, WaitEntry};
+use crate::protocol::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, WaitEntry};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -155,13 +155,13 @@ fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
     wait: impl Into<Option<WaitEntry<'a>>>,
-    order: Order<'_>,
+    policy: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let (id, wait) = (id(token), wait.into());
     exclusive()
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
         .call
 }
 
@@ -179,11 +179,11 @@ fn count(id: &LockId, lease: Duration) -> Arc<Call> {
 }
 
 fn take(token: &str) -> Arc<Call> {
-    attempt(token, None, None, Order::FastPath, &[])
+    attempt(token, None, None, QueuePolicy::FastPath, &[])
 }
 
 fn acquire<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
-    attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
+    attempt(token, None, wait, QueuePolicy::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
 fn entry(id: &str) -> WaitEntry<'_> {
@@ -218,7 +218,7 @@ fn keep(token: &str) -> Arc<Call> {
 
 fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
     let pause = Duration::from_millis(long);
-    give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: 3, several })
+    give_up(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3, several })
 }
 
 /// A script of the test's own, on all keys of the lock.
@@ -318,8 +318,9 @@ fn random_call(several: bool) -> Arc<Call> {
         3..12 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
-            let order = if several { Order::None } else { Order::First { random: RANDOM, span: 5 * SECOND } };
-            attempt(any(), fence, an_entry, order, &leftover_tokens)
+            let policy =
+                if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, span: 5 * SECOND } };
+            attempt(any(), fence, an_entry, policy, &leftover_tokens)
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));

@@ -11,7 +11,7 @@ fn side(mode: Mode, several: bool) -> ReadWrite {
 }
 
 fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
-    ask_with(mode, false, token, wait.into(), None, Order::FastPath, &[])
+    ask_with(mode, false, token, wait.into(), None, QueuePolicy::FastPath, &[])
 }
 
 fn ask_with(
@@ -20,13 +20,13 @@ fn ask_with(
     token: &str,
     wait: Option<WaitEntry<'_>>,
     fence: Option<u64>,
-    order: Order<'_>,
+    policy: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let id = id(token);
     side(mode, several)
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
         .call
 }
 
@@ -210,12 +210,20 @@ fn more_scenarios() -> Vec<Scenario> {
         (
             "a minimum hold, leftover tokens and fences",
             vec![
-                (ask_with(Mode::Exclusive, false, "a", None, Some(0), Order::FastPath, &[]), "[1, now]"),
+                (ask_with(Mode::Exclusive, false, "a", None, Some(0), QueuePolicy::FastPath, &[]), "[1, now]"),
                 (end(Mode::Exclusive, false, Some("a"), None, 5 * SECOND), "1"),
                 (inspect(), "[1, wa, 5s]"),
                 (read("b", None), "[0, 5s, a, 0]"),
                 (
-                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), Order::FastPath, &["a"]),
+                    ask_with(
+                        Mode::Shared,
+                        false,
+                        "b",
+                        None,
+                        Some(8_000_000_000_000_000),
+                        QueuePolicy::FastPath,
+                        &["a"],
+                    ),
                     "[1, 8000000000000000]",
                 ),
                 (lock(Mode::Shared).fence(&id("b"), None).call, "[1, 8000000000000001]"),
@@ -226,16 +234,19 @@ fn more_scenarios() -> Vec<Scenario> {
         (
             "on several nodes any writer may take it, and a holder goes before those that wait",
             vec![
-                (ask_with(Mode::Shared, true, "a", None, None, Order::None, &[]), "1"),
-                (ask_with(Mode::Exclusive, true, "b", Some(entry(DEAD)), None, Order::None, &[]), "[0, 30s, a, 1]"),
-                (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, Order::None, &[]), "[0, 30s, a, 1]"),
-                (ask_with(Mode::Shared, true, "d", None, None, Order::Holder, &[]), "1"),
+                (ask_with(Mode::Shared, true, "a", None, None, QueuePolicy::None, &[]), "1"),
+                (
+                    ask_with(Mode::Exclusive, true, "b", Some(entry(DEAD)), None, QueuePolicy::None, &[]),
+                    "[0, 30s, a, 1]",
+                ),
+                (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, QueuePolicy::None, &[]), "[0, 30s, a, 1]"),
+                (ask_with(Mode::Shared, true, "d", None, None, QueuePolicy::Holder, &[]), "1"),
                 (end(Mode::Shared, true, Some("a"), None, Duration::ZERO), "1"),
                 (end(Mode::Shared, true, Some("d"), None, Duration::ZERO), "1"),
-                (ask_with(Mode::Exclusive, true, "e", None, None, Order::None, &[]), "1"),
+                (ask_with(Mode::Exclusive, true, "e", None, None, QueuePolicy::None, &[]), "1"),
                 (end(Mode::Exclusive, true, Some("e"), None, Duration::ZERO), "1"),
                 (inspect(), seats("[1, rSEAT2, 5s]")),
-                (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, Order::None, &[]), "1"),
+                (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, QueuePolicy::None, &[]), "1"),
             ],
         ),
         ("a key of another type is left alone", left_alone(spoil(0))),
@@ -292,8 +303,8 @@ fn random_call(several: bool) -> Arc<Call> {
         0..14 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..2)).map(|_| any()).collect();
             let fence = [None, None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..4)];
-            let order = if fastrand::u32(0..8) == 0 { Order::Holder } else { Order::None };
-            ask_with(mode(), several, any(), an_entry, fence, order, &leftover_tokens)
+            let policy = if fastrand::u32(0..8) == 0 { QueuePolicy::Holder } else { QueuePolicy::None };
+            ask_with(mode(), several, any(), an_entry, fence, policy, &leftover_tokens)
         }
         14..16 => side(mode(), several).extend_and_count(&id(any()), SECOND * 5 * fastrand::u32(1..9)).call,
         16..20 => end(mode(), several, Some(any()), fastrand::bool().then_some(wait), Duration::ZERO),

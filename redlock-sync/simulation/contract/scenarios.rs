@@ -28,7 +28,7 @@ fn scenarios() -> Vec<Scenario> {
         (
             "waits keep their places, and a release grants to the first that is alive",
             vec![
-                (attempt("a", Some(0), None, Order::None, &[]), "[1, now]"),
+                (attempt("a", Some(0), None, QueuePolicy::None, &[]), "[1, now]"),
                 (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
                 (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
                 (acquire("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
@@ -63,8 +63,8 @@ fn scenarios() -> Vec<Scenario> {
             "a leftover token opens only what begins with it",
             vec![
                 (take("abc"), "1"),
-                (attempt("b", None, None, Order::None, &["x", "ab"]), "1"),
-                (attempt("c", None, None, Order::None, &["x", "ab"]), "[0, 30s, b, 0]"),
+                (attempt("b", None, None, QueuePolicy::None, &["x", "ab"]), "1"),
+                (attempt("c", None, None, QueuePolicy::None, &["x", "ab"]), "[0, 30s, b, 0]"),
             ],
         ),
         (
@@ -81,7 +81,7 @@ fn scenarios() -> Vec<Scenario> {
                 ),
                 (acquire("d", entry(ALIVE)), "1"),
                 (free("d"), "1"),
-                (attempt("e", None, None, Order::None, &[]), "1"),
+                (attempt("e", None, None, QueuePolicy::None, &[]), "1"),
                 (dump(), "[30s, 10s, -2, e, none, redlock-sync:1/3]"),
             ],
         ),
@@ -138,7 +138,7 @@ fn more_scenarios() -> Vec<Scenario> {
                     dump(),
                     "[5s, 10s, -2, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, none, redlock-sync:1/3]",
                 ),
-                (attempt("b", None, entry(ALIVE), Order::None, &[RANDOM]), "1"),
+                (attempt("b", None, entry(ALIVE), QueuePolicy::None, &[RANDOM]), "1"),
             ],
         ),
         (
@@ -153,7 +153,7 @@ fn more_scenarios() -> Vec<Scenario> {
                 (keep("a"), "1"),
                 (exclusive().inspect().call, "[1, a, 5s]"),
                 (free("a"), "1"),
-                (attempt("b", Some(0), None, Order::None, &[]), "[1, 8000000000000002]"),
+                (attempt("b", Some(0), None, QueuePolicy::None, &[]), "[1, 8000000000000002]"),
             ],
         ),
         (
@@ -161,7 +161,7 @@ fn more_scenarios() -> Vec<Scenario> {
             vec![
                 (spoil(0), "1"),
                 (take("a"), "WrongType No"),
-                (attempt("a", Some(0), entry(ALIVE), Order::None, &["x"]), "WrongType No"),
+                (attempt("a", Some(0), entry(ALIVE), QueuePolicy::None, &["x"]), "WrongType No"),
                 (count(&id("a"), LEASE), "WrongType No"),
                 (release("a"), "WrongType No"),
                 (exclusive().fence(&id("a"), None).call, "WrongType No"),

@@ -275,7 +275,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
                 lease: LEASE,
                 fence: None,
                 wait,
-                order: Order::None,
+                policy: QueuePolicy::None,
                 leftover_tokens: &leftover_tokens,
             };
             let call = lock(fixed).acquire(&args).call;
@@ -346,7 +346,8 @@ fn ends(side: &mut dyn Side) {
     let (lock, moment) = (semaphore(1, false, &[]), Duration::from_millis(1500));
     let take = |token: &str, lease| {
         let id = id(token);
-        let args = AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: Order::None, leftover_tokens: &[] };
+        let args =
+            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
@@ -389,8 +390,14 @@ fn refuses(side: &mut dyn Side) {
         side.call(&clear()).unwrap();
         side.call(&with_queue("spoil", source)).unwrap();
         let (lock, id) = (semaphore(2, false, &[0]), id("a"));
-        let args =
-            AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, order: Order::None, leftover_tokens: &[] };
+        let args = AcquireArgs {
+            id: &id,
+            lease: LEASE,
+            fence: None,
+            wait: None,
+            policy: QueuePolicy::None,
+            leftover_tokens: &[],
+        };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let calls = [
             lock.acquire(&args).call,

@@ -13,7 +13,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs, Request, TypedCall, WaitEntry};
+use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitEntry};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, RandomPart, random_part};
 
@@ -147,12 +147,12 @@ impl<'a> Attempt<'a> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
         let random = if is_fast_path || client.quorum.len() > 1 { String::new() } else { random_part()? };
-        let order = match client.quorum.len() {
-            1 if is_fast_path => Order::FastPath,
-            1 => Order::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
-            _ => Order::None,
+        let policy = match client.quorum.len() {
+            1 if is_fast_path => QueuePolicy::FastPath,
+            1 => QueuePolicy::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
+            _ => QueuePolicy::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, leftover_tokens }))
     }
 
     /// Returns an error if the round was not won, or was won too late for its lease.

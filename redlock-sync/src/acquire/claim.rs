@@ -144,8 +144,8 @@ impl ClaimLoop<'_> {
                 self.end_wait();
                 return Err(error);
             }
-            // If the client still listens, as after an earlier task, the first attempt enters a wait at once. Otherwise the
-            // wait has to subscribe first.
+            // If the client still listens, as after an earlier task, the first attempt enters a wait at once. Otherwise
+            // the client has to subscribe first.
             if self.queued.is_none() && self.request.client.listener.listens() {
                 self.queued = Some(Queued::begin(&self.request.client.listener));
             }

@@ -74,8 +74,8 @@ pub(super) type NodeListing = Vote<Page>;
 
 /// # Inspection
 impl Redlock {
-    /// The holders of the lock with this name, of any kind; empty if the lock is free. It also returns holders without a
-    /// majority, which the `inspect` of a handle leaves out.
+    /// The holders of the lock with this name, of any kind; empty if the lock is free. It also returns holders without
+    /// a majority, which the `inspect` of a handle leaves out.
     ///
     /// It makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease
     /// between two rounds.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
-use super::{AcquireArgs, BEHIND, Grant, Next, Order, ReleaseArgs, TypedCall, millis, text};
+use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -35,17 +35,17 @@ impl Exclusive {
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
         let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
-        let (random, span) = match attempt.order {
-            Order::FastPath if is_fast_path => return call(&[token, lease_ms]),
-            Order::None | Order::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
-            Order::First { random, span } => (random, span),
-            Order::FastPath | Order::None | Order::Holder => ("", Duration::ZERO),
+        let (random, span) = match attempt.policy {
+            QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
+            QueuePolicy::None | QueuePolicy::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
+            QueuePolicy::First { random, span } => (random, span),
+            QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => ("", Duration::ZERO),
         };
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = vec![
             token,
             lease_ms,
-            Number(u64::from(matches!(attempt.order, Order::None | Order::Holder))),
+            Number(u64::from(matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder))),
             Text(wait.map_or("", |w| w.id)),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
@@ -63,7 +63,7 @@ impl Exclusive {
 
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
-        let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
+        let pause = if let Next::ForeignClients { pause, .. } = next { pause } else { Duration::ZERO };
         let granted = granted(next);
         let all = [text(id), Text(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
         // Most calls need only the first two, and each argument costs the server time.
@@ -118,7 +118,7 @@ fn granted(next: Next<'_>) -> String {
     let none = Grant::default();
     let grant = match next {
         Next::Anybody => none,
-        Next::Others { pauses, several, .. } => Grant { pauses, several, ..none },
+        Next::ForeignClients { pauses, several, .. } => Grant { pauses, several, ..none },
         Next::First(grant) => grant,
     };
     let Grant { random, span, age, pauses, with_fence, several } = grant;

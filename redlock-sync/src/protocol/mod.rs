@@ -76,7 +76,7 @@ pub(crate) struct AcquireArgs<'a> {
     /// if no fence is wanted.
     pub(crate) fence: Option<u64>,
     pub(crate) wait: Option<WaitEntry<'a>>,
-    pub(crate) order: Order<'a>,
+    pub(crate) policy: QueuePolicy<'a>,
     /// Prefixes of leftover tokens: no lease has them, but a node may still have them. The attempt takes the lock from
     /// them.
     pub(crate) leftover_tokens: &'a [LockId],
@@ -86,14 +86,14 @@ impl AcquireArgs<'_> {
     /// True if the attempt enters no wait, wants no fence, names no leftover token, and is not of a holder. Then the
     /// call of the fast path does the same.
     fn is_fast_path(&self) -> bool {
-        let is_holder = matches!(self.order, Order::Holder);
+        let is_holder = matches!(self.policy, QueuePolicy::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
 }
 
 /// What an attempt does if the lock is free while others wait for it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Order<'a> {
+pub(crate) enum QueuePolicy<'a> {
     /// Takes the lock. With several nodes the queues can differ, and would block each other.
     None,
     /// Takes the lock, and goes before all waits: the lease already holds the lock on a majority.
@@ -132,9 +132,9 @@ pub(crate) struct ReleaseArgs<'a> {
 pub(crate) enum Next<'a> {
     /// Any attempt. The first wait is notified to try at once.
     Anybody,
-    /// Programs that poll the key, for the length of the pause. The first wait is notified to try after it. `pauses`
+    /// Foreign clients, for the length of the pause. The first wait is notified to try after it. `pauses`
     /// includes this pause.
-    Others { pause: Duration, pauses: u64, several: bool },
+    ForeignClients { pause: Duration, pauses: u64, several: bool },
     /// The first wait.
     First(Grant<'a>),
 }

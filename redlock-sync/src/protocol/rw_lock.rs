@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
-use super::{AcquireArgs, BEHIND, Next, Order, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -74,7 +74,7 @@ impl ReadWrite {
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
-            Number(matches!(attempt.order, Order::Holder).into()),
+            Number(matches!(attempt.policy, QueuePolicy::Holder).into()),
         ]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)

@@ -183,7 +183,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::protocol::Order;
+    use crate::protocol::QueuePolicy;
 
     fn semaphore(several: bool) -> Semaphore {
         let key = Key::new("", "k", 100).unwrap();
@@ -231,7 +231,7 @@ mod tests {
             lease: Duration::from_secs(1),
             fence: None,
             wait: None,
-            order: Order::None,
+            policy: QueuePolicy::None,
             leftover_tokens: &[],
         }
     }

@@ -32,7 +32,7 @@ use crate::sync::Condvar;
 
 /// The longest sleep of a thread that does not read. The reader wakes it when something is there for it. After the
 /// machine was suspended, the reader wakes all ([`SUSPENDED`]). Without a reader, a timer can be late by this much.
-const LONGEST_NAP: Duration = Duration::from_secs(60);
+const LONGEST_SLEEP_WITHOUT_READING: Duration = Duration::from_secs(60);
 /// If a read took this much longer than it should, the machine was suspended. Condition variables do not count that
 /// time.
 const SUSPENDED: Duration = Duration::from_secs(5);
@@ -191,7 +191,7 @@ impl WaiterTable {
         }
         self.sleeping.insert(number);
         match self.waits.get(&number) {
-            Some(wait) => Step::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_NAP)),
+            Some(wait) => Step::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_SLEEP_WITHOUT_READING)),
             None => Step::Woken(Woken::Closed),
         }
     }

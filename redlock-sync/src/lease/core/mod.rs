@@ -49,7 +49,7 @@ use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Vote};
-use crate::protocol::{AcquireArgs, Order, Protocol, TypedCall};
+use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
@@ -454,7 +454,7 @@ impl Core {
         }
         let fence = io.fence.or(io.offered_fence);
         let attempt =
-            AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, leftover_tokens: &[] };
+            AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
         io.copy_may_run |= filled.duplicate;

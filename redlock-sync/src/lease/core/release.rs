@@ -200,7 +200,10 @@ impl Core {
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.set_pause(keep + pause);
-            return (self.release_call(keep, Next::Others { pause, pauses: chain.pauses.and_one().0, several }), None);
+            return (
+                self.release_call(keep, Next::ForeignClients { pause, pauses: chain.pauses.and_one().0, several }),
+                None,
+            );
         }
         // Without random numbers there is no grant: the lock is freed.
         let random = if is_orderly { self.next_random() } else { None };

@@ -69,7 +69,8 @@ impl Rig {
     fn acquire(&self, start: LeaseStart) -> Core {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
-        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, leftover_tokens: &[] };
+        let attempt =
+            AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
