@@ -31,7 +31,7 @@ pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
 /// may have ended.
 pub(crate) const SET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest uninterrupted sleep until a push.
-pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 60);
 /// How long a server queue outlives the last attempt that entered it. Entries of clients that no longer exist do no
 /// harm.
 pub(crate) const QUEUE_LIFETIME: Duration = Duration::from_secs(60 * 60);

@@ -8,7 +8,7 @@ use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, Pushed, Woken};
 use super::queue::WaitQueues;
 use super::queued::Queued;
-use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_NAP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
+use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Priority;
@@ -161,7 +161,7 @@ impl<'a, T> ServerWait<'a, T> {
             return polls();
         }
         let longest = jittered(self.longest_nap());
-        let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(longest);
+        let nap = ttl.map_or(LONGEST_SLEEP, |left| left + NAP_SLACK).min(longest);
         match node {
             Some(_) if self.is_watched() && self.has_checked && nap > SHORT_NAP => longest,
             None => nap.min(jittered(LONGEST_POLL)),
@@ -189,7 +189,7 @@ impl<'a, T> ServerWait<'a, T> {
         if self.request.protocol.semaphore().is_some() {
             self.request.options.lease.clamp(least, most)
         } else {
-            LONGEST_NAP
+            LONGEST_SLEEP
         }
     }
 
@@ -212,7 +212,7 @@ impl<'a, T> ServerWait<'a, T> {
                         return Some(pushed);
                     }
                     let nap = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
-                    end = now.after(nap.min(jittered(LONGEST_NAP))).min(self.until);
+                    end = now.after(nap.min(jittered(LONGEST_SLEEP))).min(self.until);
                     checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
                     // Age 0 means the chain ended: the next hand-over starts a new one.
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());

@@ -44,7 +44,7 @@ pub(crate) struct NewSubscription {
 }
 
 #[derive(Default)]
-pub(super) enum Connection {
+pub(super) enum ConnectionState {
     /// There is no connection, and none is made: no thread waits.
     #[default]
     Down,
@@ -53,9 +53,9 @@ pub(super) enum Connection {
     Up(Up),
 }
 
-impl Connection {
+impl ConnectionState {
     pub(super) fn subscription(&self) -> Option<&Subscription> {
-        if let Connection::Up(up) = self { Some(&up.subscription) } else { None }
+        if let ConnectionState::Up(up) = self { Some(&up.subscription) } else { None }
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use super::awaits::Awaits;
 use super::ended::{EndedWaits, OnLatePush};
-use super::push_connection::{self, Connection, Heartbeat, NewSubscription, Subscription, Up};
+use super::push_connection::{self, ConnectionState, Heartbeat, NewSubscription, Subscription, Up};
 use super::pushed::{Pushed, UnclaimedGrant};
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
@@ -88,7 +88,7 @@ impl FollowUp {
 }
 
 /// What a thread that wants to sleep does next.
-pub(super) enum Step {
+pub(super) enum NextStep {
     Woken(Woken),
     Read(Box<dyn Push>, Duration),
     Nap(Arc<Condvar>, Duration),
@@ -114,7 +114,7 @@ pub(crate) struct WaiterTable {
     pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read the connection.
     next_reader: Option<u64>,
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
     channel: Option<Arc<str>>,
     ended: EndedWaits,
@@ -134,7 +134,7 @@ pub(crate) struct WaiterTable {
 
 impl WaiterTable {
     pub(super) fn is_sound(&self) -> bool {
-        let is_unread = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
+        let is_unread = matches!(&self.connection, ConnectionState::Up(up) if up.conn.is_some());
         !is_unread || self.sleeping.is_empty() || self.next_reader.is_some()
     }
 
@@ -150,7 +150,7 @@ impl WaiterTable {
             seen_changes: self.changes,
         };
         self.waits.insert(self.last_number, wait);
-        if matches!(self.connection, Connection::Down) {
+        if matches!(self.connection, ConnectionState::Down) {
             self.connect_after(Duration::ZERO);
         }
         self.last_number
@@ -178,21 +178,21 @@ impl WaiterTable {
     }
 
     /// One step of a thread that sleeps or begins to.
-    pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> Step {
+    pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> NextStep {
         if let Some(woken) = self.verdict(number, until, now) {
             self.stop_sleeping(number);
-            return Step::Woken(woken);
+            return NextStep::Woken(woken);
         }
         let taken = self.take_conn(now, timeout);
         self.clear_next_reader(number);
         if let Some((conn, read_for)) = taken {
             self.sleeping.remove(&number);
-            return Step::Read(conn, read_for.min(until.since(now)));
+            return NextStep::Read(conn, read_for.min(until.since(now)));
         }
         self.sleeping.insert(number);
         match self.waits.get(&number) {
-            Some(wait) => Step::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_SLEEP_WITHOUT_READING)),
-            None => Step::Woken(Woken::Closed),
+            Some(wait) => NextStep::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_SLEEP_WITHOUT_READING)),
+            None => NextStep::Woken(Woken::Closed),
         }
     }
 
@@ -224,7 +224,7 @@ impl WaiterTable {
     /// will probably wait longest. Each step that puts the connection back, or ends a sleep, calls this before it frees
     /// the lock.
     pub(super) fn wake_next_reader(&mut self) {
-        let is_unread = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
+        let is_unread = matches!(&self.connection, ConnectionState::Up(up) if up.conn.is_some());
         if is_unread && self.next_reader.is_none() {
             self.next_reader = self.sleeping.last().copied();
             self.next_reader.iter().for_each(|number| self.wake(*number));
@@ -246,7 +246,7 @@ impl WaiterTable {
     /// Takes the connection, to read it for at most the returned time.
     fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
         let every = self.heartbeat_interval();
-        let Connection::Up(up) = &mut self.connection else { return None };
+        let ConnectionState::Up(up) = &mut self.connection else { return None };
         up.conn.as_ref()?;
         if up.has_failed() {
             self.broke(None, now);
@@ -261,11 +261,11 @@ impl WaiterTable {
 
     /// Takes the connection back after a read.
     pub(super) fn read_ended(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
-        let Connection::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
+        let ConnectionState::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
         let was_suspended = now.since(up.reads_since) > SUSPENDED;
         if self.is_closed {
             self.follow_up.closed.push(conn);
-            self.connection = Connection::Down;
+            self.connection = ConnectionState::Down;
             return;
         }
         match heard {
@@ -292,7 +292,7 @@ impl WaiterTable {
     /// Closes a broken connection. The reader returns it, or it is here, or it is lost with a thread that panicked.
     pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
         self.follow_up.closed.extend(conn);
-        let Connection::Up(up) = std::mem::replace(&mut self.connection, Connection::Down) else { return };
+        let ConnectionState::Up(up) = std::mem::replace(&mut self.connection, ConnectionState::Down) else { return };
         self.follow_up.closed.extend(up.conn);
         self.next_reader = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
@@ -330,7 +330,7 @@ impl WaiterTable {
 
     /// Records the outcome of a heartbeat.
     pub(crate) fn heartbeat_ended(&mut self, generation: u64, heartbeat: Heartbeat, now: Tick) {
-        let Connection::Up(up) = &mut self.connection else { return };
+        let ConnectionState::Up(up) = &mut self.connection else { return };
         if up.subscription.generation != generation {
             return;
         }
@@ -343,20 +343,20 @@ impl WaiterTable {
     // --- connecting ---
 
     fn connect_after(&mut self, pause: Duration) {
-        self.connection = Connection::Down;
+        self.connection = ConnectionState::Down;
         if !self.is_closed && !self.waits.is_empty() {
-            self.connection = Connection::Coming;
+            self.connection = ConnectionState::Coming;
             self.follow_up.tasks.push(BackgroundTask::Connect(pause));
         }
     }
 
     /// Begins an attempt to connect. False if it is not needed any more.
     pub(crate) fn attempt(&mut self) -> bool {
-        if matches!(self.connection, Connection::Up(_)) {
+        if matches!(self.connection, ConnectionState::Up(_)) {
             return false;
         }
         let is_needed = !self.is_closed && !self.waits.is_empty();
-        self.connection = if is_needed { Connection::Coming } else { Connection::Down };
+        self.connection = if is_needed { ConnectionState::Coming } else { ConnectionState::Down };
         is_needed
     }
 
@@ -378,7 +378,7 @@ impl WaiterTable {
         }
         self.generation += 1;
         let subscription = Subscription { node, channel, generation: self.generation };
-        self.connection = Connection::Up(Up::new(subscription, conn, now));
+        self.connection = ConnectionState::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.announce_change();
@@ -397,7 +397,7 @@ impl WaiterTable {
     /// An attempt to connect failed. If the node is left out, the attempt ended before it began, and the next one costs
     /// nothing.
     pub(crate) fn failed(&mut self, is_left_out: bool) {
-        if matches!(self.connection, Connection::Up(_)) {
+        if matches!(self.connection, ConnectionState::Up(_)) {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
@@ -413,8 +413,8 @@ impl WaiterTable {
 
     /// An attempt ended without an outcome, and no other one is planned.
     pub(crate) fn gave_up(&mut self) {
-        if matches!(self.connection, Connection::Coming) {
-            self.connection = Connection::Down;
+        if matches!(self.connection, ConnectionState::Coming) {
+            self.connection = ConnectionState::Down;
         }
     }
 
@@ -440,7 +440,7 @@ impl WaiterTable {
     }
 
     fn plan_closing(&mut self, pause: Duration) {
-        if matches!(self.connection, Connection::Up(_)) && !self.is_closing_planned {
+        if matches!(self.connection, ConnectionState::Up(_)) && !self.is_closing_planned {
             self.is_closing_planned = true;
             self.follow_up.tasks.push(BackgroundTask::CloseIfIdle(pause));
         }
@@ -460,11 +460,11 @@ impl WaiterTable {
 
     /// Closes the connection, if no thread reads it.
     fn close_connection(&mut self) {
-        if let Connection::Up(up) = &mut self.connection
+        if let ConnectionState::Up(up) = &mut self.connection
             && let Some(conn) = up.conn.take()
         {
             self.follow_up.closed.push(conn);
-            self.connection = Connection::Down;
+            self.connection = ConnectionState::Down;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::waiter_table::{BackgroundTask, FollowUp, Step, WaiterTable, Woken};
+use super::waiter_table::{BackgroundTask, FollowUp, NextStep, WaiterTable, Woken};
 use crate::clock::{Clock, Tick};
 use crate::node::{Heard, Push};
 use crate::sync::Mutex;
@@ -53,7 +53,7 @@ impl Waiters {
             let step = table.step(number, until, now, self.timeout);
             debug_assert!(table.is_sound());
             match step {
-                Step::Nap(wakeup, nap) if table.follow_up.is_empty() => {
+                NextStep::Nap(wakeup, nap) if table.follow_up.is_empty() => {
                     self.clock.wait_until(&wakeup, &mut table, now.after(nap));
                 }
                 step => {
@@ -79,11 +79,11 @@ struct ReaderGuard<'a> {
 }
 
 impl<'a> ReaderGuard<'a> {
-    fn of(waiters: &'a Waiters, step: Step) -> Result<Option<ReaderGuard<'a>>, Woken> {
+    fn of(waiters: &'a Waiters, step: NextStep) -> Result<Option<ReaderGuard<'a>>, Woken> {
         match step {
-            Step::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
-            Step::Nap(..) => Ok(None),
-            Step::Woken(woken) => Err(woken),
+            NextStep::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
+            NextStep::Nap(..) => Ok(None),
+            NextStep::Woken(woken) => Err(woken),
         }
     }
 
