@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use redis::RedisConnectionInfo;
 
 use super::lua::{self, Source};
-use super::store::{Item, Reply, Store};
+use super::store::{Item, MemoryReply, Store};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
@@ -107,7 +107,7 @@ impl MemoryServer {
     // --- what clients ask for ----------------------------------------------------------------------------------------
 
     /// Executes one command of a connection.
-    pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> Reply {
+    pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> MemoryReply {
         let mut state = self.state.lock();
         let passed = self.clock.now().since(self.started);
         state.store.clock = EPOCH.saturating_add(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
@@ -119,12 +119,12 @@ impl MemoryServer {
                 state.eval_known(&digest, rest)
             }
             // `SET NX` is refused without counting a denial. The script that the client sends next counts it.
-            [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => Reply::Nil,
+            [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => MemoryReply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
-            [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
+            [b"INFO", ..] => MemoryReply::Bulk(self.info(passed.as_secs()).into_bytes()),
             // A server in memory has no replicas, and loses no data. So it says that all replicas acknowledged.
-            [b"WAIT", replicas, _] => Reply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
-            [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
+            [b"WAIT", replicas, _] => MemoryReply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
+            [b"PING"] | [b"AUTH" | b"SELECT", ..] => MemoryReply::Ok,
             words => state.store.command(words),
         };
         if state.deliver() {
@@ -147,13 +147,13 @@ impl MemoryServer {
 }
 
 impl ServerState {
-    fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> Reply {
+    fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> MemoryReply {
         let ServerState { scripts, store, denials, .. } = self;
         let Some(text) = scripts.get(digest) else {
-            return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
+            return MemoryReply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
         };
         let Some((keys, args)) = keys_and_args(rest) else {
-            return Reply::Error("ERR value is not an integer or out of range".into());
+            return MemoryReply::Error("ERR value is not an integer or out of range".into());
         };
         let busy_item: [(&str, BusyItem); 3] = [
             (&ACQUIRE.sha, Store::lasting),
@@ -174,10 +174,14 @@ impl ServerState {
         reply
     }
 
-    fn subscribe(&mut self, connection: u64, channel: &[u8]) -> Reply {
+    fn subscribe(&mut self, connection: u64, channel: &[u8]) -> MemoryReply {
         self.inboxes.insert(connection, Inbox { channel: channel.to_vec(), messages: VecDeque::new() });
         self.count_listeners();
-        Reply::List(vec![Reply::Bulk(b"subscribe".to_vec()), Reply::Bulk(channel.to_vec()), Reply::Int(1)])
+        MemoryReply::List(vec![
+            MemoryReply::Bulk(b"subscribe".to_vec()),
+            MemoryReply::Bulk(channel.to_vec()),
+            MemoryReply::Int(1),
+        ])
     }
 
     fn count_listeners(&mut self) {
