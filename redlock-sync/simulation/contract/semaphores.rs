@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::protocol::semaphore::Semaphore;
+use crate::protocol::semaphore::Permits;
 
 const TOKENS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const WAITS: [&str; 5] = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
 
-fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Semaphore {
+fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Permits {
     let many = u32::try_from(slots.len()).unwrap().max(1);
-    Semaphore { key: exclusive().key, permits, many, several, reservation: LEASE, first: None, slots: slots.to_vec() }
+    Permits { key: exclusive().key, permits, many, several, reservation: LEASE, first: None, slots: slots.to_vec() }
 }
 
 fn reserved(wait: &str) -> String {
@@ -258,7 +258,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
     slots.truncate(usize::try_from(many).unwrap());
     slots.sort_unstable();
     let known: &[u32] = if fastrand::bool() { &slots } else { &[] };
-    let lock = |slots: &[u32]| Semaphore { many, ..semaphore(permits, model.several, slots) };
+    let lock = |slots: &[u32]| Permits { many, ..semaphore(permits, model.several, slots) };
     let named = |wait| queued(wait, permits, slots.len());
     let wait = any(&WAITS);
     match fastrand::u32(0..20) {

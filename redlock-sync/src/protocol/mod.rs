@@ -46,7 +46,7 @@ use self::queue::{Claim, QUEUE};
 use self::reply::{Acquired, Extended, Fenced, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call};
-use self::semaphore::{SEMAPHORE, Semaphore};
+use self::semaphore::{Permits, SEMAPHORE};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
@@ -180,7 +180,7 @@ impl<R> TypedCall<R> {
 pub(crate) enum Protocol {
     Mutex(Exclusive),
     ReadWrite(ReadWrite),
-    Semaphore(Semaphore),
+    Semaphore(Permits),
     Task(Arc<Claim>),
 }
 
@@ -274,7 +274,7 @@ impl Protocol {
         if let Protocol::ReadWrite(lock) = self { Some(lock) } else { None }
     }
 
-    pub(crate) fn semaphore(&self) -> Option<&Semaphore> {
+    pub(crate) fn semaphore(&self) -> Option<&Permits> {
         if let Protocol::Semaphore(lock) = self { Some(lock) } else { None }
     }
 

@@ -28,7 +28,7 @@ pub(crate) const MAX_PERMITS: u32 = 1024;
 const KEEPS_OFF: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
-pub(crate) struct Semaphore {
+pub(crate) struct Permits {
     pub(crate) key: Key,
     pub(crate) permits: u32,
     /// How many permits an attempt wants.
@@ -43,7 +43,7 @@ pub(crate) struct Semaphore {
     pub(crate) slots: Vec<u32>,
 }
 
-impl Semaphore {
+impl Permits {
     /// Where the search begins. With several nodes, attempts at the same time should begin at different slots, and each
     /// attempt at the same slot on all nodes. A lease keeps its slots.
     fn first_slots(&self, id: &LockId) -> String {
@@ -145,7 +145,7 @@ impl Semaphore {
 
     /// Voids all yes votes but those for the slots that most nodes lent: votes count together only if they lent the
     /// same slots. Returns the semaphore of a lease that has those slots.
-    pub(crate) fn choose(&self, votes: &mut [Vote<Acquired>]) -> Semaphore {
+    pub(crate) fn choose(&self, votes: &mut [Vote<Acquired>]) -> Permits {
         let lent = |vote: &Vote<Acquired>| match vote {
             Vote::Yes(Acquired { slots, .. }) if !slots.is_empty() => Some(slots.clone()),
             _ => None,
@@ -157,12 +157,12 @@ impl Semaphore {
                 *vote = Vote::Void;
             }
         }
-        Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() }
+        Permits { slots: most.cloned().unwrap_or_default(), ..self.clone() }
     }
 
     /// An attempt to which a majority of the nodes would lend the same slots, judging by what they have lent. `None` if
     /// there are no such slots.
-    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
+    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Permits> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
             Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
@@ -174,7 +174,7 @@ impl Semaphore {
             found.iter().any(|slots| 2 * found.iter().filter(|other| *other == slots).count() > lent.len())
         };
         let first = (0..self.permits).find(agree)?;
-        Some(Semaphore { first: Some(first), ..self.clone() })
+        Some(Permits { first: Some(first), ..self.clone() })
     }
 }
 
@@ -185,9 +185,9 @@ mod tests {
     use super::*;
     use crate::protocol::QueuePolicy;
 
-    fn semaphore(several: bool) -> Semaphore {
+    fn semaphore(several: bool) -> Permits {
         let key = Key::new("", "k", 100).unwrap();
-        Semaphore { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
+        Permits { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
     }
 
     fn yes(slots: &[u32]) -> Vote<Acquired> {
@@ -213,7 +213,7 @@ mod tests {
         let lent =
             |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
         let retry = |many, votes: &[Vote<Holders>]| {
-            let lock = Semaphore { many, ..semaphore(true) };
+            let lock = Permits { many, ..semaphore(true) };
             lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
         };
         // Attempts that begin at 0 are lent 1, 2 and 0.
@@ -238,11 +238,11 @@ mod tests {
 
     #[test]
     fn attempts_begin_at_different_slots_of_several_nodes_and_a_lease_stays_with_its_own() {
-        let first = |lock: &Semaphore, token| lock.first_slots(&LockId::from_server(token));
+        let first = |lock: &Permits, token| lock.first_slots(&LockId::from_server(token));
         let mut begins = ["a", "b", "c"].map(|token| first(&semaphore(true), token));
         begins.sort();
         assert_eq!(begins, ["0", "1", "2"]);
         assert_eq!(first(&semaphore(false), "b"), "0");
-        assert_eq!(first(&Semaphore { slots: vec![1, 2], ..semaphore(true) }, "a"), "1 2");
+        assert_eq!(first(&Permits { slots: vec![1, 2], ..semaphore(true) }, "a"), "1 2");
     }
 }
