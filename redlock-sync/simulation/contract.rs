@@ -21,7 +21,7 @@ use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, WaitEntry};
+use crate::protocol::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -154,14 +154,14 @@ fn id(token: &str) -> LockId {
 fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
-    wait: impl Into<Option<WaitEntry<'a>>>,
-    policy: QueuePolicy<'_>,
+    wait: impl Into<Option<WaitArgs<'a>>>,
+    order: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let (id, wait) = (id(token), wait.into());
     exclusive()
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
         .call
 }
 
@@ -182,16 +182,16 @@ fn take(token: &str) -> Arc<Call> {
     attempt(token, None, None, QueuePolicy::FastPath, &[])
 }
 
-fn acquire<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
+fn acquire<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
     attempt(token, None, wait, QueuePolicy::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
-fn entry(id: &str) -> WaitEntry<'_> {
-    WaitEntry { id, stays: 6 * SECOND, waited: Duration::ZERO }
+fn enters(id: &str) -> WaitArgs<'_> {
+    WaitArgs { id, stays: 6 * SECOND, waited: Duration::ZERO }
 }
 
-fn leaves(id: &str) -> WaitEntry<'_> {
-    WaitEntry { id, stays: Duration::ZERO, waited: Duration::ZERO }
+fn leaves(id: &str) -> WaitArgs<'_> {
+    WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
@@ -310,7 +310,7 @@ fn random_call(several: bool) -> Arc<Call> {
     let any = || tokens[fastrand::usize(0..tokens.len())];
     let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
     let wait = waits[fastrand::usize(0..waits.len())];
-    let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
+    let an_entry = [None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     let own = fastrand::bool().then_some(wait);
     match fastrand::u32(0..33) {
         0..3 => take(any()),
@@ -318,9 +318,9 @@ fn random_call(several: bool) -> Arc<Call> {
         3..12 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
-            let policy =
+            let order =
                 if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, span: 5 * SECOND } };
-            attempt(any(), fence, an_entry, policy, &leftover_tokens)
+            attempt(any(), fence, an_entry, order, &leftover_tokens)
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));

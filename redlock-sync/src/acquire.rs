@@ -32,7 +32,7 @@ use crate::handover::grant;
 use crate::handover::keys_without_ttl::KeysWithoutTtl;
 use crate::handover::listener::Pushed;
 use crate::handover::queue::{QueueHead, QueueOutcome};
-use crate::handover::queued::Queued;
+use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Pauses;
 use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
 use crate::inner::ClientInner;
@@ -260,12 +260,12 @@ impl<'a> AcquireLoop<'a> {
     /// enters the server queues.
     fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = now.after(self.client.quorum.limits.node_timeout);
-        let id = self.wait.entry(self.made == 0, is_last)?;
+        let id = self.wait.next_wait_id(self.made == 0, is_last)?;
         let is_fast_path = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
         let leftover_tokens = self.more_leftover_tokens(now);
         let options = AttemptOptions {
             is_fast_path,
-            entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
+            wait: id.as_deref().map(|id| QueuedWait::args(id, is_last, now.since(self.began))),
             keeps_wait: self.wait.evidence.wait_may_remain,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,

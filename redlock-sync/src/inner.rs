@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::listener::{Listener, UnclaimedGrant};
 use crate::handover::queue::WaitQueues;
-use crate::handover::queued::Queued;
+use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Chain;
 use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
@@ -169,7 +169,7 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
-    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &Queued, wait: &Arc<str>) {
+    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &QueuedWait, wait: &Arc<str>) {
         self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
         if queued.polls() {
             return;

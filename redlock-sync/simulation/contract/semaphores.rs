@@ -265,8 +265,8 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
         0..10 => {
             let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
             let waited = SECOND * 3600 * u32::try_from(age(&named(wait))).unwrap();
-            let entry = any(&[None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))]);
-            let wait = entry.map(|entry| WaitEntry { waited, ..entry });
+            let entry = any(&[None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))]);
+            let wait = entry.map(|entry| WaitArgs { waited, ..entry });
             let leftover = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
             let leftover_tokens: Vec<LockId> = leftover.map(id).into_iter().collect();
             let id = id(token);
@@ -275,7 +275,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
                 lease: LEASE,
                 fence: None,
                 wait,
-                policy: QueuePolicy::None,
+                order: QueuePolicy::None,
                 leftover_tokens: &leftover_tokens,
             };
             let call = lock(fixed).acquire(&args).call;
@@ -347,7 +347,7 @@ fn ends(side: &mut dyn Side) {
     let take = |token: &str, lease| {
         let id = id(token);
         let args =
-            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
+            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: QueuePolicy::None, leftover_tokens: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
@@ -395,7 +395,7 @@ fn refuses(side: &mut dyn Side) {
             lease: LEASE,
             fence: None,
             wait: None,
-            policy: QueuePolicy::None,
+            order: QueuePolicy::None,
             leftover_tokens: &[],
         };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };

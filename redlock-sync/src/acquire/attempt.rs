@@ -13,7 +13,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitEntry};
+use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, RandomPart, random_part};
 
@@ -22,7 +22,7 @@ use crate::token::{LockId, RandomPart, random_part};
 pub(super) struct AttemptOptions<'a> {
     /// The attempt asks for the lock only, unless it needs a fence or has leftover tokens.
     pub(super) is_fast_path: bool,
-    pub(super) entry: Option<WaitEntry<'a>>,
+    pub(super) wait: Option<WaitArgs<'a>>,
     /// The wait can still be in a server queue although the attempt was won.
     pub(super) keeps_wait: bool,
     /// Tokens from which the lock may be taken, besides those in the queue of threads.
@@ -96,7 +96,7 @@ pub(super) fn attempt(
     leftover_tokens.extend_from_slice(options.leftover_tokens);
     let is_fast_path = options.is_fast_path && !request.options.fenced && leftover_tokens.is_empty();
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
-    let call = attempt.call(is_fast_path, options.entry, &leftover_tokens)?;
+    let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
     let call = if is_set_nx { call.native() } else { call };
     let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
     if is_set_nx && !ballot.tally().won() {
@@ -114,7 +114,7 @@ pub(super) fn attempt(
     }
     // A node that said yes has removed the wait from its queue.
     let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
-    let wait = options.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
+    let wait = options.wait.filter(|_| may_be_queued).map(|wait| wait.id.into());
     Ok(attempt.hold(&ballot, wait, options.chain, lent)?)
 }
 
@@ -141,18 +141,18 @@ impl<'a> Attempt<'a> {
     pub(super) fn call(
         &self,
         is_fast_path: bool,
-        wait: Option<WaitEntry<'_>>,
+        wait: Option<WaitArgs<'_>>,
         leftover_tokens: &[LockId],
     ) -> Result<TypedCall<Acquired>, Error> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
         let random = if is_fast_path || client.quorum.len() > 1 { String::new() } else { random_part()? };
-        let policy = match client.quorum.len() {
+        let order = match client.quorum.len() {
             1 if is_fast_path => QueuePolicy::FastPath,
             1 => QueuePolicy::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
             _ => QueuePolicy::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, leftover_tokens }))
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))
     }
 
     /// Returns an error if the round was not won, or was won too late for its lease.

@@ -18,7 +18,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{Awaits, Woken};
 use crate::handover::queue::QueueOutcome;
-use crate::handover::queued::Queued;
+use crate::handover::queued_wait::QueuedWait;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
@@ -127,7 +127,7 @@ struct ClaimLoop<'a> {
     limit: WaitLimit<'a>,
     /// Attempts since the last one after which the client was sure to be notified of tasks.
     made: u32,
-    queued: Option<Queued>,
+    queued: Option<QueuedWait>,
     /// The wait that the last attempt recorded at the server.
     entered: Option<Arc<str>>,
 }
@@ -147,7 +147,7 @@ impl ClaimLoop<'_> {
             // If the client still listens, as after an earlier task, the first attempt enters a wait at once. Otherwise
             // the client has to subscribe first.
             if self.queued.is_none() && self.request.client.listener.listens() {
-                self.queued = Some(Queued::begin(&self.request.client.listener));
+                self.queued = Some(QueuedWait::begin(&self.request.client.listener));
             }
             let id = match &mut self.queued {
                 Some(queued) => queued.next_id(Duration::ZERO)?,
@@ -208,7 +208,7 @@ impl ClaimLoop<'_> {
     fn sleep(&mut self, next: Option<Duration>, is_away: bool) {
         let client = self.request.client;
         let now = client.quorum.now();
-        let queued = self.queued.get_or_insert_with(|| Queued::begin(&client.listener));
+        let queued = self.queued.get_or_insert_with(|| QueuedWait::begin(&client.listener));
         let nap = if self.entered.is_some() {
             self.made = 0;
             // If a claim ends with its lease, its task is due again. With a lease shorter than the longest sleep, the

@@ -13,7 +13,7 @@ use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::reply::{Acquired, QueuePlace, Vote};
-use crate::protocol::{Exclusive, Protocol, WaitEntry};
+use crate::protocol::{Exclusive, Protocol, WaitArgs};
 use crate::quorum::Ballot;
 use crate::tests::quorum;
 
@@ -114,7 +114,7 @@ impl Mail {
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let (random, key) = (Some(RANDOM.into()), Some("k".into()));
         let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random, key };
-        match acquire.open(&pushed) {
+        match acquire.lease_from_grant(&pushed) {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();
@@ -229,8 +229,8 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let entry = Some(WaitEntry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
-        let options = AttemptOptions { entry, keeps_wait, ..AttemptOptions::default() };
+        let wait = Some(WaitArgs { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
+        let options = AttemptOptions { wait, keeps_wait, ..AttemptOptions::default() };
         let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // Like a late copy of an attempt.

@@ -10,7 +10,7 @@
 //!
 //! The wait holds the lock without an attempt if all of this is certain:
 //!
-//! - The grant was made to this queue entry, and no attempt of the wait can still take the key ([`GrantEvidence`]).
+//! - The grant was made to this wait while it was in the queue, and no attempt of the wait can still take the key ([`GrantEvidence`]).
 //! - The grant is what the wait asked for: lease, fence, holder name, replicas.
 //! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
 //!
@@ -35,12 +35,12 @@ use crate::quorum::{Ballot, Quorum};
 
 /// Evidence that a grant to this wait is the lock, without another attempt. Pure.
 ///
-/// A pushed grant is the lock only if two things are certain. First, the queue entry was there without a gap, from the
+/// A pushed grant is the lock only if two things are certain. First, the wait was in the queue without a gap, from the
 /// first attempt that entered it until the grant removed it. Second, no attempt of this wait can still take the key
 /// from the grant.
 #[derive(Debug)]
 pub(crate) struct GrantEvidence {
-    /// The start of the last attempt that found the entry. A grant to this wait was made after this moment.
+    /// The start of the last attempt that found the wait in the queue. A grant to this wait was made after this moment.
     anchor: Option<Tick>,
     /// Every attempt was answered by a definite no.
     is_certain: bool,
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_the_lock_only_after_clean_noes_to_an_entry_that_was_never_missing() {
+    fn a_grant_is_the_lock_only_after_clean_noes_to_a_wait_that_was_never_missing() {
         use QueuePlace::{Kept, New, Nowhere};
         let since = |attempts: &[(u64, Vote<Acquired>, bool)]| after(attempts).grant_since();
         assert_eq!(since(&[]), None);
         assert_eq!(since(&[(1, no(Nowhere), false)]), None);
         assert_eq!(since(&[(1, no(New), false)]), Some(Tick::from_nanos(1)));
         assert_eq!(since(&[(1, no(New), false), (2, no(Kept), false)]), Some(Tick::from_nanos(2)));
-        assert_eq!(since(&[(1, no(New), false), (2, no(New), false)]), None, "the entry was gone in between");
+        assert_eq!(since(&[(1, no(New), false), (2, no(New), false)]), None, "the wait was gone in between");
         assert_eq!(since(&[(1, no(Kept), false)]), None, "a copy has entered it");
         assert_eq!(since(&[(1, no(New), true)]), None, "a copy may still take the grant");
         assert_eq!(since(&[(1, Vote::Yes(Acquired::default()), false), (2, no(New), false)]), None, "it is taken back");

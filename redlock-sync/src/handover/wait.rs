@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, Pushed, Woken};
 use super::queue::WaitQueues;
-use super::queued::Queued;
+use super::queued_wait::QueuedWait;
 use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
@@ -27,8 +27,7 @@ const LONGEST_MARK: Duration = Duration::from_secs(60);
 /// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
 /// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// The longest sleep in a cluster. A failover can lose the entry of a wait while the push connection to another server
-/// survives. If the lock then goes from holder to holder, the wait never sees it free.
+/// The longest sleep in a cluster. A failover can lose the wait while the push connection to another server survives. If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);
@@ -43,7 +42,7 @@ pub(crate) struct ServerWait<'a, T> {
     queues: &'a Arc<WaitQueues<T>>,
     listener: &'a Arc<Listener>,
     until: Tick,
-    pub(crate) queued: Option<Queued>,
+    pub(crate) queued: Option<QueuedWait>,
     pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
     /// The wait has slept, or sleeps, until the end of the holder's lease. If the holder has renewed the lease, the
@@ -74,8 +73,8 @@ impl<'a, T> ServerWait<'a, T> {
     ///
     /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is
     /// lost. A release that runs before the attempt leaves the key free or held anew, which the attempt sees. A release
-    /// that runs after the attempt finds the entry, and a client that listens.
-    pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
+    /// that runs after the attempt finds the wait, and a client that listens.
+    pub(crate) fn next_wait_id(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
         if is_last && !self.evidence.may_be_queued() {
             return Ok(None);
         }
@@ -85,7 +84,7 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(queued) = &mut self.queued else { return Ok(None) };
         let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
-            // The client now listens on another channel, so it does not receive a message to the old entry.
+            // The client now listens on another channel, so it does not receive a message to the old wait.
             self.leave_queues();
             self.evidence = GrantEvidence::new();
             self.evidence.distrust();
@@ -96,8 +95,8 @@ impl<'a, T> ServerWait<'a, T> {
         Ok(id)
     }
 
-    pub(crate) fn begin(&mut self) -> &mut Queued {
-        self.queued.get_or_insert_with(|| Queued::begin(self.listener))
+    pub(crate) fn begin(&mut self) -> &mut QueuedWait {
+        self.queued.get_or_insert_with(|| QueuedWait::begin(self.listener))
     }
 
     // --- the end of a wait -------------------------------------------------------------------------------------------
@@ -119,8 +118,8 @@ impl<'a, T> ServerWait<'a, T> {
         self.evidence.wait_may_remain |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
-    /// The entry of a wait that is over, if it may still be in a queue.
-    pub(crate) fn remaining(&self) -> Option<(&Queued, &Arc<str>)> {
+    /// The wait, which is over, if it may still be in a queue.
+    pub(crate) fn remaining(&self) -> Option<(&QueuedWait, &Arc<str>)> {
         let queued = self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)?;
         Some((queued, queued.id.as_ref()?))
     }

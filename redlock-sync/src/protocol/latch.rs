@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reply::{Done, LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
-use super::{TypedCall, WaitEntry, millis};
+use super::{TypedCall, WaitArgs, millis};
 use crate::key::Key;
 
 /// The member that marks a latch as open. It is stored beside the arrivals, or instead of them.
@@ -50,7 +50,7 @@ impl LatchCalls {
     }
 
     /// Asks whether it is open, and if not, for the arrivals. The node notifies the wait when it opens.
-    pub(crate) fn check(&self, wait: Option<WaitEntry<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
+    pub(crate) fn check(&self, wait: Option<WaitArgs<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
         let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
         let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
         Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()

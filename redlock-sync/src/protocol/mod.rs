@@ -75,8 +75,8 @@ pub(crate) struct AcquireArgs<'a> {
     /// The least value of the fence counter, which the attempt raises. A refill carries the fence of its lease. `None`
     /// if no fence is wanted.
     pub(crate) fence: Option<u64>,
-    pub(crate) wait: Option<WaitEntry<'a>>,
-    pub(crate) policy: QueuePolicy<'a>,
+    pub(crate) wait: Option<WaitArgs<'a>>,
+    pub(crate) order: QueuePolicy<'a>,
     /// Prefixes of leftover tokens: no lease has them, but a node may still have them. The attempt takes the lock from
     /// them.
     pub(crate) leftover_tokens: &'a [LockId],
@@ -86,7 +86,7 @@ impl AcquireArgs<'_> {
     /// True if the attempt enters no wait, wants no fence, names no leftover token, and is not of a holder. Then the
     /// call of the fast path does the same.
     fn is_fast_path(&self) -> bool {
-        let is_holder = matches!(self.policy, QueuePolicy::Holder);
+        let is_holder = matches!(self.order, QueuePolicy::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
 }
@@ -105,9 +105,12 @@ pub(crate) enum QueuePolicy<'a> {
     First { random: &'a str, span: Duration },
 }
 
+#[cfg(test)]
+pub(crate) use self::QueuePolicy as Order;
+
 /// A wait for the lock, as the servers know it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitEntry<'a> {
+pub(crate) struct WaitArgs<'a> {
     pub(crate) id: &'a str,
     /// How long the queue lives if the attempt does not get the lock; zero if the wait leaves the queue.
     pub(crate) stays: Duration,

@@ -69,8 +69,8 @@ impl Permits {
         each.join(" ")
     }
 
-    /// The wait as its queue entry, with what it wants.
-    fn entry(&self, wait: Option<&str>) -> String {
+    /// The wait as the server queue stores it, with what it wants.
+    fn stored_wait(&self, wait: Option<&str>) -> String {
         match wait {
             Some(wait) => format!("{wait} {} {}", self.permits, self.many),
             None => String::new(),
@@ -93,12 +93,12 @@ impl Permits {
         if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }
-        let entry = self.entry(wait.map(|wait| wait.id));
+        let stored_wait = self.stored_wait(wait.map(|wait| wait.id));
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = usual.to_vec();
         args.extend([
             Number((!self.slots.is_empty()).into()),
-            Text(&entry),
+            Text(&stored_wait),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
@@ -117,7 +117,7 @@ impl Permits {
     /// The script decides which wait is next.
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
-        let (slots, entry) = (self.slots_text(), self.entry(wait));
+        let (slots, stored_wait) = (self.slots_text(), self.stored_wait(wait));
         let (permits, several) = (Number(self.permits.into()), Number(self.several.into()));
         let usual = [text(id), Text(&slots), permits, Number(millis(self.reservation)), several];
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
@@ -129,7 +129,7 @@ impl Permits {
         if wait.is_none() && keep.is_zero() {
             return call(of_some(&usual, self.several));
         }
-        call(&[&usual[..], &[Number(millis(keep)), Text(&entry)]].concat())
+        call(&[&usual[..], &[Number(millis(keep)), Text(&stored_wait)]].concat())
     }
 
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
@@ -231,7 +231,7 @@ mod tests {
             lease: Duration::from_secs(1),
             fence: None,
             wait: None,
-            policy: QueuePolicy::None,
+            order: QueuePolicy::None,
             leftover_tokens: &[],
         }
     }

@@ -1,11 +1,11 @@
-//! Waits that are over and may still have an entry in a server queue.
+//! Waits that are over and may still be in a server queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pushed::Pushed;
 
-/// Usually there are few. If an entry was forgotten, a granted lock is still given back by its key (`UnclaimedGrant`);
+/// Usually there are few. If one was forgotten, a granted lock is still given back by its key (`UnclaimedGrant`);
 /// a permit or a reservation expires.
 const MOST: usize = 1024;
 

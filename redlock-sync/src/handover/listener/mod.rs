@@ -6,7 +6,7 @@
 //!
 //! 1. `pushed.rs`: parses a push.
 //! 2. `push_connection.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
-//! 3. `ended.rs`: waits that are over and may still have an entry in a server queue.
+//! 3. `ended.rs`: waits that are over and may still be in a server queue.
 //! 4. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
 //!    invariant.
 //! 5. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
@@ -108,7 +108,7 @@ impl Listener {
         }
     }
 
-    /// Keeps a wait that is over, since it may still have an entry in a server queue. A later push to it goes to
+    /// Keeps a wait that is over, since it may still be in a server queue. A later push to it goes to
     /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
     /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
     /// receives messages on the old channel, and skip the entries of the ended waits.

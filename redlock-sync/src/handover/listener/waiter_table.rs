@@ -42,7 +42,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORT_LIFE: Duration = Duration::from_secs(10);
 /// The pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Most pushes that are kept for one wait. Usually there are one or two: a wait has one queue entry, and hints are
+/// Most pushes that are kept for one wait. Usually there are one or two: a wait is in one queue once, and hints are
 /// rare.
 const MOST_KEPT: usize = 16;
 

@@ -454,7 +454,7 @@ impl Core {
         }
         let fence = io.fence.or(io.offered_fence);
         let attempt =
-            AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
+            AcquireArgs { id: &self.id, lease, fence, wait: None, order: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
         io.copy_may_run |= filled.duplicate;

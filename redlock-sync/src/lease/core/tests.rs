@@ -70,7 +70,7 @@ impl Rig {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
         let attempt =
-            AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
+            AcquireArgs { id: &start.id, lease, fence, wait: None, order: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");

@@ -87,7 +87,7 @@ fn acquire(key: &str, token: &str) -> Arc<Call> {
             lease: LEASE,
             fence: Some(0),
             wait: None,
-            policy: QueuePolicy::None,
+            order: QueuePolicy::None,
             leftover_tokens: &[],
         })
         .call
