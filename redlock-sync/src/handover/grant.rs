@@ -10,7 +10,8 @@
 //!
 //! The wait holds the lock without an attempt if all of this is certain:
 //!
-//! - The grant was made to this wait while it was in the queue, and no attempt of the wait can still take the key ([`GrantEvidence`]).
+//! - The grant was made to this wait while it was in the queue, and no attempt of the wait can still take the key
+//!   ([`GrantEvidence`]).
 //! - The grant is what the wait asked for: lease, fence, holder name, replicas.
 //! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
 //!

@@ -27,7 +27,8 @@ const LONGEST_MARK: Duration = Duration::from_secs(60);
 /// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
 /// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// The longest sleep in a cluster. A failover can lose the wait while the push connection to another server survives. If the lock then goes from holder to holder, the wait never sees it free.
+/// The longest sleep in a cluster. A failover can lose the wait while the push connection to another server survives.
+/// If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);

@@ -111,7 +111,7 @@ impl Listener {
     /// Keeps a wait that is over, since it may still be in a server queue. A later push to it goes to
     /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
     /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
-    /// receives messages on the old channel, and skip the entries of the ended waits.
+    /// receives messages on the old channel, and skip the ended waits.
     pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLatePush) {
         self.waiters.with(|table, now| table.watch_ended(wait_number, ended, now));
     }

@@ -313,7 +313,7 @@ impl WaiterTable {
             return self.follow_up.late.push((ended, pushed));
         }
         let Some(wait) = self.waits.get_mut(&number) else {
-            // A server that became the master without the last writes has queue entries of waits that are long over.
+            // A server that became the master without the last writes has waits in its queues that are long over.
             return self
                 .follow_up
                 .tasks
@@ -428,7 +428,7 @@ impl WaiterTable {
     // --- the end ---
 
     /// The last wait is over. From now on, grants to ended waits could not be given back. So the channel ends, and
-    /// releases skip the entries of the ended waits.
+    /// releases skip the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ended.is_empty() {
