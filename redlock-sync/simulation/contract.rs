@@ -16,7 +16,7 @@ use super::scripts;
 use crate::clock::{Clock, SystemClock};
 use crate::key::Key;
 use crate::node::memory::Store;
-use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Push, Value};
+use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Subscriber, Value};
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
@@ -66,7 +66,7 @@ impl Side for Store {
 /// A server behind the library's own node layer.
 struct Remote {
     nodes: Nodes,
-    listener: Option<Box<dyn Push>>,
+    listener: Option<Box<dyn Subscriber>>,
     _server: Server,
 }
 

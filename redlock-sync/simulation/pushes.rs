@@ -1,4 +1,4 @@
-//! Push connections: subscribed at a node, and broken without a word to either side.
+//! Notification connections: subscribed at a node, and broken without a word to either side.
 
 use super::connection::Incoming;
 use super::plan::{MS, chance, nanos};
@@ -45,7 +45,7 @@ impl World {
     /// Either side notices in its own time; the client perhaps never.
     fn break_push(&mut self, id: usize) {
         self.counts.breaks += 1;
-        self.log(|world| format!("the push connection of client {} breaks", world.connections[id].client));
+        self.log(|world| format!("the notification connection of client {} breaks", world.connections[id].client));
         self.connections[id].is_mute = true;
         let late = 2 * nanos(self.plan.pace);
         let soon = |is_late: bool| if is_late { fastrand::u64(0..late) } else { fastrand::u64(0..3 * MS) };

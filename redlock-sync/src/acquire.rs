@@ -30,7 +30,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::keys_without_ttl::KeysWithoutTtl;
-use crate::handover::listener::Pushed;
+use crate::handover::listener::Notification;
 use crate::handover::queue::{QueueHead, QueueOutcome};
 use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Pauses;
@@ -185,8 +185,8 @@ struct AcquireLoop<'a> {
     /// Number of attempts made.
     made: u32,
     wait: ServerWait<'a, Lease>,
-    /// With several nodes: the random part of the last grant that was pushed. It is kept for all further attempts,
-    /// since the first attempt with it can fail, and an outdated one does no harm.
+    /// With several nodes: the random part of the last grant of which the wait was notified. It is kept for all further
+    /// attempts, since the first attempt with it can fail, and an outdated one does no harm.
     pending_grant: Option<LockId>,
     keys_without_ttl: KeysWithoutTtl,
 }
@@ -246,8 +246,8 @@ impl<'a> AcquireLoop<'a> {
                 return Err(refusal.error);
             }
             // The sleep ends at the deadline at the latest; the attempt after that is the last one.
-            if let Some(pushed) = self.wait.sleep(&refusal, was_fast_path, self.made)
-                && let Some(lease) = self.lease_from_grant(&pushed)
+            if let Some(notification) = self.wait.sleep(&refusal, was_fast_path, self.made)
+                && let Some(lease) = self.lease_from_grant(&notification)
             {
                 return Ok(lease);
             }
@@ -311,21 +311,21 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Returns the lease if the pushed grant is already the lock (table in `handover/grant.rs`), and `None` if an
+    /// Returns the lease if the grant is already the lock (table in `handover/grant.rs`), and `None` if an
     /// attempt has to decide.
-    fn lease_from_grant(&mut self, pushed: &Pushed) -> Option<Lease> {
+    fn lease_from_grant(&mut self, notification: &Notification) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
-        let random = pushed.random.as_deref()?;
+        let random = notification.random.as_deref()?;
         if quorum.len() > 1 {
             self.pending_grant = Some(LockId::from_server(random));
             return None;
         }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
-        let since = grant::held_since(quorum, &self.request.options, pushed, &self.wait.evidence)?;
+        let since = grant::held_since(quorum, &self.request.options, notification, &self.wait.evidence)?;
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
-        let fence = Some(pushed.fence).filter(|fence| *fence > 0);
-        let core = Arc::new(Core::granted(start, fence, since, pushed.span));
+        let fence = Some(notification.fence).filter(|fence| *fence > 0);
+        let core = Arc::new(Core::granted(start, fence, since, notification.span));
         if client.queues.is_closed() {
             core.release(quorum.limits.node_timeout);
             return None;

@@ -165,7 +165,7 @@ impl ClientInner {
     }
 
     /// Removes a wait that is over but may still be in a server queue, and gives back what is granted to it: a grant
-    /// that was made by now, as soon as the servers answer; a later one, when it is pushed.
+    /// that was made by now, as soon as the servers answer; a later one, when its notification arrives.
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
@@ -177,8 +177,8 @@ impl ClientInner {
         let (client, request, wait) = (Arc::downgrade(self), request.clone(), Arc::clone(wait));
         self.listener.watch_ended(
             queued.listener.number(),
-            Box::new(move |pushed| {
-                if let (Some(client), Some(random)) = (client.upgrade(), &pushed.random) {
+            Box::new(move |notification| {
+                if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
                     client.give_back(&request, LockId::granted(random, &wait));
                 }
             }),

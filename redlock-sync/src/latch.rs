@@ -403,7 +403,7 @@ impl<'a> LatchWait<'a> {
         let until = client.quorum.now().after(nap).min(self.limit.until);
         match self.wait().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
-            Woken::Push(_) | Woken::Timer | Woken::Connected => {
+            Woken::Notified(_) | Woken::Timer | Woken::Connected => {
                 client.ready().and_then(|()| cancel.check(op, name.as_str()))
             }
         }

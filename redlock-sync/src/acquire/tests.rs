@@ -6,7 +6,7 @@ use redlock_tests::{Server, servers};
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::handover::listener::Pushed;
+use crate::handover::listener::Notification;
 use crate::handover::rules::Pauses;
 use crate::key::Key;
 use crate::lease::Lease;
@@ -113,8 +113,8 @@ impl Mail {
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let (random, key) = (Some(RANDOM.into()), Some("k".into()));
-        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random, key };
-        match acquire.lease_from_grant(&pushed) {
+        let notification = Notification { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random, key };
+        match acquire.lease_from_grant(&notification) {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();

@@ -1,12 +1,12 @@
-//! Published grants: when a push to a wait is the lock itself.
+//! When a notification of a grant is the lock itself.
 //!
-//! | the wait is for | the servers are | a push with a grant means |
+//! | the wait is for | the servers are | a notification with a grant means |
 //! |---|---|---|
 //! | a mutex | one server | **the lock**, if [`held_since`] says so; it costs no round trip |
 //! | a mutex | one server, [`held_since`] is `None` | make an attempt: the server gives the wait its granted key |
 //! | a mutex | a cluster | make an attempt |
 //! | a mutex | several nodes | make an attempt that names the grant; a majority decides, as in any Redlock round |
-//! | anything else | any | no grant is published: a hint says that an attempt may succeed now |
+//! | anything else | any | no grant is made: a hint says that an attempt may succeed now |
 //!
 //! The wait holds the lock without an attempt if all of this is certain:
 //!
@@ -20,12 +20,13 @@
 //! These parts belong here but are elsewhere:
 //!
 //! - `Core::granted` makes the lease. It is in `lease/core`, because the fields of a lease are private.
-//! - `UnclaimedGrant` is in `listener/pushed.rs`, because the listener parses it, and this file imports the listener.
+//! - `UnclaimedGrant` is in `listener/notification.rs`, because the listener parses it, and this file imports the
+//!   listener.
 //! - `ClientInner::give_back_unclaimed` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;
 
-use super::listener::Pushed;
+use super::listener::Notification;
 use super::rules::{Chain, MIN_RESERVATION, grant_span};
 use crate::clock::Tick;
 use crate::node::Priority;
@@ -36,9 +37,9 @@ use crate::quorum::{Ballot, Quorum};
 
 /// Evidence that a grant to this wait is the lock, without another attempt. Pure.
 ///
-/// A pushed grant is the lock only if two things are certain. First, the wait was in the queue without a gap, from the
-/// first attempt that entered it until the grant removed it. Second, no attempt of this wait can still take the key
-/// from the grant.
+/// A grant of which the wait is notified is the lock only if two things are certain. First, the wait was in the queue
+/// without a gap, from the first attempt that entered it until the grant removed it. Second, no attempt of this wait
+/// can still take the key from the grant.
 #[derive(Debug)]
 pub(crate) struct GrantEvidence {
     /// The start of the last attempt that found the wait in the queue. A grant to this wait was made after this moment.
@@ -111,7 +112,7 @@ pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str
 pub(crate) fn held_since(
     quorum: &Quorum,
     options: &LockOptions,
-    pushed: &Pushed,
+    notification: &Notification,
     evidence: &GrantEvidence,
 ) -> Option<Tick> {
     // In a cluster, `PUBLISH` counts only the executing server's own subscribers, but all servers deliver it. So the
@@ -120,7 +121,7 @@ pub(crate) fn held_since(
         return None;
     }
     let since = evidence.grant_since()?;
-    if !(is_as_asked_for(quorum, options, pushed) && is_young(quorum, options, since)) {
+    if !(is_as_asked_for(quorum, options, notification) && is_young(quorum, options, since)) {
         return None;
     }
     Some(since)
@@ -129,12 +130,12 @@ pub(crate) fn held_since(
 /// True if the grant is what the wait would get by an attempt. A grant has the lease that the last holder chose, a
 /// fence if that holder asked for fences, and a token without a readable part. Times that count from the acquisition,
 /// such as the longest hold, would begin before the wait. The last holder has not asked replicas.
-fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, pushed: &Pushed) -> bool {
-    let has_fence = pushed.fence > 0 || !options.fenced;
+fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notification) -> bool {
+    let has_fence = notification.fence > 0 || !options.fenced;
     let is_for_replicas = quorum.limits.min_replicas_ack > 0;
     options.can_change_hands()
         && options.holder_name.is_none()
-        && options.lease == pushed.span
+        && options.lease == notification.span
         && has_fence
         && !is_for_replicas
 }

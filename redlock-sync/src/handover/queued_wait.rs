@@ -25,8 +25,8 @@ impl QueuedWait {
         QueuedWait { listener: listener.begin(), id: None, known: 0 }
     }
 
-    /// True if the client cannot receive pushes, so that the wait polls. Ids that begin with `-` belong to such waits;
-    /// the servers cannot notify them.
+    /// True if the client cannot receive notifications, so that the wait polls. Ids that begin with `-` belong to such
+    /// waits; the servers cannot notify them.
     pub(crate) fn polls(&self) -> bool {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }

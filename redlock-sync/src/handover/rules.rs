@@ -30,7 +30,7 @@ pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
 /// A client reads each sorted set of holders for which it waits at least this often. It reads a set sooner if a member
 /// may have ended.
 pub(crate) const SET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest uninterrupted sleep until a push.
+/// Longest uninterrupted sleep until a notification.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 60);
 /// How long a server queue outlives the last attempt that entered it. Entries of clients that no longer exist do no
 /// harm.
@@ -105,8 +105,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The chain that a push describes.
-    pub(crate) fn from_push(now: Tick, age: Duration, pauses: Pauses) -> Chain {
+    /// The chain that a notification describes.
+    pub(crate) fn from_notification(now: Tick, age: Duration, pauses: Pauses) -> Chain {
         Chain { began: Some(now.before(age)), pauses }
     }
 

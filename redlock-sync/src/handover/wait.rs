@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::grant::{self, GrantEvidence};
-use super::listener::{Awaits, Listener, Pushed, Woken};
+use super::listener::{Awaits, Listener, Notification, Woken};
 use super::queue::WaitQueues;
 use super::queued_wait::QueuedWait;
 use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
@@ -27,8 +27,8 @@ const LONGEST_MARK: Duration = Duration::from_secs(60);
 /// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
 /// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// The longest sleep in a cluster. A failover can lose the wait while the push connection to another server survives.
-/// If the lock then goes from holder to holder, the wait never sees it free.
+/// The longest sleep in a cluster. A failover can lose the wait while the notification connection to another server
+/// survives. If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);
@@ -127,9 +127,9 @@ impl<'a, T> ServerWait<'a, T> {
 
     // --- waiting -----------------------------------------------------------------------------------------------------
 
-    /// Sleeps until a push arrives or the next attempt is due, after `made` attempts. Returns the push if the last
-    /// holder granted the lock to this wait.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Pushed> {
+    /// Sleeps until a notification arrives or the next attempt is due, after `made` attempts. Returns the notification
+    /// if the last holder granted the lock to this wait.
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Notification> {
         if !self.may_queue() {
             self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
             return None;
@@ -143,7 +143,7 @@ impl<'a, T> ServerWait<'a, T> {
         self.sleep_until(refusal, self.quorum.now().after(nap))
     }
 
-    /// How long to wait for a push.
+    /// How long to wait for a notification.
     fn nap(&mut self, refusal: &Refusal, made: u32) -> Duration {
         let quorum = self.quorum;
         let polls = || {
@@ -154,8 +154,7 @@ impl<'a, T> ServerWait<'a, T> {
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
         let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
-        // A foreign holder pushes nothing, and nothing is pushed for a key without a time-to-live that may be taken
-        // over.
+        // A foreign holder sends no notification. A key without a time-to-live that may be taken over ends without one.
         let is_without_ttl = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
         if !token.is_empty() && !is_ours(token) || is_without_ttl || node.is_none() && !queued.polls() {
             return polls();
@@ -193,7 +192,7 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Pushed> {
+    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Notification> {
         let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
         let cancel = &self.request.options.cancel;
         self.await_also(refusal);
@@ -205,23 +204,27 @@ impl<'a, T> ServerWait<'a, T> {
                     check_for_foreign_clients(quorum, self.queues, self.request, end);
                 }
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
-                Woken::Push(pushed) => {
+                Woken::Notified(notification) => {
                     let now = quorum.now();
-                    self.chain = Chain::from_push(now, pushed.age, pushed.pauses.max(self.chain.pauses));
-                    if pushed.random.is_some() {
-                        return Some(pushed);
+                    self.chain =
+                        Chain::from_notification(now, notification.age, notification.pauses.max(self.chain.pauses));
+                    if notification.random.is_some() {
+                        return Some(notification);
                     }
-                    let nap = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
+                    let nap =
+                        if notification.span.is_zero() { notification.span } else { notification.span + NAP_SLACK };
                     end = now.after(nap.min(jittered(LONGEST_SLEEP))).min(self.until);
-                    checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    checks = notification.pauses.count() > 0
+                        && notification.age.is_zero()
+                        && notification.span <= LONG_PAUSE;
                     // Age 0 means the chain ended: the next hand-over starts a new one.
-                    self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
+                    self.chain.began = self.chain.began.filter(|_| !notification.age.is_zero());
                 }
             }
         }
     }
 
-    /// Sets what ends the sleep besides a push and the timer.
+    /// Sets what ends the sleep besides a notification and the timer.
     fn await_also(&self, refusal: &Refusal) {
         let Some(queued) = &self.queued else { return };
         queued.listener.await_also(match &queued.id {

@@ -1,10 +1,11 @@
-//! Background work for the push connection: subscribing, sending heartbeats, and closing it when it is not needed.
+//! Background work for the notification connection: subscribing, sending heartbeats, and closing it when it is not
+//! needed.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Listener;
-use super::push_connection::{Heartbeat, NewSubscription, Subscription};
+use super::connection_state::{Heartbeat, NewSubscription, Subscription};
 use super::waiter_table::{BackgroundTask, WaiterTable};
 use super::watching::WatchedLock;
 use crate::handover::rules::SET_CHECK_INTERVAL;
@@ -72,8 +73,8 @@ impl Listener {
         }
     }
 
-    /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that pushes
-    /// arrive.
+    /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that
+    /// notifications arrive.
     fn listen(&self) -> Result<NewSubscription, ListenError> {
         let Some((node, member)) = self.quorum.notification_server() else {
             return Err(ListenError::Failed { is_left_out: true });

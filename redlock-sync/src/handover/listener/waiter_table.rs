@@ -1,17 +1,17 @@
-//! The waiting threads, the one that reads, and the push connection: all that is under the one lock of
+//! The waiting threads, the one that reads, and the notification connection: all that is under the one lock of
 //! [`Waiters`](super::waiters::Waiters).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
-//! | a thread begins to sleep | takes a push kept for it; else the connection, if it is there | reads, or sleeps |
+//! | a thread begins to sleep | takes a notification kept for it; else the connection, if it is there | reads, or sleeps |
 //! | the reader got a message | keeps it for its wait | wakes that wait's thread, if it sleeps |
 //! | the reader ends its sleep | puts the connection back, names the youngest sleeper the next reader | wakes it |
 //! | the next reader woke | takes the connection, if it is there | reads |
 //! | the next reader ends its sleep | names another next reader | wakes it |
 //!
 //! [`WaiterTable::is_sound`] is the invariant. It holds whenever the lock is free: while a wait sleeps, there is no
-//! connection, or a thread reads it, or a thread was woken as the next reader. So no push stays unread. A thread that
-//! gives up the connection, or its place as next reader, names another one in the same step
+//! connection, or a thread reads it, or a thread was woken as the next reader. So no notification stays unread. A
+//! thread that gives up the connection, or its place as next reader, names another one in the same step
 //! ([`WaiterTable::wake_next_reader`]). A thread that panics does so when its [`ListenerWait`](super::ListenerWait) is
 //! dropped.
 //!
@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::ended::{EndedWaits, OnLatePush};
-use super::push_connection::{self, ConnectionState, Heartbeat, NewSubscription, Subscription, Up};
-use super::pushed::{Pushed, UnclaimedGrant};
+use super::connection_state::{self, ConnectionState, Heartbeat, NewSubscription, Subscription, Up};
+use super::ended::{EndedWaits, OnLateNotification};
+use super::notification::{Notification, UnclaimedGrant};
 use crate::clock::Tick;
-use crate::node::{Heard, Push};
+use crate::node::{Heard, Subscriber};
 use crate::sync::Condvar;
 
 /// The longest sleep of a thread that does not read. The reader wakes it when something is there for it. After the
@@ -42,14 +42,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORT_LIFE: Duration = Duration::from_secs(10);
 /// The pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Most pushes that are kept for one wait. Usually there are one or two: a wait is in one queue once, and hints are
-/// rare.
+/// Most notifications that are kept for one wait. Usually there are one or two: a wait is in one queue once, and hints
+/// are rare.
 const MOST_KEPT: usize = 16;
 
 /// How a sleep ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    Push(Pushed),
+    Notified(Notification),
     Timer,
     /// The client has subscribed again, or was refused. The caller asks for the subscription.
     Connected,
@@ -75,10 +75,10 @@ pub(crate) enum BackgroundTask {
 #[derive(Default)]
 pub(super) struct FollowUp {
     pub(super) tasks: Vec<BackgroundTask>,
-    pub(super) late: Vec<(Arc<OnLatePush>, Pushed)>,
+    pub(super) late: Vec<(Arc<OnLateNotification>, Notification)>,
     /// Closing a connection can take a moment, and destructors of ended waits run code of their users.
-    closed: Vec<Box<dyn Push>>,
-    forgotten: Vec<Arc<OnLatePush>>,
+    closed: Vec<Box<dyn Subscriber>>,
+    forgotten: Vec<Arc<OnLateNotification>>,
 }
 
 impl FollowUp {
@@ -90,14 +90,14 @@ impl FollowUp {
 /// What a thread that wants to sleep does next.
 pub(super) enum NextStep {
     Woken(Woken),
-    Read(Box<dyn Push>, Duration),
+    Read(Box<dyn Subscriber>, Duration),
     Nap(Arc<Condvar>, Duration),
 }
 
 /// One wait.
 pub(super) struct WaitState {
     wakeup: Arc<Condvar>,
-    pub(super) pushes: VecDeque<Pushed>,
+    pub(super) notifications: VecDeque<Notification>,
     pub(super) awaits: Awaits,
     /// The event that it awaits has happened.
     pub(super) must_check: bool,
@@ -144,7 +144,7 @@ impl WaiterTable {
         self.last_number += 1;
         let wait = WaitState {
             wakeup: Arc::new(Condvar::new()),
-            pushes: VecDeque::new(),
+            notifications: VecDeque::new(),
             awaits: Awaits::Nothing,
             must_check: false,
             seen_changes: self.changes,
@@ -198,8 +198,8 @@ impl WaiterTable {
 
     fn verdict(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
         let Some(wait) = self.waits.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
-        if let Some(pushed) = wait.pushes.pop_front() {
-            return Some(Woken::Push(pushed));
+        if let Some(notification) = wait.notifications.pop_front() {
+            return Some(Woken::Notified(notification));
         }
         if wait.seen_changes < self.changes {
             wait.seen_changes = self.changes;
@@ -244,7 +244,7 @@ impl WaiterTable {
 
     // --- the connection ---
     /// Takes the connection, to read it for at most the returned time.
-    fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
+    fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Subscriber>, Duration)> {
         let every = self.heartbeat_interval();
         let ConnectionState::Up(up) = &mut self.connection else { return None };
         up.conn.as_ref()?;
@@ -260,7 +260,7 @@ impl WaiterTable {
     }
 
     /// Takes the connection back after a read.
-    pub(super) fn read_ended(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
+    pub(super) fn read_ended(&mut self, conn: Box<dyn Subscriber>, heard: Heard, now: Tick, timeout: Duration) {
         let ConnectionState::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
         let was_suspended = now.since(up.reads_since) > SUSPENDED;
         if self.is_closed {
@@ -270,11 +270,11 @@ impl WaiterTable {
         }
         match heard {
             Heard::Broken(why) => {
-                log::debug!("the push connection broke: {why}");
+                log::debug!("the notification connection broke: {why}");
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing if up.missed_heartbeat(timeout) => {
-                log::debug!("the push connection is silent, though a message was published on its channel");
+                log::debug!("the notification connection is silent, though a message was published on its channel");
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing => up.conn = Some(conn),
@@ -290,39 +290,39 @@ impl WaiterTable {
     }
 
     /// Closes a broken connection. The reader returns it, or it is here, or it is lost with a thread that panicked.
-    pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
+    pub(super) fn broke(&mut self, conn: Option<Box<dyn Subscriber>>, now: Tick) {
         self.follow_up.closed.extend(conn);
         let ConnectionState::Up(up) = std::mem::replace(&mut self.connection, ConnectionState::Down) else { return };
         self.follow_up.closed.extend(up.conn);
         self.next_reader = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
         self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
-        self.connect_after(push_connection::pause(self.short_lives));
+        self.connect_after(connection_state::pause(self.short_lives));
     }
 
     fn deliver(&mut self, text: &[u8]) {
         let Some(channel) = self.channel.clone() else { return };
-        let Some((numbers, pushed)) = Pushed::read(text, &channel) else { return };
+        let Some((numbers, notification)) = Notification::read(text, &channel) else { return };
         for number in numbers {
-            self.deliver_to(number, pushed.clone(), &channel);
+            self.deliver_to(number, notification.clone(), &channel);
         }
     }
 
-    fn deliver_to(&mut self, number: u64, pushed: Pushed, channel: &str) {
+    fn deliver_to(&mut self, number: u64, notification: Notification, channel: &str) {
         if let Some(ended) = self.ended.of(number) {
-            return self.follow_up.late.push((ended, pushed));
+            return self.follow_up.late.push((ended, notification));
         }
         let Some(wait) = self.waits.get_mut(&number) else {
             // A server that became the master without the last writes has waits in its queues that are long over.
             return self
                 .follow_up
                 .tasks
-                .extend(UnclaimedGrant::of(pushed, channel, number).map(BackgroundTask::GiveBack));
+                .extend(UnclaimedGrant::of(notification, channel, number).map(BackgroundTask::GiveBack));
         };
-        if wait.pushes.len() >= MOST_KEPT {
-            wait.pushes.pop_front();
+        if wait.notifications.len() >= MOST_KEPT {
+            wait.notifications.pop_front();
         }
-        wait.pushes.push_back(pushed);
+        wait.notifications.push_back(notification);
         if self.sleeping.remove(&number) {
             self.wake(number);
         }
@@ -405,9 +405,9 @@ impl WaiterTable {
         let unwatched: Vec<u64> = self.watched(Tick::ZERO).iter().map(|watched| watched.number).collect();
         self.wake_to_check(unwatched);
         self.connect_after(if is_left_out {
-            push_connection::FIRST_PAUSE
+            connection_state::FIRST_PAUSE
         } else {
-            push_connection::pause(self.failures)
+            connection_state::pause(self.failures)
         });
     }
 
@@ -479,7 +479,7 @@ impl WaiterTable {
 
     // --- ended waits ---
 
-    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLatePush, now: Tick) {
+    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification, now: Tick) {
         if self.is_closed {
             return self.follow_up.forgotten.push(Arc::new(ended));
         }
@@ -490,10 +490,12 @@ impl WaiterTable {
         }
     }
 
-    /// Passes the pushes that an ended wait has not taken to its handler.
+    /// Passes the notifications that an ended wait has not taken to its handler.
     fn give_to_ended(&mut self, number: u64) {
         let Some(ended) = self.ended.of(number) else { return };
-        let pushes = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.pushes));
-        self.follow_up.late.extend(pushes.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
+        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
+        self.follow_up
+            .late
+            .extend(notifications.into_iter().flatten().map(|notification| (Arc::clone(&ended), notification)));
     }
 }

@@ -1,16 +1,16 @@
-//! Detects events that end the sleep of a wait besides its timer and a push. Its lock is free, or was granted to it by
-//! a message that was lost; or servers can be reached again.
+//! Detects events that end the sleep of a wait besides its timer and a notification. Its lock is free, or was granted
+//! to it by a message that was lost; or servers can be reached again.
 //!
-//! A client checks the locks of all its waits in one call a second, together with the heartbeat (`push_connection.rs`).
-//! If each wait made its own check, a thousand idle threads would cost hundreds of calls a second. With more than
-//! [`FEW`] sorted sets, the call reads a set only when a member may have ended. One command shows that all the others
-//! exist.
+//! A client checks the locks of all its waits in one call a second, together with the heartbeat
+//! (`connection_state.rs`). If each wait made its own check, a thousand idle threads would cost hundreds of calls a
+//! second. With more than [`FEW`] sorted sets, the call reads a set only when a member may have ended. One command
+//! shows that all the others exist.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::push_connection::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL, Subscription};
+use super::connection_state::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL, Subscription};
 use super::waiter_table::{WaitState, WaiterTable};
 use crate::clock::Tick;
 

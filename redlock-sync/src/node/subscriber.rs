@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::link::{Broken, Connection, Dial, Link, MIN_READ_TIMEOUT};
-use super::{Executed, Failure, FailureKind, Heard, Push, redis_reply};
+use super::{Executed, Failure, FailureKind, Heard, Subscriber, redis_reply};
 use crate::clock::{Clock, Tick};
 
 /// Connects, logs in, and subscribes.
-pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let address_changes = host.server.address_changes();
     let mut link = connect(host)?;
@@ -51,7 +51,7 @@ struct Subscription {
     address_changes: Option<u64>,
 }
 
-impl Push for Subscription {
+impl Subscriber for Subscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
             return Heard::Broken("what it logged in with has run out".into());
