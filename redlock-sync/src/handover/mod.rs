@@ -7,7 +7,7 @@
 //! 2. **The first wait** in the queue on the server. The release sets the key for that wait and notifies its client, in
 //!    one step of one script ([`grant`]).
 //! 3. **Any attempt**: the release deletes the key. This happens if nothing waits. It also happens in the pause that
-//!    ends a chain of grants after one second: programs of other libraries find the lock free in it ([`rules`]).
+//!    ends a chain of grants after one second: foreign clients find the lock free in it ([`rules`]).
 //!
 //! | word | meaning |
 //! |---|---|

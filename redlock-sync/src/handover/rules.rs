@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// A chain of grants that is older than this ends with a real release and a pause, in which programs that poll can take
+/// A chain of grants that is older than this ends with a real release and a pause, in which foreign clients can take
 /// the lock.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// How long the lock is left free in a usual pause.
@@ -94,7 +94,7 @@ pub(crate) fn grant_span(lease: Duration) -> Duration {
     lease.min(LONGEST_GRANT)
 }
 
-/// A chain of holders that passed the lock to each other, so programs that poll the key never saw it free. It ends with
+/// A chain of holders that passed the lock to each other, so foreign clients never saw the key free. It ends with
 /// a pause in which they do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Chain {

@@ -3,7 +3,7 @@
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
-//! | a thread begins to sleep | takes a notification kept for it; else the connection, if it is there | reads, or sleeps |
+//! | a thread begins to sleep | takes its kept notification; else the connection, if it is there | reads, or sleeps |
 //! | the reader got a message | keeps it for its wait | wakes that wait's thread, if it sleeps |
 //! | the reader ends its sleep | puts the connection back, names the youngest sleeper the next reader | wakes it |
 //! | the next reader woke | takes the connection, if it is there | reads |
@@ -42,8 +42,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORT_LIFE: Duration = Duration::from_secs(10);
 /// The pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Most notifications that are kept for one wait. Usually there are one or two: a wait is in one queue once, and hints
-/// are rare.
+/// Most notifications that are kept for one wait. Usually there are one or two, since hints are rare.
 const MOST_KEPT: usize = 16;
 
 /// How a sleep ended.
@@ -314,10 +313,8 @@ impl WaiterTable {
         }
         let Some(wait) = self.waits.get_mut(&number) else {
             // A server that became the master without the last writes has waits in its queues that are long over.
-            return self
-                .follow_up
-                .tasks
-                .extend(UnclaimedGrant::of(notification, channel, number).map(BackgroundTask::GiveBack));
+            let unclaimed = UnclaimedGrant::of(notification, channel, number);
+            return self.follow_up.tasks.extend(unclaimed.map(BackgroundTask::GiveBack));
         };
         if wait.notifications.len() >= MOST_KEPT {
             wait.notifications.pop_front();
@@ -402,7 +399,7 @@ impl WaiterTable {
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
         // Without a connection, no heartbeat checks their locks.
-        let unwatched: Vec<u64> = self.watched(Tick::ZERO).iter().map(|watched| watched.number).collect();
+        let unwatched: Vec<u64> = self.due_checks(Tick::ZERO).iter().map(|check| check.number).collect();
         self.wake_to_check(unwatched);
         self.connect_after(if is_left_out {
             connection_state::FIRST_PAUSE

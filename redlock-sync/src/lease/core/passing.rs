@@ -71,7 +71,7 @@ impl Core {
         Chain { began: chain.began.or_else(|| Some(self.quorum.now())), pauses }
     }
 
-    /// The pause for which the lock is left to programs that poll, if the chain is long enough.
+    /// The pause for which the lock is left to foreign clients, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
         // Foreign clients use only the layout of a mutex.
         self.protocol().mutex()?;
