@@ -58,7 +58,7 @@ impl Exclusive {
     }
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        lengthen(id, lease, &[self.key.as_str()])
+        extend_call(id, lease, &[self.key.as_str()])
     }
 
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
@@ -98,7 +98,7 @@ impl Exclusive {
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        lengthen(id, lease, &self.key_and_queue())
+        extend_call(id, lease, &self.key_and_queue())
     }
 
     /// Frees what was reserved for a grant, if no wait was notified of it.
@@ -107,7 +107,7 @@ impl Exclusive {
     }
 }
 
-fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
+fn extend_call(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
     let args = [Text(id.as_str()), Number(millis(lease))];
     Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
 }

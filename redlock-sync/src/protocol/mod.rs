@@ -198,7 +198,7 @@ impl Protocol {
         }
     }
 
-    /// Lengthens the lease if this token holds the lock; never shortens it.
+    /// Extends the lease if this token holds the lock; never shortens it.
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         match self {
             Protocol::Mutex(lock) => lock.extend(id, lease),

@@ -5,7 +5,7 @@
 //! instructions, and never across I/O. The user's loss handlers are called with neither, since a handler that blocks
 //! must not delay `unlock`.
 //!
-//! 1. This file: the state of a lease, `check`, and the rounds that lengthen it.
+//! 1. This file: the state of a lease, `check`, and the rounds that extend it.
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
@@ -74,7 +74,7 @@ pub(crate) struct Core {
     born: Tick,
     /// True if observers were notified of the acquisition.
     is_observed: AtomicBool,
-    /// The end of `max_hold`: nothing lengthens the lease beyond this.
+    /// The end of `max_hold`: nothing extends the lease beyond this.
     hold_end: Tick,
     origin: Origin,
     local: LocalHandover,
@@ -356,13 +356,13 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
+    /// One round that extends the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut RoundState, lease: Duration) -> Ballot<Extended> {
         let call = self.protocol().extend(&self.id, lease);
-        self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
+        self.extending_round(io, &call, lease, self.quorum.round_deadline())
     }
 
-    fn lengthening_round(
+    fn extending_round(
         &self,
         io: &mut RoundState,
         call: &TypedCall<Extended>,
@@ -425,7 +425,7 @@ impl Core {
         let ballot = self.extend_round(&mut io, lease);
         let (confirmed, outcome) = (ballot.tally().won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
-        // Two rounds without a majority that each reached another node can lengthen the lease together.
+        // Two rounds without a majority that each reached another node can extend the lease together.
         if confirmed || state.until > before {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
@@ -463,13 +463,13 @@ impl Core {
         }
     }
 
-    /// Lengthens the lease to at least `lease` from now.
+    /// Extends the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease, &self.quorum.limits)?;
-        self.and_tell_loss(self.lengthen(lease))
+        self.and_tell_loss(self.try_extend(lease))
     }
 
-    fn lengthen(&self, lease: Duration) -> Result<(), Error> {
+    fn try_extend(&self, lease: Duration) -> Result<(), Error> {
         self.still_ours()?;
         let mut io = self.io.lock();
         self.still_ours()?;

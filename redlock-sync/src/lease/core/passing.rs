@@ -104,7 +104,7 @@ impl Core {
         let lease = self.next_lease(now);
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
-        let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
+        let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         // While a cluster moves the slot there is no number, and no other client of this library can take the lock.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         let is_uncontended = ballot.tally().won() && !ballot.votes.iter().any(has_waits);
