@@ -72,7 +72,7 @@ impl ClientInner {
         let this = Arc::downgrade(&client);
         client.listener.on_unclaimed_grant(Box::new(move |grant| {
             if let Some(client) = this.upgrade() {
-                client.give_back_unclaimed(grant);
+                client.release_unclaimed(grant);
             }
         }));
         client
@@ -164,7 +164,7 @@ impl ClientInner {
         self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
-    /// Removes a wait that is over but may still be in a server queue, and gives back what is granted to it: a grant
+    /// Removes a wait that is over but may still be in a server queue, and releases what is granted to it: a grant
     /// that was made by now, as soon as the servers answer; a later one, when its notification arrives.
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
@@ -179,14 +179,14 @@ impl ClientInner {
             queued.listener.number(),
             Box::new(move |notification| {
                 if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
-                    client.give_back(&request, LockId::granted(random, &wait));
+                    client.release_grant(&request, LockId::granted(random, &wait));
                 }
             }),
         );
     }
 
-    /// Gives a grant to a wait that is over back to the servers, in the background.
-    fn give_back(self: &Arc<Self>, request: &Request, id: LockId) {
+    /// Releases a grant to a wait that is over, in the background.
+    fn release_grant(self: &Arc<Self>, request: &Request, id: LockId) {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
@@ -195,8 +195,8 @@ impl ClientInner {
         });
     }
 
-    /// Gives back a grant to a wait that this client does not know, unless this client holds the lock by it.
-    fn give_back_unclaimed(&self, grant: &UnclaimedGrant) {
+    /// Releases a grant to a wait that this client does not know, unless this client holds the lock by it.
+    fn release_unclaimed(&self, grant: &UnclaimedGrant) {
         let UnclaimedGrant { key, random, wait, span, with_fence } = grant;
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
@@ -249,7 +249,8 @@ impl ClientInner {
         Ok(given_up)
     }
 
-    /// Read before the registry of leases: whatever a call acquired is in the registry before its count is taken back.
+    /// Read before the registry of leases: whatever a call acquired is in the registry before the call is no longer
+    /// counted.
     fn has_active_calls(&self) -> bool {
         self.active_calls.load(Ordering::SeqCst) > 0
     }

@@ -202,7 +202,7 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) fn roll_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
-        if let Some(at) = self.undo(ballot, &self.release(), by) {
+        if let Some(at) = self.roll_back_with(ballot, &self.release(), by) {
             self.add_leftover_token(at);
         }
     }
@@ -211,7 +211,12 @@ impl<'a> Attempt<'a> {
     /// confirmed on all of them.
     ///
     /// After `by`, the call is sent but its replies are not awaited: on each connection it comes after the attempt.
-    pub(super) fn undo(&self, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
+    pub(super) fn roll_back_with(
+        &self,
+        ballot: &Ballot<Acquired>,
+        call: &TypedCall<Released>,
+        by: Tick,
+    ) -> Option<Vec<bool>> {
         let token_may_remain = self.client.quorum.roll_back(ballot, call, by);
         token_may_remain.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
     }

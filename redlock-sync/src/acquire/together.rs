@@ -59,10 +59,10 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     if calls.is_empty() {
         return;
     }
-    for ((attempt, ballot), undone) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
-        let votes = || ballot.votes.iter().zip(&undone.votes);
+    for ((attempt, ballot), released) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
+        let votes = || ballot.votes.iter().zip(&released.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
-        if ballot.may_linger() || undone.duplicate || !is_gone {
+        if ballot.may_linger() || released.duplicate || !is_gone {
             attempt.add_leftover_token(ballot.votes.iter().map(Vote::may_be_set).collect());
         }
     }

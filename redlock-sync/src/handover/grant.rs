@@ -22,7 +22,7 @@
 //! - `Core::granted` makes the lease. It is in `lease/core`, because the fields of a lease are private.
 //! - `UnclaimedGrant` is in `listener/notification.rs`, because the listener parses it, and this file imports the
 //!   listener.
-//! - `ClientInner::give_back_unclaimed` is in `inner.rs`, because it needs the registry of leases.
+//! - `ClientInner::release_unclaimed` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;
 
@@ -185,7 +185,11 @@ mod tests {
         assert_eq!(since(&[(1, no(New), false), (2, no(New), false)]), None, "the wait was gone in between");
         assert_eq!(since(&[(1, no(Kept), false)]), None, "a copy has entered it");
         assert_eq!(since(&[(1, no(New), true)]), None, "a copy may still take the grant");
-        assert_eq!(since(&[(1, Vote::Yes(Acquired::default()), false), (2, no(New), false)]), None, "it is taken back");
+        assert_eq!(
+            since(&[(1, Vote::Yes(Acquired::default()), false), (2, no(New), false)]),
+            None,
+            "it is rolled back"
+        );
         let unknown =
             Vote::Failed(Failure { kind: FailureKind::TimedOut, executed: Executed::Maybe, message: String::new() });
         let lost = after(&[(1, unknown, false), (2, no(New), false)]);

@@ -105,7 +105,7 @@ impl Rig {
                 Box::new(move || rig.heartbeat(&subscription))
             }
             // To the client.
-            BackgroundTask::GiveBack(_) => return,
+            BackgroundTask::ReleaseUnclaimed(_) => return,
             BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
                 return;

@@ -50,7 +50,7 @@ impl Listener {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
             BackgroundTask::CloseIfIdle(pause) => *pause,
-            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::GiveBack(_) => {
+            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(_) => {
                 Duration::ZERO
             }
         };
@@ -270,8 +270,8 @@ impl TaskRun {
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
-            Some(BackgroundTask::GiveBack(unclaimed)) => {
-                listener.on_unclaimed.get().into_iter().for_each(|give_back| give_back(unclaimed));
+            Some(BackgroundTask::ReleaseUnclaimed(unclaimed)) => {
+                listener.on_unclaimed.get().into_iter().for_each(|release| release(unclaimed));
             }
             None => {}
         }

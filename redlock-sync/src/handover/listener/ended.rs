@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::notification::Notification;
 
-/// Usually there are few. If one was forgotten, a granted lock is still given back by its key (`UnclaimedGrant`);
+/// Usually there are few. If one was forgotten, a granted lock is still released by its key (`UnclaimedGrant`);
 /// a permit or a reservation expires.
 const MOST: usize = 1024;
 

@@ -85,8 +85,8 @@ impl Listener {
     }
 
     /// Set once, by the client.
-    pub(crate) fn on_unclaimed_grant(&self, give_back: OnUnclaimedGrant) {
-        _ = self.on_unclaimed.set(give_back);
+    pub(crate) fn on_unclaimed_grant(&self, release: OnUnclaimedGrant) {
+        _ = self.on_unclaimed.set(release);
     }
 
     /// Registers a wait under a number that this client has never used before. If there is no connection, connects in

@@ -66,8 +66,8 @@ pub(crate) enum BackgroundTask {
     WakeReader(Subscription),
     /// After this pause: close the connection if no thread waits.
     CloseIfIdle(Duration),
-    /// Give back what was granted to a wait that this client no longer has.
-    GiveBack(UnclaimedGrant),
+    /// Release what was granted to a wait that this client no longer has.
+    ReleaseUnclaimed(UnclaimedGrant),
 }
 
 /// What follows from a step, once the lock is free.
@@ -314,7 +314,7 @@ impl WaiterTable {
         let Some(wait) = self.waits.get_mut(&number) else {
             // A server that became the master without the last writes has waits in its queues that are long over.
             let unclaimed = UnclaimedGrant::of(notification, channel, number);
-            return self.follow_up.tasks.extend(unclaimed.map(BackgroundTask::GiveBack));
+            return self.follow_up.tasks.extend(unclaimed.map(BackgroundTask::ReleaseUnclaimed));
         };
         if wait.notifications.len() >= MOST_KEPT {
             wait.notifications.pop_front();
@@ -424,7 +424,7 @@ impl WaiterTable {
 
     // --- the end ---
 
-    /// The last wait is over. From now on, grants to ended waits could not be given back. So the channel ends, and
+    /// The last wait is over. From now on, grants to ended waits could not be released. So the channel ends, and
     /// releases skip the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
