@@ -21,20 +21,20 @@
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: typed replies of a node, and the form in which all scripts answer.
 //! 3. This file: the parameters of the operations, and [`Protocol`].
-//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of
-//!    a task.
+//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
+//!    claim of a task.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
 //! 6. [`server_info`]: questions about a server itself. [`list`]: which of its keys are locks.
 
 pub(crate) mod exclusive;
 pub(crate) mod latch;
 pub(crate) mod list;
-pub(crate) mod queue;
 pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
 pub(crate) mod server_info;
+pub(crate) mod task_queue;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,11 +42,11 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::exclusive::MUTEX;
-use self::queue::{Claim, QUEUE};
 use self::reply::{Acquired, Extended, Fenced, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call};
 use self::semaphore::{Permits, SEMAPHORE};
+use self::task_queue::{Claim, QUEUE};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
