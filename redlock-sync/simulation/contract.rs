@@ -183,7 +183,7 @@ fn take(token: &str) -> Arc<Call> {
 }
 
 fn acquire<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
-    attempt(token, None, wait, QueuePolicy::First { random: RANDOM, span: 5 * SECOND }, &[])
+    attempt(token, None, wait, QueuePolicy::First { random: RANDOM, lease: 5 * SECOND }, &[])
 }
 
 fn enters(id: &str) -> WaitArgs<'_> {
@@ -205,7 +205,7 @@ fn free(token: &str) -> Arc<Call> {
 
 fn grant(with_fence: bool, several: bool) -> Next<'static> {
     let age = Duration::from_millis(7);
-    Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: 2, with_fence, several })
+    Next::First(Grant { random: RANDOM, lease: 5 * SECOND, age, pauses: 2, with_fence, several })
 }
 
 fn release(token: &str) -> Arc<Call> {
@@ -319,7 +319,7 @@ fn random_call(several: bool) -> Arc<Call> {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
             let order =
-                if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, span: 5 * SECOND } };
+                if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, lease: 5 * SECOND } };
             attempt(any(), fence, an_entry, order, &leftover_tokens)
         }
         12..15 => {

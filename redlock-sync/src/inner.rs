@@ -197,13 +197,13 @@ impl ClientInner {
 
     /// Releases a grant to a wait that this client does not know, unless this client holds the lock by it.
     fn release_unclaimed(&self, grant: &UnclaimedGrant) {
-        let UnclaimedGrant { key, random, wait, span, with_fence } = grant;
+        let UnclaimedGrant { key, random, wait, lease, with_fence } = grant;
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.registry.live().iter().all(|core| core.id != id) {
             let next = Grant {
                 random: &random,
-                span: *span,
+                lease: *lease,
                 age: Duration::ZERO,
                 pauses: 0,
                 with_fence: *with_fence,

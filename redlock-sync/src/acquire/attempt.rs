@@ -149,7 +149,7 @@ impl<'a> Attempt<'a> {
         let random = if is_fast_path || client.quorum.len() > 1 { String::new() } else { random_part()? };
         let order = match client.quorum.len() {
             1 if is_fast_path => QueuePolicy::FastPath,
-            1 => QueuePolicy::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
+            1 => QueuePolicy::First { random: &random, lease: grant::lease(&client.quorum, request.options.lease) },
             _ => QueuePolicy::None,
         };
         Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))

@@ -27,7 +27,7 @@
 use std::time::Duration;
 
 use super::listener::Notification;
-use super::rules::{Chain, MIN_RESERVATION, grant_span};
+use super::rules::{Chain, MIN_RESERVATION, granted_lease};
 use crate::clock::Tick;
 use crate::node::Priority;
 use crate::options::{LockOptions, RENEW_DIVISOR, drift};
@@ -91,16 +91,16 @@ impl GrantEvidence {
     }
 }
 
-/// How long a grant stays valid. With several nodes: how long each reserves the key for the waiter's next attempt.
-pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
-    if quorum.len() == 1 { grant_span(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
+/// The lease of a grant. With several nodes: how long each reserves the key for the next attempt of the wait.
+pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
+    if quorum.len() == 1 { granted_lease(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
 /// What a release for this request grants to the next wait.
 pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
     Grant {
         random,
-        span: span(quorum, request.options.lease),
+        lease: lease(quorum, request.options.lease),
         age: chain.age(quorum.now()),
         pauses: chain.pauses.0,
         with_fence: request.options.fenced,
@@ -135,7 +135,7 @@ fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notifi
     let is_for_replicas = quorum.limits.min_replicas_ack > 0;
     options.can_change_hands()
         && options.holder_name.is_none()
-        && options.lease == notification.span
+        && options.lease == notification.time
         && has_fence
         && !is_for_replicas
 }

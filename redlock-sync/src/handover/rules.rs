@@ -90,7 +90,7 @@ pub(crate) struct ForeignPause {
 pub(crate) const MIN_RESERVATION: Duration = Duration::from_millis(500);
 
 /// How long a holder with this lease grants the lock to the next waiter.
-pub(crate) fn grant_span(lease: Duration) -> Duration {
+pub(crate) fn granted_lease(lease: Duration) -> Duration {
     lease.min(LONGEST_GRANT)
 }
 

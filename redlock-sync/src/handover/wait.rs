@@ -212,11 +212,11 @@ impl<'a, T> ServerWait<'a, T> {
                         return Some(notification);
                     }
                     let nap =
-                        if notification.span.is_zero() { notification.span } else { notification.span + NAP_SLACK };
+                        if notification.time.is_zero() { notification.time } else { notification.time + NAP_SLACK };
                     end = now.after(nap.min(jittered(LONGEST_SLEEP))).min(self.until);
                     checks = notification.pauses.count() > 0
                         && notification.age.is_zero()
-                        && notification.span <= LONG_PAUSE;
+                        && notification.time <= LONG_PAUSE;
                     // Age 0 means the chain ended: the next hand-over starts a new one.
                     self.chain.began = self.chain.began.filter(|_| !notification.age.is_zero());
                 }

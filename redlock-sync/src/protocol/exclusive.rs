@@ -35,10 +35,10 @@ impl Exclusive {
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
         let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
-        let (random, span) = match attempt.order {
+        let (random, grant_lease) = match attempt.order {
             QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
             QueuePolicy::None | QueuePolicy::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
-            QueuePolicy::First { random, span } => (random, span),
+            QueuePolicy::First { random, lease } => (random, lease),
             QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => ("", Duration::ZERO),
         };
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
@@ -51,7 +51,7 @@ impl Exclusive {
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
             Text(random),
-            Number(millis(span)),
+            Number(millis(grant_lease)),
         ];
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
@@ -121,7 +121,7 @@ fn granted(next: Next<'_>) -> String {
         Next::ForeignClients { pauses, several, .. } => Grant { pauses, several, ..none },
         Next::First(grant) => grant,
     };
-    let Grant { random, span, age, pauses, with_fence, several } = grant;
+    let Grant { random, lease, age, pauses, with_fence, several } = grant;
     let life = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
     let mut text = String::with_capacity(96);
     let mut number = itoa::Buffer::new();
@@ -132,7 +132,7 @@ fn granted(next: Next<'_>) -> String {
     push(millis(age), " ");
     push(pauses, " ");
     push(several.into(), " ");
-    push(millis(span), " ");
+    push(millis(lease), " ");
     push(life, " ");
     text + random
 }

@@ -100,9 +100,9 @@ pub(crate) enum QueuePolicy<'a> {
     Holder,
     /// Leaves the lock, and only reports that there is a queue. The attempt asks for nothing but the lock.
     FastPath,
-    /// Grants the lock to the first wait whose client listens, by a token with this random part, for this long. Takes
+    /// Grants the lock to the first wait whose client listens, by a token with this random part, with this lease. Takes
     /// the lock if there is no such wait.
-    First { random: &'a str, span: Duration },
+    First { random: &'a str, lease: Duration },
 }
 
 #[cfg(test)]
@@ -146,8 +146,8 @@ pub(crate) enum Next<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grant<'a> {
     pub(crate) random: &'a str,
-    /// How long the grant is valid.
-    pub(crate) span: Duration,
+    /// The lease of the grant. With several nodes: how long each of them reserves the key for the wait.
+    pub(crate) lease: Duration,
     /// The age of the chain in which the lock goes from holder to holder, and the pauses before it.
     pub(crate) age: Duration,
     pub(crate) pauses: u64,

@@ -77,7 +77,8 @@ impl Permits {
         }
     }
 
-    fn span(&self) -> Duration {
+    /// How long the servers reserve permits for a wait, or keep later attempts away.
+    fn reservation_time(&self) -> Duration {
         if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation }
     }
 
@@ -88,8 +89,8 @@ impl Permits {
         keys.extend(marks.as_deref());
         let call =
             |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
-        let (first, span) = (self.first_slots(id), Number(millis(self.span())));
-        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), span];
+        let (first, reservation) = (self.first_slots(id), Number(millis(self.reservation_time())));
+        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), reservation];
         if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }

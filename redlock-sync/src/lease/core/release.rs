@@ -208,9 +208,9 @@ impl Core {
         // Without random numbers there is no grant: the lock is freed.
         let random = if is_orderly { self.next_random() } else { None };
         let next = random.as_ref().map_or(Next::Anybody, |random| {
-            let span = grant::span(&self.quorum, self.options.lease);
+            let lease = grant::lease(&self.quorum, self.options.lease);
             let age = chain.age(self.quorum.now()) + keep;
-            Next::First(Grant { random, span, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
+            Next::First(Grant { random, lease, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
         });
         (self.release_call(keep, next), random)
     }

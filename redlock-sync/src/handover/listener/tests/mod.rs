@@ -111,7 +111,7 @@ fn a_lone_wait_hears_its_push() {
     let (random, key) = (Some("abc".to_owned()), Some("k".to_owned()));
     assert_eq!(
         notification,
-        Notification { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random, key }
+        Notification { fence: wait.number(), time: ms(300), age: ms(20), pauses: Pauses(3), random, key }
     );
     assert_eq!(wait.sleep(now(), &Cancelling::default()), Woken::Timer);
 }
