@@ -208,7 +208,7 @@ impl Drop for AwaitedRelease {
 
 /// An adoption that failed, and that a server may execute later.
 #[derive(Debug)]
-struct Adoption {
+struct FailedAdoption {
     id: LockId,
     former: LockId,
     until: Tick,
@@ -217,7 +217,7 @@ struct Adoption {
 #[derive(Debug, Default)]
 struct BacklogState {
     list: Vec<PendingRelease>,
-    adoptions: Vec<Adoption>,
+    adoptions: Vec<FailedAdoption>,
     /// A repetition is planned or under way.
     is_planned: bool,
     /// The last release that was added has replaced another one.
@@ -297,7 +297,7 @@ impl Backlog {
     /// since a copy of the call can be executed later.
     pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
         let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
-        self.state.lock().adoptions.push(Adoption { id: id.clone(), former: former.clone(), until });
+        self.state.lock().adoptions.push(FailedAdoption { id: id.clone(), former: former.clone(), until });
         self.add(PendingRelease { what: ReleaseTarget::Adoption { id, former }, ..of_token });
     }
 

@@ -9,7 +9,7 @@ use super::store::{MemoryReply, Store};
 
 /// The text of a script, as received.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct ScriptSource<'a> {
     /// Identifies the script.
     pub(crate) digest: &'a str,
     pub(crate) text: &'a str,
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 /// Runs a script like `EVAL`.
-pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
+pub(crate) fn run(store: &mut Store, script: ScriptSource<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
     store.script_begins();
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     let reply = INTERPRETER.with_borrow_mut(|interpreter| {
@@ -61,7 +61,7 @@ impl Interpreter {
         Ok(Interpreter { lua, compiled: HashMap::new() })
     }
 
-    fn run(&mut self, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
+    fn run(&mut self, script: ScriptSource<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
         let replied = self.function(script).and_then(|function| {
             let (keys, args) = (self.strings(keys)?, self.strings(args)?);
             converted(&function.call::<Value>((keys, args))?)
@@ -70,7 +70,7 @@ impl Interpreter {
         replied.unwrap_or_else(failed)
     }
 
-    fn function(&mut self, script: Source<'_>) -> mlua::Result<Function> {
+    fn function(&mut self, script: ScriptSource<'_>) -> mlua::Result<Function> {
         if let Some(function) = self.compiled.get(script.digest) {
             return Ok(function.clone());
         }
