@@ -194,13 +194,13 @@ fn leaves(id: &str) -> WaitArgs<'_> {
     WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
-fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
+fn release_with(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
     let token = token.map(id);
     exclusive().release(&ReleaseArgs { id: token.as_ref(), keep, wait, next }).call
 }
 
 fn free(token: &str) -> Arc<Call> {
-    give_up(Some(token), Duration::ZERO, None, Next::Anybody)
+    release_with(Some(token), Duration::ZERO, None, Next::Anybody)
 }
 
 fn grant(with_fence: bool, several: bool) -> Next<'static> {
@@ -209,16 +209,16 @@ fn grant(with_fence: bool, several: bool) -> Next<'static> {
 }
 
 fn release(token: &str) -> Arc<Call> {
-    give_up(Some(token), Duration::ZERO, None, grant(false, false))
+    release_with(Some(token), Duration::ZERO, None, grant(false, false))
 }
 
 fn keep(token: &str) -> Arc<Call> {
-    give_up(Some(token), 5 * SECOND, None, Next::Anybody)
+    release_with(Some(token), 5 * SECOND, None, Next::Anybody)
 }
 
 fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
     let pause = Duration::from_millis(long);
-    give_up(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3, several })
+    release_with(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3, several })
 }
 
 /// A script of the test's own, on all keys of the lock.
@@ -327,8 +327,8 @@ fn random_call(several: bool) -> Arc<Call> {
             if fastrand::bool() { count(&id, lease) } else { exclusive().extend(&id, lease).call }
         }
         15..17 => free(any()),
-        17..21 => give_up(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
-        21 => give_up(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
+        17..21 => release_with(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
+        21 => release_with(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
         22 => pause(any(), 4500, several),
         23 => keep(any()),
         24 | 25 => exclusive().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,

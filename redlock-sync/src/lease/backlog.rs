@@ -106,13 +106,13 @@ impl PendingRelease {
     pub(crate) fn of_wait(protocol: &Arc<Protocol>, wait: &Arc<str>, quorum: &Quorum) -> PendingRelease {
         let is_in_slots = quorum.nodes.are_in_slots();
         // No grant lasts longer than the longest one. A queue lasts while its slot moves.
-        let life = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
+        let longest = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
         PendingRelease {
             protocol: Arc::clone(protocol),
             what: ReleaseTarget::Wait(Arc::clone(wait)),
             wait: Some(Arc::clone(wait)),
             keep_until: Tick::ZERO,
-            ends: quorum.now().after(life),
+            ends: quorum.now().after(longest),
             lease: None,
             at: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
         }

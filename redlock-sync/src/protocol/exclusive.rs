@@ -122,7 +122,7 @@ fn granted(next: Next<'_>) -> String {
         Next::First(grant) => grant,
     };
     let Grant { random, lease, age, pauses, with_fence, several } = grant;
-    let life = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
+    let fence_lifetime = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
     let mut text = String::with_capacity(96);
     let mut number = itoa::Buffer::new();
     let mut push = |n: u64, after: &str| {
@@ -133,6 +133,6 @@ fn granted(next: Next<'_>) -> String {
     push(pauses, " ");
     push(several.into(), " ");
     push(millis(lease), " ");
-    push(life, " ");
+    push(fence_lifetime, " ");
     text + random
 }

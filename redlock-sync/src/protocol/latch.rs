@@ -38,15 +38,15 @@ impl LatchCalls {
     }
 
     /// Stores arrivals, and keeps the latch for at least this long.
-    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Done> {
-        let mut args = vec![self.count(), Number(millis(life))];
+    pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<Done> {
+        let mut args = vec![self.count(), Number(millis(lifetime))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
         Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
-    pub(crate) fn open(&self, life: Duration) -> TypedCall<Done> {
-        self.arrive(&[OPEN], life)
+    pub(crate) fn open(&self, lifetime: Duration) -> TypedCall<Done> {
+        self.arrive(&[OPEN], lifetime)
     }
 
     /// Asks whether it is open, and if not, for the arrivals. The node notifies the wait when it opens.
