@@ -39,8 +39,8 @@ use crate::quorum::Ballot;
 
 /// The pauses between the checks of a wait that will be notified. With one node, the client checks each second that the
 /// wait is still recorded there. With several, the node that notifies can lack arrivals.
-const NAP: Duration = Duration::from_secs(30 * 60);
-const NAP_SEVERAL: Duration = Duration::from_secs(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 60);
+const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
 /// The first of each group of this many checks asks for the arrivals, even if all nodes have the same count.
 const FULL_CHECK_INTERVAL: u32 = 10;
 /// The longest time for which a node keeps a wait without a further check.
@@ -363,12 +363,12 @@ impl<'a> LatchWait<'a> {
         // The client watches the set of waits: the node deletes it when the latch opens.
         let is_watched = is_notified && !several;
         wait.await_also(if is_watched { Awaits::Set(waits, Tick::NEVER) } else { Awaits::Nothing });
-        let nap = match (is_notified, several) {
-            (true, true) => NAP_SEVERAL,
-            (true, false) => jittered(NAP),
+        let time = match (is_notified, several) {
+            (true, true) => LONGEST_ON_SEVERAL,
+            (true, false) => jittered(LONGEST_SLEEP),
             (false, _) => self.poll(),
         };
-        self.sleep_for(nap, self.latch.terms.check)
+        self.sleep_for(time, self.latch.terms.check)
     }
 
     /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`WAIT_LIFETIME`] at
@@ -389,8 +389,8 @@ impl<'a> LatchWait<'a> {
             return Err(error);
         }
         self.wait().await_also(Awaits::Servers);
-        let nap = self.poll();
-        self.sleep_for(nap, op)
+        let time = self.poll();
+        self.sleep_for(time, op)
     }
 
     fn poll(&mut self) -> Duration {
@@ -398,9 +398,9 @@ impl<'a> LatchWait<'a> {
         self.latch.retry.pause(self.polls, fastrand::f64())
     }
 
-    fn sleep_for(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
+    fn sleep_for(&mut self, time: Duration, op: &'static str) -> Result<(), Error> {
         let Latch { client, name, cancel, .. } = self.latch;
-        let until = client.quorum.now().after(nap).min(self.limit.until);
+        let until = client.quorum.now().after(time).min(self.limit.until);
         match self.wait().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Notified(_) | Woken::Timer | Woken::Connected => {

@@ -209,7 +209,7 @@ impl ClaimLoop<'_> {
         let client = self.request.client;
         let now = client.quorum.now();
         let queued = self.queued.get_or_insert_with(|| QueuedWait::begin(&client.listener));
-        let nap = if self.entered.is_some() {
+        let time = if self.entered.is_some() {
             self.made = 0;
             // If a claim ends with its lease, its task is due again. With a lease shorter than the longest sleep, the
             // thread asks once per lease.
@@ -218,9 +218,9 @@ impl ClaimLoop<'_> {
             self.made = self.made.saturating_add(1);
             FIRST_POLL.saturating_mul(1 << (self.made - 1).min(16)).min(LAST_POLL)
         };
-        let nap = next.map_or(jittered(nap), |next| next.min(jittered(nap)));
+        let time = next.map_or(jittered(time), |next| next.min(jittered(time)));
         queued.listener.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
-        let end = now.after(nap).min(self.limit.until);
+        let end = now.after(time).min(self.limit.until);
         loop {
             let slice = end.min(self.slice());
             let Some(queued) = &self.queued else { return };

@@ -353,8 +353,9 @@ impl<T> WaitQueues<T> {
                 place = thread.place.lock();
                 continue;
             }
-            let nap_end = if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
-            self.clock.wait_until(&thread.wakeup, &mut place, nap_end);
+            let sleep_end =
+                if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
+            self.clock.wait_until(&thread.wakeup, &mut place, sleep_end);
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const FOREIGN_CLIENTS_REMEMBERED: Duration = Duration::from_secs(60);
 /// If its lock may end within this time, a wait sleeps until that moment and then makes an attempt. Otherwise the wait
 /// relies on its client, which checks all locks once a second.
-pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
+pub(crate) const SHORT_SLEEP: Duration = Duration::from_secs(3);
 /// A client reads each sorted set of holders for which it waits at least this often. It reads a set sooner if a member
 /// may have ended.
 pub(crate) const SET_CHECK_INTERVAL: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, Notification, Woken};
 use super::queue::WaitQueues;
 use super::queued_wait::QueuedWait;
-use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
+use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_SLEEP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Priority;
@@ -19,7 +19,7 @@ use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
 /// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
-const NAP_SLACK: Duration = Duration::from_millis(2);
+const END_SLACK: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts of a wait that polls.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 /// The longest time for which a wait that polls counts as alive without an attempt.
@@ -34,7 +34,7 @@ const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 const ASIDE: Duration = Duration::from_millis(250);
 /// A waiter for a permit sleeps one lease at most, within these bounds. A permit reserved for a dead waiter just
 /// expires, and no message is sent.
-const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
+const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_SLEEP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
 pub(crate) struct ServerWait<'a, T> {
@@ -139,15 +139,15 @@ impl<'a, T> ServerWait<'a, T> {
         if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
         }
-        let nap = self.nap(refusal, made);
-        self.sleep_until(refusal, self.quorum.now().after(nap))
+        let time = self.sleep_time(refusal, made);
+        self.sleep_until(refusal, self.quorum.now().after(time))
     }
 
     /// How long to wait for a notification.
-    fn nap(&mut self, refusal: &Refusal, made: u32) -> Duration {
+    fn sleep_time(&mut self, refusal: &Refusal, made: u32) -> Duration {
         let quorum = self.quorum;
         let polls = || {
-            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + NAP_SLACK);
+            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + END_SLACK);
             self.request.options.retry.pause(made, fastrand::f64()).min(lease_end)
         };
         let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
@@ -159,19 +159,19 @@ impl<'a, T> ServerWait<'a, T> {
         if !token.is_empty() && !is_ours(token) || is_without_ttl || node.is_none() && !queued.polls() {
             return polls();
         }
-        let longest = jittered(self.longest_nap());
-        let nap = ttl.map_or(LONGEST_SLEEP, |left| left + NAP_SLACK).min(longest);
+        let longest = jittered(self.longest_sleep());
+        let time = ttl.map_or(LONGEST_SLEEP, |left| left + END_SLACK).min(longest);
         match node {
-            Some(_) if self.is_watched() && self.has_checked && nap > SHORT_NAP => longest,
-            None => nap.min(jittered(LONGEST_POLL)),
+            Some(_) if self.is_watched() && self.has_checked && time > SHORT_SLEEP => longest,
+            None => time.min(jittered(LONGEST_POLL)),
             Some(node) if quorum.len() > 1 && quorum.notification_server().is_none_or(|(first, _)| first != node) => {
-                nap.min(ASIDE)
+                time.min(ASIDE)
             }
-            Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),
-            Some(_) if quorum.nodes.are_in_slots() => nap.min(jittered(LONGEST_IN_CLUSTER)),
+            Some(_) if quorum.len() > 1 => time.min(jittered(LONGEST_ON_SEVERAL)),
+            Some(_) if quorum.nodes.are_in_slots() => time.min(jittered(LONGEST_IN_CLUSTER)),
             Some(_) => {
                 self.has_checked = true;
-                nap
+                time
             }
         }
     }
@@ -183,7 +183,7 @@ impl<'a, T> ServerWait<'a, T> {
         is_one_server && self.request.protocol.kind().mode != Mode::Joint
     }
 
-    fn longest_nap(&self) -> Duration {
+    fn longest_sleep(&self) -> Duration {
         let (least, most) = LONGEST_FOR_PERMIT;
         if self.request.protocol.semaphore().is_some() {
             self.request.options.lease.clamp(least, most)
@@ -205,20 +205,17 @@ impl<'a, T> ServerWait<'a, T> {
                 }
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
                 Woken::Notified(notification) => {
+                    let Notification { time, age, pauses, .. } = notification;
                     let now = quorum.now();
-                    self.chain =
-                        Chain::from_notification(now, notification.age, notification.pauses.max(self.chain.pauses));
+                    self.chain = Chain::from_notification(now, age, pauses.max(self.chain.pauses));
                     if notification.random.is_some() {
                         return Some(notification);
                     }
-                    let nap =
-                        if notification.time.is_zero() { notification.time } else { notification.time + NAP_SLACK };
-                    end = now.after(nap.min(jittered(LONGEST_SLEEP))).min(self.until);
-                    checks = notification.pauses.count() > 0
-                        && notification.age.is_zero()
-                        && notification.time <= LONG_PAUSE;
+                    let delay = if time.is_zero() { time } else { time + END_SLACK };
+                    end = now.after(delay.min(jittered(LONGEST_SLEEP))).min(self.until);
+                    checks = pauses.count() > 0 && age.is_zero() && time <= LONG_PAUSE;
                     // Age 0 means the chain ended: the next hand-over starts a new one.
-                    self.chain.began = self.chain.began.filter(|_| !notification.age.is_zero());
+                    self.chain.began = self.chain.began.filter(|_| !age.is_zero());
                 }
             }
         }
@@ -240,7 +237,7 @@ impl<'a, T> ServerWait<'a, T> {
             return Awaits::Lock(key, Arc::clone(id));
         }
         let first_end =
-            refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + NAP_SLACK).min(SET_CHECK_INTERVAL));
+            refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + END_SLACK).min(SET_CHECK_INTERVAL));
         Awaits::Set(key, self.quorum.now().after(first_end))
     }
 }

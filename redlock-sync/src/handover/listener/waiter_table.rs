@@ -90,7 +90,7 @@ impl FollowUp {
 pub(super) enum NextStep {
     Woken(Woken),
     Read(Box<dyn Subscriber>, Duration),
-    Nap(Arc<Condvar>, Duration),
+    Sleep(Arc<Condvar>, Duration),
 }
 
 /// One wait.
@@ -190,7 +190,9 @@ impl WaiterTable {
         }
         self.sleeping.insert(number);
         match self.waits.get(&number) {
-            Some(wait) => NextStep::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_SLEEP_WITHOUT_READING)),
+            Some(wait) => {
+                NextStep::Sleep(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_SLEEP_WITHOUT_READING))
+            }
             None => NextStep::Woken(Woken::Closed),
         }
     }

@@ -53,8 +53,8 @@ impl Waiters {
             let step = table.step(number, until, now, self.timeout);
             debug_assert!(table.is_sound());
             match step {
-                NextStep::Nap(wakeup, nap) if table.follow_up.is_empty() => {
-                    self.clock.wait_until(&wakeup, &mut table, now.after(nap));
+                NextStep::Sleep(wakeup, time) if table.follow_up.is_empty() => {
+                    self.clock.wait_until(&wakeup, &mut table, now.after(time));
                 }
                 step => {
                     let follow_up = std::mem::take(&mut table.follow_up);
@@ -82,7 +82,7 @@ impl<'a> ReaderGuard<'a> {
     fn of(waiters: &'a Waiters, step: NextStep) -> Result<Option<ReaderGuard<'a>>, Woken> {
         match step {
             NextStep::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
-            NextStep::Nap(..) => Ok(None),
+            NextStep::Sleep(..) => Ok(None),
             NextStep::Woken(woken) => Err(woken),
         }
     }
