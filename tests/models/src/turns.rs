@@ -18,12 +18,12 @@ use crate::world;
 /// Each hears its own notifications, in whatever order they come, asleep or not. No time passes: each wake-up counts.
 pub fn each_hears_its_own() {
     let (rig, board) = (Rig::new(), Board::new());
-    let threads = [1, 2, 1].map(|pushes| {
+    let threads = [1, 2, 1].map(|notifications| {
         let board = board.clone();
         rig.spawn(move |rig| {
             let wait = rig.begin();
             let subscription = wait.subscription();
-            for _ in 0..pushes {
+            for _ in 0..notifications {
                 board.put(&wait, subscription.clone());
                 wait.heard();
             }

@@ -31,13 +31,13 @@ impl World {
 
     /// Sends a message to all that listen.
     pub(super) fn publish(&mut self, node: usize, channel: &[u8], text: &[u8]) {
-        self.counts.pushes += 1;
+        self.counts.notifications += 1;
         let listens = |channel: &[u8], known: &Option<String>| known.as_ref().is_some_and(|c| c.as_bytes() == channel);
         for id in self.connections_that(|one| one.node == node && !one.is_mute && listens(channel, &one.channel)) {
             if !self.is_healed() && chance(self.plan.lost + self.plan.reset) {
                 self.break_push(id);
             } else {
-                self.send_back(id, Incoming::Push(text.to_vec()));
+                self.send_back(id, Incoming::Notification(text.to_vec()));
             }
         }
     }
