@@ -2,7 +2,7 @@
 //!
 //! One thread of a process waits at the server for the tasks of a queue. Other threads that want a task wait behind it
 //! in the queue of threads. When a task becomes due, or the time of the next task changes, a script notifies one
-//! waiting client over its push connection.
+//! waiting client over its notification connection.
 //!
 //! A notification can be lost with its receiver, so the thread also asks when the next task is due, and every
 //! [`LONGEST_SLEEP`] at the latest. The script that finds no task records the wait in the same step: a task that is
