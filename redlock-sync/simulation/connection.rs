@@ -30,7 +30,7 @@ pub(super) struct Packet {
 #[derive(Debug)]
 pub(super) enum Incoming {
     Replies(Vec<redis::Value>),
-    Push(Vec<u8>),
+    Notification(Vec<u8>),
 }
 
 /// The network path from one client to one node.
@@ -66,7 +66,7 @@ pub(super) struct Connection {
     /// The channel to which the node has subscribed it.
     pub(super) channel: Option<String>,
     pub(super) replies: VecDeque<redis::Value>,
-    pub(super) pushes: VecDeque<Vec<u8>>,
+    pub(super) notifications: VecDeque<Vec<u8>>,
     pub(super) waiter: Option<Waiter>,
     /// The number of its last write.
     pub(super) written: u64,

@@ -16,12 +16,12 @@ use super::scripts;
 use crate::clock::{Clock, SystemClock};
 use crate::key::Key;
 use crate::node::memory::Store;
-use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Push, Value};
+use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Subscriber, Value};
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Grant, Next, Order, ReleaseArgs, TypedCall, WaitEntry};
+use crate::protocol::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl Side for Store {
 /// A server behind the library's own node layer.
 struct Remote {
     nodes: Nodes,
-    listener: Option<Box<dyn Push>>,
+    listener: Option<Box<dyn Subscriber>>,
     _server: Server,
 }
 
@@ -155,8 +155,8 @@ fn id(token: &str) -> LockId {
 fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
-    wait: impl Into<Option<WaitEntry<'a>>>,
-    order: Order<'_>,
+    wait: impl Into<Option<WaitArgs<'a>>>,
+    order: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
@@ -180,46 +180,46 @@ fn count(id: &LockId, lease: Duration) -> Arc<Call> {
 }
 
 fn take(token: &str) -> Arc<Call> {
-    attempt(token, None, None, Order::FastPath, &[])
+    attempt(token, None, None, QueuePolicy::FastPath, &[])
 }
 
-fn acquire<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
-    attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
+fn acquire<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
+    attempt(token, None, wait, QueuePolicy::First { random: RANDOM, lease: 5 * SECOND }, &[])
 }
 
-fn entry(id: &str) -> WaitEntry<'_> {
-    WaitEntry { id, stays: 6 * SECOND, waited: Duration::ZERO }
+fn enters(id: &str) -> WaitArgs<'_> {
+    WaitArgs { id, stays: 6 * SECOND, waited: Duration::ZERO }
 }
 
-fn leaves(id: &str) -> WaitEntry<'_> {
-    WaitEntry { id, stays: Duration::ZERO, waited: Duration::ZERO }
+fn leaves(id: &str) -> WaitArgs<'_> {
+    WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
-fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
+fn release_with(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
     let token = token.map(id);
     exclusive().release(&ReleaseArgs { id: token.as_ref(), keep, wait, next }).call
 }
 
 fn free(token: &str) -> Arc<Call> {
-    give_up(Some(token), Duration::ZERO, None, Next::Anybody)
+    release_with(Some(token), Duration::ZERO, None, Next::Anybody)
 }
 
 fn grant(with_fence: bool, several: bool) -> Next<'static> {
     let age = Duration::from_millis(7);
-    Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: 2, with_fence, several })
+    Next::First(Grant { random: RANDOM, lease: 5 * SECOND, age, pauses: 2, with_fence, several })
 }
 
 fn release(token: &str) -> Arc<Call> {
-    give_up(Some(token), Duration::ZERO, None, grant(false, false))
+    release_with(Some(token), Duration::ZERO, None, grant(false, false))
 }
 
 fn keep(token: &str) -> Arc<Call> {
-    give_up(Some(token), 5 * SECOND, None, Next::Anybody)
+    release_with(Some(token), 5 * SECOND, None, Next::Anybody)
 }
 
 fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
     let pause = Duration::from_millis(long);
-    give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: 3, several })
+    release_with(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3, several })
 }
 
 /// A script of the test's own, on all keys of the lock.
@@ -311,7 +311,7 @@ fn random_call(several: bool) -> Arc<Call> {
     let any = || tokens[fastrand::usize(0..tokens.len())];
     let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
     let wait = waits[fastrand::usize(0..waits.len())];
-    let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
+    let an_entry = [None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     let own = fastrand::bool().then_some(wait);
     match fastrand::u32(0..33) {
         0..3 => take(any()),
@@ -319,7 +319,8 @@ fn random_call(several: bool) -> Arc<Call> {
         3..12 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
-            let order = if several { Order::None } else { Order::First { random: RANDOM, span: 5 * SECOND } };
+            let order =
+                if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, lease: 5 * SECOND } };
             attempt(any(), fence, an_entry, order, &leftover_tokens)
         }
         12..15 => {
@@ -327,8 +328,8 @@ fn random_call(several: bool) -> Arc<Call> {
             if fastrand::bool() { count(&id, lease) } else { exclusive().extend(&id, lease).call }
         }
         15..17 => free(any()),
-        17..21 => give_up(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
-        21 => give_up(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
+        17..21 => release_with(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
+        21 => release_with(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
         22 => pause(any(), 4500, several),
         23 => keep(any()),
         24 | 25 => exclusive().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,

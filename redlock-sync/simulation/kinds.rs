@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::units::chance;
 use crate::key::Key;
 use crate::options::Mode;
-use crate::protocol::semaphore::Semaphore;
+use crate::protocol::semaphore::Permits;
 use crate::protocol::{Exclusive, Protocol, ReadWrite};
 
 /// For how long a slot is reserved at least, as `lock/semaphore.rs` has it.
@@ -69,7 +69,7 @@ impl DrawnKind {
                 let reservation = RESERVATION.max(node_timeout * 2);
                 let many = if chance(300) { fastrand::u32(1..=permits) } else { 1 };
                 let access = Access::Shares { many: many as usize, of: permits as usize };
-                let lock = Semaphore { key, permits, many, several, reservation, first: None, slots: Vec::new() };
+                let lock = Permits { key, permits, many, several, reservation, first: None, slots: Vec::new() };
                 (Protocol::Semaphore(lock), access)
             }
         };

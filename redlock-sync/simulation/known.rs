@@ -319,7 +319,7 @@ counts!(
     claims,
     acks,
     jobs,
-    pushes,
+    notifications,
     breaks,
     excused,
     wakes,

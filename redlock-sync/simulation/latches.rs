@@ -16,7 +16,7 @@ use super::thread::Thread;
 use super::world::{World, with};
 use crate::error::Error;
 use crate::key::Key;
-use crate::lock::latch::CountDownLatch;
+use crate::lock::count_down_latch::CountDownLatch;
 use crate::options::Retry;
 use crate::quorum::Tally;
 

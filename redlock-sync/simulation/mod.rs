@@ -70,8 +70,8 @@
 //!   [`replication`]: two servers that form one node. [`known`]: the state that the rules check.
 //! - [`world`]: time, events, and all of the above. [`sync`] and [`clocks`]: mutexes, condition variables and clocks of
 //!   coroutines. [`identity`]: the process of each client.
-//! - [`network`] and [`pushes`]: messages between nodes and clients. [`execution`]: events at a node. [`replica`]:
-//!   events at a node with a replica. [`wire`]: the connection of a client to a node.
+//! - [`network`] and [`notifications`]: messages between nodes and clients. [`execution`]: events at a node.
+//!   [`replica`]: events at a node with a replica. [`wire`]: the connection of a client to a node.
 //! - [`invariants`]: the rules. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: leaving
 //!   rules out.
 //! - [`thread`], [`several`], [`letters`], [`latches`], [`jobs`], [`leaders`] and [`queues`]: the work of a thread with
@@ -93,9 +93,9 @@ mod latches;
 mod leaders;
 mod letters;
 mod network;
+mod notifications;
 mod order;
 mod plan;
-mod pushes;
 mod queues;
 mod random;
 mod replica;

@@ -56,7 +56,7 @@ impl World {
             is_closed: false,
             channel: None,
             replies: VecDeque::new(),
-            pushes: VecDeque::new(),
+            notifications: VecDeque::new(),
             waiter: None,
             written: 0,
             blocked_until: 0,
@@ -180,7 +180,7 @@ impl World {
         } else {
             match what {
                 Incoming::Replies(replies) => self.connections[id].replies.extend(replies),
-                Incoming::Push(text) => self.connections[id].pushes.push_back(text),
+                Incoming::Notification(text) => self.connections[id].notifications.push_back(text),
             }
             self.wake_reader(id);
         }

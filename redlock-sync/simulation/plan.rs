@@ -29,7 +29,7 @@ pub(super) enum Fault {
     FailOver { long: Time, is_killed: bool },
     /// The master loses its data, and its replica with it.
     Forget { long: Time },
-    /// The push connections of a client break. Neither side notices for some time.
+    /// The notification connections of a client break. Neither side notices for some time.
     Unplug { client: usize },
 }
 

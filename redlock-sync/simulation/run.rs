@@ -14,7 +14,7 @@ use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::thread::Thread;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::cancel::Cancel;
-use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
+use crate::handover::rules::{QUEUE_LIFETIME, granted_lease};
 use crate::inner::ClientInner;
 use crate::lock::reentry::ThreadHolds;
 
@@ -202,7 +202,8 @@ fn finish(plan: &Plan) {
         {
             world.violate(what);
         }
-        world.now += nanos(LIFE) + nanos(grant_span(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
+        world.now +=
+            nanos(LIFE) + nanos(granted_lease(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
         if world.violation.is_none()
             && let Some(what) = world.residue()
         {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::node::memory::{self, Reply, Source, Store};
+use crate::node::memory::{self, MemoryReply, ScriptSource, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
 use crate::protocol::script::{ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE};
@@ -94,12 +94,12 @@ pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[S
 }
 
 /// Like the function above, but returns the reply unchanged.
-pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Reply {
+pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> MemoryReply {
     fn words(texts: &[String]) -> Vec<&[u8]> {
         texts.iter().map(String::as_bytes).collect()
     }
     let changed = CHANGED.as_ref().and_then(|all| all.get(script.sha.as_str()));
-    let source = Source { digest: &script.sha, text: changed.map_or(script.source, String::as_str) };
+    let source = ScriptSource { digest: &script.sha, text: changed.map_or(script.source, String::as_str) };
     memory::run(store, source, &words(keys), &words(args))
 }
 

@@ -165,7 +165,7 @@ impl Wire for SimulatedConnection {
     }
 
     fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
-        self.read(|connection| connection.pushes.pop_front())
+        self.read(|connection| connection.notifications.pop_front())
     }
 
     fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {

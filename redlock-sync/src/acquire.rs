@@ -30,11 +30,11 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::keys_without_ttl::KeysWithoutTtl;
-use crate::handover::listener::Pushed;
+use crate::handover::listener::Notification;
 use crate::handover::queue::{QueueHead, QueueOutcome};
-use crate::handover::queued::Queued;
+use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Pauses;
-use crate::handover::wait::{ServerWait, rest};
+use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::observer::Event;
@@ -130,9 +130,9 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
     loop {
         match queues.enqueue_and_check(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
-                let pause = head.rest();
+                let pause = head.foreign_pause();
                 if pause.until > Tick::ZERO {
-                    rest(&client.quorum, queues, request, pause.until.min(until));
+                    leave_to_foreign_clients(&client.quorum, queues, request, pause.until.min(until));
                 }
                 let lease = AcquireLoop::new(client, request, wait, pause.pauses).run()?;
                 keep_or_share_head(&lease, head);
@@ -185,8 +185,8 @@ struct AcquireLoop<'a> {
     /// Number of attempts made.
     made: u32,
     wait: ServerWait<'a, Lease>,
-    /// With several nodes: the random part of the last grant that was pushed. It is kept for all further attempts,
-    /// since the first attempt with it can fail, and an outdated one does no harm.
+    /// With several nodes: the random part of the last grant of which the wait was notified. It is kept for all further
+    /// attempts, since the first attempt with it can fail, and an outdated one does no harm.
     pending_grant: Option<LockId>,
     keys_without_ttl: KeysWithoutTtl,
 }
@@ -210,7 +210,7 @@ impl<'a> AcquireLoop<'a> {
     /// Runs the loop. If the wait may still be in a server queue afterwards, it is removed there in the background.
     fn run(mut self) -> Result<Lease, Error> {
         let outcome = self.attempts();
-        if let Some((queued, id)) = self.wait.lingering() {
+        if let Some((queued, id)) = self.wait.remaining() {
             self.client.remove_ended_wait(self.request, queued, id);
         }
         outcome
@@ -222,7 +222,7 @@ impl<'a> AcquireLoop<'a> {
             // Before the first attempt, `enqueue_and_acquire` has checked that the client is ready.
             let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
             if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
-                self.wait.give_up();
+                self.wait.leave_queues();
                 return Err(error);
             }
             let tried_at = self.client.quorum.now();
@@ -241,13 +241,13 @@ impl<'a> AcquireLoop<'a> {
             if self.ends_with(&refusal.error, tried_at) || is_over {
                 // If every node has answered the last attempt, it has removed the wait from the server queues already.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
-                    self.wait.give_up();
+                    self.wait.leave_queues();
                 }
                 return Err(refusal.error);
             }
             // The sleep ends at the deadline at the latest; the attempt after that is the last one.
-            if let Some(pushed) = self.wait.sleep(&refusal, was_fast_path, self.made)
-                && let Some(lease) = self.open(&pushed)
+            if let Some(notification) = self.wait.sleep(&refusal, was_fast_path, self.made)
+                && let Some(lease) = self.lease_from_grant(&notification)
             {
                 return Ok(lease);
             }
@@ -260,24 +260,25 @@ impl<'a> AcquireLoop<'a> {
     /// enters the server queues.
     fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = now.after(self.client.quorum.limits.node_timeout);
-        let id = self.wait.entry(self.made == 0, is_last)?;
+        let id = self.wait.next_wait_id(self.made == 0, is_last)?;
         let is_fast_path = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
         let leftover_tokens = self.more_leftover_tokens(now);
         let options = AttemptOptions {
             is_fast_path,
-            entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
-            keeps_wait: self.wait.evidence.may_linger,
+            wait: id.as_deref().map(|id| QueuedWait::args(id, is_last, now.since(self.began))),
+            keeps_wait: self.wait.evidence.wait_may_remain,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &options, by);
         match &outcome {
             Ok(lease) => {
-                // Several clusters: one that moves the slot refuses the attempt, and its queue keeps the wait through the
-                // release, too.
+                // With several clusters, one that is moving the slot refused this attempt. Its queue still has our
+                // wait, and the later release cannot remove it. So remove it in the background.
                 let core = lease.core();
-                let is_left = core.may_linger() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
-                self.wait.evidence.may_linger |= id.is_some() && is_left;
+                let wait_may_remain =
+                    core.copy_may_run() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
+                self.wait.evidence.wait_may_remain |= id.is_some() && wait_may_remain;
             }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {
@@ -310,21 +311,21 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Returns the lease if the pushed grant is already the lock (table in `handover/grant.rs`), and `None` if an
+    /// Returns the lease if the grant is already the lock (table in `handover/grant.rs`), and `None` if an
     /// attempt has to decide.
-    fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
+    fn lease_from_grant(&mut self, notification: &Notification) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
-        let random = pushed.random.as_deref()?;
+        let random = notification.random.as_deref()?;
         if quorum.len() > 1 {
             self.pending_grant = Some(LockId::from_server(random));
             return None;
         }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
-        let since = grant::held_since(quorum, &self.request.options, pushed, &self.wait.evidence)?;
+        let since = grant::held_since(quorum, &self.request.options, notification, &self.wait.evidence)?;
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
-        let fence = Some(pushed.fence).filter(|fence| *fence > 0);
-        let core = Arc::new(Core::granted(start, fence, since, pushed.span));
+        let fence = Some(notification.fence).filter(|fence| *fence > 0);
+        let core = Arc::new(Core::granted(start, fence, since, notification.time));
         if client.queues.is_closed() {
             core.release(quorum.limits.node_timeout);
             return None;

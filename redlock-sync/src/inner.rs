@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::listener::{Listener, UnclaimedGrant};
 use crate::handover::queue::WaitQueues;
-use crate::handover::queued::Queued;
+use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Chain;
 use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
@@ -72,7 +72,7 @@ impl ClientInner {
         let this = Arc::downgrade(&client);
         client.listener.on_unclaimed_grant(Box::new(move |grant| {
             if let Some(client) = this.upgrade() {
-                client.give_back_unclaimed(grant);
+                client.release_unclaimed(grant);
             }
         }));
         client
@@ -164,12 +164,12 @@ impl ClientInner {
         self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
-    /// Removes a wait that is over but may still be in a server queue, and gives back what is granted to it: a grant
-    /// that was made by now, as soon as the servers answer; a later one, when it is pushed.
+    /// Removes a wait that is over but may still be in a server queue, and releases what is granted to it: a grant
+    /// that was made by now, as soon as the servers answer; a later one, when its notification arrives.
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
-    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &Queued, wait: &Arc<str>) {
+    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &QueuedWait, wait: &Arc<str>) {
         self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
         if queued.polls() {
             return;
@@ -177,16 +177,16 @@ impl ClientInner {
         let (client, request, wait) = (Arc::downgrade(self), request.clone(), Arc::clone(wait));
         self.listener.watch_ended(
             queued.listener.number(),
-            Box::new(move |pushed| {
-                if let (Some(client), Some(random)) = (client.upgrade(), &pushed.random) {
-                    client.give_back(&request, LockId::granted(random, &wait));
+            Box::new(move |notification| {
+                if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
+                    client.release_grant(&request, LockId::granted(random, &wait));
                 }
             }),
         );
     }
 
-    /// Gives a grant to a wait that is over back to the servers, in the background.
-    fn give_back(self: &Arc<Self>, request: &Request, id: LockId) {
+    /// Releases a grant to a wait that is over, in the background.
+    fn release_grant(self: &Arc<Self>, request: &Request, id: LockId) {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
@@ -195,15 +195,15 @@ impl ClientInner {
         });
     }
 
-    /// Gives back a grant to a wait that this client does not know, unless this client holds the lock by it.
-    fn give_back_unclaimed(&self, grant: &UnclaimedGrant) {
-        let UnclaimedGrant { key, random, wait, span, with_fence } = grant;
+    /// Releases a grant to a wait that this client does not know, unless this client holds the lock by it.
+    fn release_unclaimed(&self, grant: &UnclaimedGrant) {
+        let UnclaimedGrant { key, random, wait, lease, with_fence } = grant;
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.registry.live().iter().all(|core| core.id != id) {
             let next = Grant {
                 random: &random,
-                span: *span,
+                lease: *lease,
                 age: Duration::ZERO,
                 pauses: 0,
                 with_fence: *with_fence,
@@ -238,7 +238,7 @@ impl ClientInner {
         self.has_ended.store(true, Ordering::SeqCst);
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
-        self.backlog.settle();
+        self.backlog.await_outcomes();
         let by = self.quorum.now().after(CLOSING);
         let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
@@ -249,7 +249,8 @@ impl ClientInner {
         Ok(given_up)
     }
 
-    /// Read before the registry of leases: whatever a call acquired is in the registry before its count is taken back.
+    /// Read before the registry of leases: whatever a call acquired is in the registry before the call is no longer
+    /// counted.
     fn has_active_calls(&self) -> bool {
         self.active_calls.load(Ordering::SeqCst) > 0
     }
@@ -270,7 +271,7 @@ impl ClientInner {
     }
 
     /// Gives up one lock that this client holds.
-    pub(crate) fn give_up(&self, core: &Arc<Core>) {
+    pub(crate) fn revoke(&self, core: &Arc<Core>) {
         revoke(&self.backlog, vec![Arc::clone(core)], Vec::new());
     }
 

@@ -34,13 +34,13 @@ use crate::node::Priority;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{Done, LatchStatus, Vote};
-use crate::protocol::{TypedCall, WaitEntry};
+use crate::protocol::{TypedCall, WaitArgs};
 use crate::quorum::Ballot;
 
 /// The pauses between the checks of a wait that will be notified. With one node, the client checks each second that the
 /// wait is still recorded there. With several, the node that notifies can lack arrivals.
-const NAP: Duration = Duration::from_secs(30 * 60);
-const NAP_SEVERAL: Duration = Duration::from_secs(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 60);
+const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
 /// The first of each group of this many checks asks for the arrivals, even if all nodes have the same count.
 const FULL_CHECK_INTERVAL: u32 = 10;
 /// The longest time for which a node keeps a wait without a further check.
@@ -217,9 +217,9 @@ impl Latch {
             let is_last = tried_at >= waiting.limit.until;
             let id = waiting.id();
             let stays = self.stays(waiting.limit.until, tried_at);
-            let entry = id.as_deref().map(|id| WaitEntry { id, stays, waited: Duration::ZERO });
+            let wait = id.as_deref().map(|id| WaitArgs { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
-            match self.check(entry, waiting.is_full_check_due(is_last)) {
+            match self.check(wait, waiting.is_full_check_due(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
                     waiting.limit.answered();
                     return Ok(());
@@ -243,15 +243,15 @@ impl Latch {
     ///
     /// A full check asks several nodes for their arrivals. Other checks ask for the numbers of arrivals; a full check
     /// follows if these differ.
-    fn check(&self, entry: Option<WaitEntry<'_>>, is_full: bool) -> Result<Progress, Error> {
+    fn check(&self, wait: Option<WaitArgs<'_>>, is_full: bool) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        self.check_within(entry, is_full, quorum.now().after(quorum.limits.node_timeout * 2))
+        self.check_within(wait, is_full, quorum.now().after(quorum.limits.node_timeout * 2))
     }
 
-    fn check_within(&self, entry: Option<WaitEntry<'_>>, is_full: bool, by: Tick) -> Result<Progress, Error> {
+    fn check_within(&self, wait: Option<WaitArgs<'_>>, is_full: bool, by: Tick) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
         let is_full = is_full && quorum.len() > 1;
-        let call = self.calls.check(entry, is_full);
+        let call = self.calls.check(wait, is_full);
         let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
         let union = ArrivalUnion::of(&ballot.votes);
@@ -263,7 +263,7 @@ impl Latch {
         if is_full {
             self.repair(&ballot.votes, &union, by);
         } else if union.is_uneven(&ballot.votes) {
-            return self.check_within(entry, true, by);
+            return self.check_within(wait, true, by);
         }
         // If all nodes have answered, no arrival can be missing from the union.
         if !ballot.votes.iter().all(Vote::is_yes) {
@@ -363,12 +363,12 @@ impl<'a> LatchWait<'a> {
         // The client watches the set of waits: the node deletes it when the latch opens.
         let is_watched = is_notified && !several;
         wait.await_also(if is_watched { Awaits::Set(waits, Tick::NEVER) } else { Awaits::Nothing });
-        let nap = match (is_notified, several) {
-            (true, true) => NAP_SEVERAL,
-            (true, false) => jittered(NAP),
+        let time = match (is_notified, several) {
+            (true, true) => LONGEST_ON_SEVERAL,
+            (true, false) => jittered(LONGEST_SLEEP),
             (false, _) => self.poll(),
         };
-        self.rest(nap, self.latch.terms.check)
+        self.sleep_for(time, self.latch.terms.check)
     }
 
     /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`WAIT_LIFETIME`] at
@@ -378,7 +378,7 @@ impl<'a> LatchWait<'a> {
         let quorum = &client.quorum;
         // The check that was under way and this call together end two node timeouts after the deadline at the latest.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout * 2));
-        let call = calls.check(Some(WaitEntry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
+        let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Priority::Normal, by, &|_| true));
     }
 
@@ -389,8 +389,8 @@ impl<'a> LatchWait<'a> {
             return Err(error);
         }
         self.wait().await_also(Awaits::Servers);
-        let nap = self.poll();
-        self.rest(nap, op)
+        let time = self.poll();
+        self.sleep_for(time, op)
     }
 
     fn poll(&mut self) -> Duration {
@@ -398,12 +398,12 @@ impl<'a> LatchWait<'a> {
         self.latch.retry.pause(self.polls, fastrand::f64())
     }
 
-    fn rest(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
+    fn sleep_for(&mut self, time: Duration, op: &'static str) -> Result<(), Error> {
         let Latch { client, name, cancel, .. } = self.latch;
-        let until = client.quorum.now().after(nap).min(self.limit.until);
+        let until = client.quorum.now().after(time).min(self.limit.until);
         match self.wait().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
-            Woken::Push(_) | Woken::Timer | Woken::Connected => {
+            Woken::Notified(_) | Woken::Timer | Woken::Connected => {
                 client.ready().and_then(|()| cancel.check(op, name.as_str()))
             }
         }

@@ -173,7 +173,7 @@ impl Leader {
                 }
                 Err(error) => return Err(error),
             }
-            self.client.queues.rest(self.client.quorum.now().after(jittered(self.pause)), &cancelling);
+            self.client.queues.sleep_until(self.client.quorum.now().after(jittered(self.pause)), &cancelling);
         }
     }
 }
@@ -366,7 +366,7 @@ impl LeaderHandle {
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.state.lock().leads.clone();
             if let Some(core) = leads {
-                self.client.give_up(&core);
+                self.client.revoke(&core);
             }
         }
     }

@@ -152,7 +152,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
     });
 }
 
-/// No push comes when a foreign program releases: ours poll its token.
+/// No notification comes when a foreign program releases: ours poll its token.
 #[test]
 fn ours_notice_a_plain_release_by_polling() {
     let _alone = alone();
@@ -167,7 +167,7 @@ fn ours_notice_a_plain_release_by_polling() {
             guard.unlock().unwrap();
             at
         });
-        // Polled in the intervals that were set, not in those of a wait for a push.
+        // Polled in the intervals that were set, not in those of a wait for a notification.
         rig.proxies[0].wait_count("acquire", 5, Duration::from_secs(20));
         assert!(foreigner.unlock());
         let released = Instant::now();

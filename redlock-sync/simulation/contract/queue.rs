@@ -9,8 +9,8 @@ use super::{
     ALIVE, CHANNEL, DEAD, Failure, Remote, SECOND_ALIVE, Side, Value, assert_alike, id, in_memory, scripts, shown,
 };
 use crate::key::QueueKeys;
-use crate::protocol::queue::{Claim, ClaimArgs, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
 use crate::protocol::script::{Arg, Call, Purpose, Script};
+use crate::protocol::task_queue::{Claim, ClaimArgs, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
 use crate::protocol::{Next, ReleaseArgs};
 
 const MOMENT: Duration = Duration::from_millis(4);

@@ -10,17 +10,17 @@ fn side(mode: Mode, several: bool) -> ReadWrite {
     ReadWrite::new(Key::new("", "k", 100).unwrap(), mode, several)
 }
 
-fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
-    ask_with(mode, false, token, wait.into(), None, Order::FastPath, &[])
+fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
+    ask_with(mode, false, token, wait.into(), None, QueuePolicy::FastPath, &[])
 }
 
 fn ask_with(
     mode: Mode,
     several: bool,
     token: &str,
-    wait: Option<WaitEntry<'_>>,
+    wait: Option<WaitArgs<'_>>,
     fence: Option<u64>,
-    order: Order<'_>,
+    order: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
@@ -30,11 +30,11 @@ fn ask_with(
         .call
 }
 
-fn read<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
+fn read<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
     ask(Mode::Shared, token, wait)
 }
 
-fn write<'a>(token: &str, wait: impl Into<Option<WaitEntry<'a>>>) -> Arc<Call> {
+fn write<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
     ask(Mode::Exclusive, token, wait)
 }
 
@@ -146,23 +146,23 @@ fn scenarios() -> Vec<Scenario> {
             "a writer that waits keeps readers out and is next; the readers are next after that",
             vec![
                 (read("a", None), "1"),
-                (write("b", entry(ALIVE)), "[0, 30s, a, 1]"),
-                (write("b", entry(ALIVE)), "[0, 30s, a, 2]"),
-                (read("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (write("b", enters(ALIVE)), "[0, 30s, a, 1]"),
+                (write("b", enters(ALIVE)), "[0, 30s, a, 2]"),
+                (read("c", enters(SECOND_ALIVE)), "[0, 30s, a, 1]"),
                 (read("c", None), "[0, 30s, a, 0]"),
                 (extend(Mode::Shared, "a"), "[1, 2]"),
                 (unread("a"), "1"),
                 (inspect(), seats("[1, wSEAT2, 5s]")),
                 (read("c", None), seats("[0, 5s, SEAT2, 0]")),
-                (write("b", entry(ALIVE)), "1"),
-                (write("d", entry(ALIVE)), "[0, 30s, b, 1]"),
+                (write("b", enters(ALIVE)), "1"),
+                (write("d", enters(ALIVE)), "[0, 30s, b, 1]"),
                 (unwrite("b"), "1"),
                 (inspect(), seats("[1, rSEAT3, 5s]")),
-                (write("d", entry(ALIVE)), seats("[0, 5s, SEAT3, 2]")),
-                (read("c", entry(SECOND_ALIVE)), "1"),
+                (write("d", enters(ALIVE)), seats("[0, 5s, SEAT3, 2]")),
+                (read("c", enters(SECOND_ALIVE)), "1"),
                 (read("e", None), "[0, 30s, c, 0]"),
                 (unread("c"), "1"),
-                (write("d", entry(ALIVE)), "1"),
+                (write("d", enters(ALIVE)), "1"),
                 (unwrite("d"), "1"),
                 (dump(), "[-2, -2, -2, -2, |, |, |, none]"),
             ],
@@ -171,14 +171,14 @@ fn scenarios() -> Vec<Scenario> {
             "a writer that leaves lets the readers in, and one that is gone keeps none out",
             vec![
                 (read("a", None), "1"),
-                (write("b", entry(ALIVE)), "[0, 30s, a, 1]"),
-                (read("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (write("b", enters(ALIVE)), "[0, 30s, a, 1]"),
+                (read("c", enters(SECOND_ALIVE)), "[0, 30s, a, 1]"),
                 (end(Mode::Exclusive, false, None, Some(ALIVE), Duration::ZERO), "0"),
-                (read("c", entry(SECOND_ALIVE)), "1"),
-                (write("b", entry(DEAD)), "[0, 30s, c, 1]"),
+                (read("c", enters(SECOND_ALIVE)), "1"),
+                (write("b", enters(DEAD)), "[0, 30s, c, 1]"),
                 (read("d", None), "1"),
-                (write("b", entry(ALIVE)), "[0, 30s, d, 1]"),
-                (read("e", entry(SECOND_ALIVE)), "[0, 30s, d, 1]"),
+                (write("b", enters(ALIVE)), "[0, 30s, d, 1]"),
+                (read("e", enters(SECOND_ALIVE)), "[0, 30s, d, 1]"),
                 (write("b", leaves(ALIVE)), "[0, 30s, d, 0]"),
                 (inspect(), seats("[1, rd, 30s, rc, 30s, ra, 30s, rSEAT3, 5s]")),
             ],
@@ -210,12 +210,20 @@ fn more_scenarios() -> Vec<Scenario> {
         (
             "a minimum hold, leftover tokens and fences",
             vec![
-                (ask_with(Mode::Exclusive, false, "a", None, Some(0), Order::FastPath, &[]), "[1, now]"),
+                (ask_with(Mode::Exclusive, false, "a", None, Some(0), QueuePolicy::FastPath, &[]), "[1, now]"),
                 (end(Mode::Exclusive, false, Some("a"), None, 5 * SECOND), "1"),
                 (inspect(), "[1, wa, 5s]"),
                 (read("b", None), "[0, 5s, a, 0]"),
                 (
-                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), Order::FastPath, &["a"]),
+                    ask_with(
+                        Mode::Shared,
+                        false,
+                        "b",
+                        None,
+                        Some(8_000_000_000_000_000),
+                        QueuePolicy::FastPath,
+                        &["a"],
+                    ),
                     "[1, 8000000000000000]",
                 ),
                 (lock(Mode::Shared).fence(&id("b"), None).call, "[1, 8000000000000001]"),
@@ -226,16 +234,22 @@ fn more_scenarios() -> Vec<Scenario> {
         (
             "on several nodes any writer may take it, and a holder goes before those that wait",
             vec![
-                (ask_with(Mode::Shared, true, "a", None, None, Order::None, &[]), "1"),
-                (ask_with(Mode::Exclusive, true, "b", Some(entry(DEAD)), None, Order::None, &[]), "[0, 30s, a, 1]"),
-                (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, Order::None, &[]), "[0, 30s, a, 1]"),
-                (ask_with(Mode::Shared, true, "d", None, None, Order::Holder, &[]), "1"),
+                (ask_with(Mode::Shared, true, "a", None, None, QueuePolicy::None, &[]), "1"),
+                (
+                    ask_with(Mode::Exclusive, true, "b", Some(enters(DEAD)), None, QueuePolicy::None, &[]),
+                    "[0, 30s, a, 1]",
+                ),
+                (
+                    ask_with(Mode::Shared, true, "c", Some(enters(ALIVE)), None, QueuePolicy::None, &[]),
+                    "[0, 30s, a, 1]",
+                ),
+                (ask_with(Mode::Shared, true, "d", None, None, QueuePolicy::Holder, &[]), "1"),
                 (end(Mode::Shared, true, Some("a"), None, Duration::ZERO), "1"),
                 (end(Mode::Shared, true, Some("d"), None, Duration::ZERO), "1"),
-                (ask_with(Mode::Exclusive, true, "e", None, None, Order::None, &[]), "1"),
+                (ask_with(Mode::Exclusive, true, "e", None, None, QueuePolicy::None, &[]), "1"),
                 (end(Mode::Exclusive, true, Some("e"), None, Duration::ZERO), "1"),
                 (inspect(), seats("[1, rSEAT2, 5s]")),
-                (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, Order::None, &[]), "1"),
+                (ask_with(Mode::Shared, true, "c", Some(enters(ALIVE)), None, QueuePolicy::None, &[]), "1"),
             ],
         ),
         ("a key of another type is left alone", left_alone(spoil(0))),
@@ -248,9 +262,9 @@ fn more_scenarios() -> Vec<Scenario> {
 fn left_alone(spoil: Arc<Call>) -> Vec<(Arc<Call>, &'static str)> {
     vec![
         (spoil, "1"),
-        (read("a", entry(ALIVE)), "WrongType No"),
+        (read("a", enters(ALIVE)), "WrongType No"),
         (read("a", None), "WrongType No"),
-        (write("a", entry(ALIVE)), "WrongType No"),
+        (write("a", enters(ALIVE)), "WrongType No"),
         (write("a", None), "WrongType No"),
         (unread("a"), "WrongType No"),
         (extend(Mode::Shared, "a"), "WrongType No"),
@@ -287,12 +301,12 @@ fn random_call(several: bool) -> Arc<Call> {
     let mode = || if fastrand::bool() { Mode::Shared } else { Mode::Exclusive };
     let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
     let wait = waits[fastrand::usize(0..waits.len())];
-    let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
+    let an_entry = [None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     match fastrand::u32(0..30) {
         0..14 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..2)).map(|_| any()).collect();
             let fence = [None, None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..4)];
-            let order = if fastrand::u32(0..8) == 0 { Order::Holder } else { Order::None };
+            let order = if fastrand::u32(0..8) == 0 { QueuePolicy::Holder } else { QueuePolicy::None };
             ask_with(mode(), several, any(), an_entry, fence, order, &leftover_tokens)
         }
         14..16 => side(mode(), several).extend_and_count(&id(any()), SECOND * 5 * fastrand::u32(1..9)).call,

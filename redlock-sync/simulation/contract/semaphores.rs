@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::protocol::semaphore::Semaphore;
+use crate::protocol::semaphore::Permits;
 
 const TOKENS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const WAITS: [&str; 5] = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
 
-fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Semaphore {
+fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Permits {
     let many = u32::try_from(slots.len()).unwrap().max(1);
-    Semaphore { key: exclusive().key, permits, many, several, reservation: LEASE, first: None, slots: slots.to_vec() }
+    Permits { key: exclusive().key, permits, many, several, reservation: LEASE, first: None, slots: slots.to_vec() }
 }
 
 fn reserved(wait: &str) -> String {
@@ -258,15 +258,15 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
     slots.truncate(usize::try_from(many).unwrap());
     slots.sort_unstable();
     let known: &[u32] = if fastrand::bool() { &slots } else { &[] };
-    let lock = |slots: &[u32]| Semaphore { many, ..semaphore(permits, model.several, slots) };
+    let lock = |slots: &[u32]| Permits { many, ..semaphore(permits, model.several, slots) };
     let named = |wait| queued(wait, permits, slots.len());
     let wait = any(&WAITS);
     match fastrand::u32(0..20) {
         0..10 => {
             let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
             let waited = SECOND * 3600 * u32::try_from(age(&named(wait))).unwrap();
-            let entry = any(&[None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))]);
-            let wait = entry.map(|entry| WaitEntry { waited, ..entry });
+            let entry = any(&[None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))]);
+            let wait = entry.map(|entry| WaitArgs { waited, ..entry });
             let leftover = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
             let leftover_tokens: Vec<LockId> = leftover.map(id).into_iter().collect();
             let id = id(token);
@@ -275,7 +275,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
                 lease: LEASE,
                 fence: None,
                 wait,
-                order: Order::None,
+                order: QueuePolicy::None,
                 leftover_tokens: &leftover_tokens,
             };
             let call = lock(fixed).acquire(&args).call;
@@ -346,7 +346,8 @@ fn ends(side: &mut dyn Side) {
     let (lock, moment) = (semaphore(1, false, &[]), Duration::from_millis(1500));
     let take = |token: &str, lease| {
         let id = id(token);
-        let args = AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: Order::None, leftover_tokens: &[] };
+        let args =
+            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: QueuePolicy::None, leftover_tokens: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
@@ -389,8 +390,14 @@ fn refuses(side: &mut dyn Side) {
         side.call(&clear()).unwrap();
         side.call(&with_queue("spoil", source)).unwrap();
         let (lock, id) = (semaphore(2, false, &[0]), id("a"));
-        let args =
-            AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, order: Order::None, leftover_tokens: &[] };
+        let args = AcquireArgs {
+            id: &id,
+            lease: LEASE,
+            fence: None,
+            wait: None,
+            order: QueuePolicy::None,
+            leftover_tokens: &[],
+        };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let calls = [
             lock.acquire(&args).call,

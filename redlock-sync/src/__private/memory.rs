@@ -1,4 +1,4 @@
-use crate::node::memory::Reply;
+use crate::node::memory::MemoryReply;
 use crate::testing::Memory;
 
 /// Executes one command on a node, and returns its reply word by word.
@@ -8,13 +8,13 @@ pub fn command(memory: &Memory, node: usize, words: &[&str]) -> Vec<String> {
     memory.on_node(node, |server| server.execute(0, &words)).map_or_else(Vec::new, words_of)
 }
 
-fn words_of(reply: Reply) -> Vec<String> {
+fn words_of(reply: MemoryReply) -> Vec<String> {
     match reply {
-        Reply::Nil => Vec::new(),
-        Reply::Ok => vec!["OK".into()],
-        Reply::Int(n) => vec![n.to_string()],
-        Reply::Bulk(bytes) => vec![String::from_utf8_lossy(&bytes).into_owned()],
-        Reply::List(items) => items.into_iter().flat_map(words_of).collect(),
-        Reply::Error(message) => vec![message.into_owned()],
+        MemoryReply::Nil => Vec::new(),
+        MemoryReply::Ok => vec!["OK".into()],
+        MemoryReply::Int(n) => vec![n.to_string()],
+        MemoryReply::Bulk(bytes) => vec![String::from_utf8_lossy(&bytes).into_owned()],
+        MemoryReply::List(items) => items.into_iter().flat_map(words_of).collect(),
+        MemoryReply::Error(message) => vec![message.into_owned()],
     }
 }

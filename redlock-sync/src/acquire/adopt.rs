@@ -52,7 +52,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         if let Some(error) = adoption.refused(&ballot, by, error, may_repeat) {
             return Err(error);
         }
-        client.queues.rest(client.quorum.now().after(jittered(pause)), &Cancelling::default());
+        client.queues.sleep_until(client.quorum.now().after(jittered(pause)), &Cancelling::default());
         (made, pause) = (made + 1, pause * 2);
     };
     if let Some(head) = head {
@@ -74,8 +74,8 @@ struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// The tokens from which the lock is taken. If an earlier adoption is still to be undone, a node may have its token
-    /// in place of the former one.
+    /// The tokens from which the lock is taken. If an earlier adoption is still to be rolled back, a node may have its
+    /// token in place of the former one.
     fn tokens(&self) -> Vec<LockId> {
         iter::once(self.former.clone()).chain(self.attempt.client.backlog.adoptions_of(self.former)).collect()
     }
@@ -121,7 +121,7 @@ impl Adoption<'_> {
     /// nodes are a minority.
     fn give_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
         let Attempt { client, request, id, lease, .. } = &self.attempt;
-        if let Some(at) = self.attempt.undo(ballot, &self.mutex.give_back(id, self.former), by) {
+        if let Some(at) = self.attempt.roll_back_with(ballot, &self.mutex.give_back(id, self.former), by) {
             client.add_unfinished_adoption(request, id, self.former, client.quorum.now().after(*lease), at);
         }
     }

@@ -13,7 +13,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs, Request, TypedCall, WaitEntry};
+use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, RandomPart, random_part};
 
@@ -22,7 +22,7 @@ use crate::token::{LockId, RandomPart, random_part};
 pub(super) struct AttemptOptions<'a> {
     /// The attempt asks for the lock only, unless it needs a fence or has leftover tokens.
     pub(super) is_fast_path: bool,
-    pub(super) entry: Option<WaitEntry<'a>>,
+    pub(super) wait: Option<WaitArgs<'a>>,
     /// The wait can still be in a server queue although the attempt was won.
     pub(super) keeps_wait: bool,
     /// Tokens from which the lock may be taken, besides those in the queue of threads.
@@ -96,7 +96,7 @@ pub(super) fn attempt(
     leftover_tokens.extend_from_slice(options.leftover_tokens);
     let is_fast_path = options.is_fast_path && !request.options.fenced && leftover_tokens.is_empty();
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
-    let call = attempt.call(is_fast_path, options.entry, &leftover_tokens)?;
+    let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
     let call = if is_set_nx { call.native() } else { call };
     let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
     if is_set_nx && !ballot.tally().won() {
@@ -114,7 +114,7 @@ pub(super) fn attempt(
     }
     // A node that said yes has removed the wait from its queue.
     let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
-    let wait = options.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
+    let wait = options.wait.filter(|_| may_be_queued).map(|wait| wait.id.into());
     Ok(attempt.hold(&ballot, wait, options.chain, lent)?)
 }
 
@@ -141,16 +141,16 @@ impl<'a> Attempt<'a> {
     pub(super) fn call(
         &self,
         is_fast_path: bool,
-        wait: Option<WaitEntry<'_>>,
+        wait: Option<WaitArgs<'_>>,
         leftover_tokens: &[LockId],
     ) -> Result<TypedCall<Acquired>, Error> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
         let random = if is_fast_path || client.quorum.len() > 1 { String::new() } else { random_part()? };
         let order = match client.quorum.len() {
-            1 if is_fast_path => Order::FastPath,
-            1 => Order::First { random: &random, span: grant::span(&client.quorum, request.options.lease) },
-            _ => Order::None,
+            1 if is_fast_path => QueuePolicy::FastPath,
+            1 => QueuePolicy::First { random: &random, lease: grant::lease(&client.quorum, request.options.lease) },
+            _ => QueuePolicy::None,
         };
         Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))
     }
@@ -202,7 +202,7 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) fn roll_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
-        if let Some(at) = self.undo(ballot, &self.release(), by) {
+        if let Some(at) = self.roll_back_with(ballot, &self.release(), by) {
             self.add_leftover_token(at);
         }
     }
@@ -211,9 +211,14 @@ impl<'a> Attempt<'a> {
     /// confirmed on all of them.
     ///
     /// After `by`, the call is sent but its replies are not awaited: on each connection it comes after the attempt.
-    pub(super) fn undo(&self, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
-        let is_left = self.client.quorum.roll_back(ballot, call, by);
-        is_left.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
+    pub(super) fn roll_back_with(
+        &self,
+        ballot: &Ballot<Acquired>,
+        call: &TypedCall<Released>,
+        by: Tick,
+    ) -> Option<Vec<bool>> {
+        let token_may_remain = self.client.quorum.roll_back(ballot, call, by);
+        token_may_remain.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
     }
 
     /// Records that these nodes may keep the token. The backlog releases it there in the background.

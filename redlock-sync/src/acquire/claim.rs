@@ -2,7 +2,7 @@
 //!
 //! One thread of a process waits at the server for the tasks of a queue. Other threads that want a task wait behind it
 //! in the queue of threads. When a task becomes due, or the time of the next task changes, a script notifies one
-//! waiting client over its push connection.
+//! waiting client over its notification connection.
 //!
 //! A notification can be lost with its receiver, so the thread also asks when the next task is due, and every
 //! [`LONGEST_SLEEP`] at the latest. The script that finds no task records the wait in the same step: a task that is
@@ -18,13 +18,13 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{Awaits, Woken};
 use crate::handover::queue::QueueOutcome;
-use crate::handover::queued::Queued;
+use crate::handover::queued_wait::QueuedWait;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
-use crate::protocol::queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
 use crate::protocol::reply::{Acquired, FailureKind, Few, Vote};
+use crate::protocol::task_queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
@@ -127,7 +127,7 @@ struct ClaimLoop<'a> {
     limit: WaitLimit<'a>,
     /// Attempts since the last one after which the client was sure to be notified of tasks.
     made: u32,
-    queued: Option<Queued>,
+    queued: Option<QueuedWait>,
     /// The wait that the last attempt recorded at the server.
     entered: Option<Arc<str>>,
 }
@@ -144,9 +144,10 @@ impl ClaimLoop<'_> {
                 self.end_wait();
                 return Err(error);
             }
-            // If the client listens already, as after its last task, its first attempt here records a wait.
+            // If the client still listens, as after an earlier task, the first attempt enters a wait at once. Otherwise
+            // the client has to subscribe first.
             if self.queued.is_none() && self.request.client.listener.listens() {
-                self.queued = Some(Queued::begin(&self.request.client.listener));
+                self.queued = Some(QueuedWait::begin(&self.request.client.listener));
             }
             let id = match &mut self.queued {
                 Some(queued) => queued.next_id(Duration::ZERO)?,
@@ -207,8 +208,8 @@ impl ClaimLoop<'_> {
     fn sleep(&mut self, next: Option<Duration>, is_away: bool) {
         let client = self.request.client;
         let now = client.quorum.now();
-        let queued = self.queued.get_or_insert_with(|| Queued::begin(&client.listener));
-        let nap = if self.entered.is_some() {
+        let queued = self.queued.get_or_insert_with(|| QueuedWait::begin(&client.listener));
+        let time = if self.entered.is_some() {
             self.made = 0;
             // If a claim ends with its lease, its task is due again. With a lease shorter than the longest sleep, the
             // thread asks once per lease.
@@ -217,9 +218,9 @@ impl ClaimLoop<'_> {
             self.made = self.made.saturating_add(1);
             FIRST_POLL.saturating_mul(1 << (self.made - 1).min(16)).min(LAST_POLL)
         };
-        let nap = next.map_or(jittered(nap), |next| next.min(jittered(nap)));
+        let time = next.map_or(jittered(time), |next| next.min(jittered(time)));
         queued.listener.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
-        let end = now.after(nap).min(self.limit.until);
+        let end = now.after(time).min(self.limit.until);
         loop {
             let slice = end.min(self.slice());
             let Some(queued) = &self.queued else { return };
@@ -306,7 +307,7 @@ fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
     Ok(if has_space { LockId::from_server(id.as_str().split(':').next().unwrap_or_default()) } else { id })
 }
 
-/// Gives back what the claim may have taken, as if the task had not been claimed.
+/// Releases the task that the claim may have taken, as if it had not been claimed.
 fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
     let (client, quorum) = (request.client, &request.client.quorum);
     let claim = Claim::new(request.tasks.keys.clone(), String::new(), request.limits.keep_dead);

@@ -10,7 +10,7 @@ use crate::protocol::{Protocol, Request};
 use crate::quorum::Refusal;
 
 /// The request of the second attempt, if the same slots are free on a majority of the nodes. Called after the slots of
-/// the first attempt were given back.
+/// the first attempt were released.
 pub(super) fn retry_on_common_slots(
     client: &ClientInner,
     request: &Request,

@@ -6,20 +6,20 @@ use redlock_tests::{Server, servers};
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::handover::listener::Pushed;
+use crate::handover::listener::Notification;
 use crate::handover::rules::Pauses;
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::reply::{Acquired, QueuePlace, Vote};
-use crate::protocol::{Exclusive, Protocol, WaitEntry};
+use crate::protocol::{Exclusive, Protocol, WaitArgs};
 use crate::quorum::Ballot;
 use crate::tests::quorum;
 
 const LONG: Duration = Duration::from_secs(60);
 /// The length of a grant, and of a lease whose length does not matter.
-const SPAN: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn client(urls: &[String], unavailable_after: Duration) -> Arc<ClientInner> {
@@ -96,12 +96,12 @@ impl Mail {
     }
 
     /// True for a lease; false if an attempt has to decide.
-    fn open(&self, options: LockOptions, span: Duration) -> bool {
-        self.open_after(Duration::ZERO, options, span)
+    fn open(&self, options: LockOptions, lease: Duration) -> bool {
+        self.open_after(Duration::ZERO, options, lease)
     }
 
     /// The same, with a grant that comes so long after the attempt that entered the wait.
-    fn open_after(&self, age: Duration, options: LockOptions, span: Duration) -> bool {
+    fn open_after(&self, age: Duration, options: LockOptions, lease: Duration) -> bool {
         let request = request(options);
         let mut acquire = AcquireLoop::new(&self.client, &request, MaxWait::Forever, Pauses::default());
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: QueuePlace::New };
@@ -113,8 +113,8 @@ impl Mail {
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let (random, key) = (Some(RANDOM.into()), Some("k".into()));
-        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random, key };
-        match acquire.open(&pushed) {
+        let notification = Notification { fence: 0, time: lease, age: Duration::ZERO, pauses: Pauses(0), random, key };
+        match acquire.lease_from_grant(&notification) {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();
@@ -129,8 +129,8 @@ impl Mail {
 
 #[test]
 fn a_grant_is_the_lock_on_one_node_and_a_leftover_token_on_several() {
-    assert!(Mail::new(1).open(LockOptions::default(), SPAN));
-    assert!(!Mail::new(3).open(LockOptions::default(), SPAN));
+    assert!(Mail::new(1).open(LockOptions::default(), LEASE));
+    assert!(!Mail::new(3).open(LockOptions::default(), LEASE));
 }
 
 /// Every combination of settings: a grant is held as it stands only where it is what an attempt would have brought.
@@ -139,7 +139,7 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
     let mail = Mail::new(1);
     let both = [false, true];
     let mut held = 0;
-    for lease in [SPAN, SPAN / 2, SPAN * 2, Duration::from_millis(500)] {
+    for lease in [LEASE, LEASE / 2, LEASE * 2, Duration::from_millis(500)] {
         for bits in 0..32_u32 {
             let [renew, min_hold, max_hold, max_renewals, own_id] =
                 [0, 1, 2, 3, 4].map(|bit| both[(bits >> bit & 1) as usize]);
@@ -152,8 +152,8 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
                 holder_name: own_id.then(|| "me".into()),
                 ..LockOptions::default()
             };
-            let is_plain = renew && !min_hold && !max_hold && !max_renewals && !own_id && lease == SPAN;
-            assert_eq!(mail.open(options.clone(), SPAN), is_plain, "{options:?}");
+            let is_plain = renew && !min_hold && !max_hold && !max_renewals && !own_id && lease == LEASE;
+            assert_eq!(mail.open(options.clone(), LEASE), is_plain, "{options:?}");
             held += usize::from(is_plain);
         }
     }
@@ -163,8 +163,8 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
 #[test]
 fn a_grant_that_may_be_old_takes_an_attempt() {
     let mail = Mail::new(1);
-    for (age, held) in [(SPAN / 4, true), (SPAN / 2, true), (SPAN * 7 / 10, false), (SPAN * 2, false)] {
-        assert_eq!(mail.open_after(age, LockOptions::default(), SPAN), held, "{age:?}");
+    for (age, held) in [(LEASE / 4, true), (LEASE / 2, true), (LEASE * 7 / 10, false), (LEASE * 2, false)] {
+        assert_eq!(mail.open_after(age, LockOptions::default(), LEASE), held, "{age:?}");
     }
     let short = LockOptions { lease: Duration::from_millis(1), ..LockOptions::default() };
     assert!(!mail.open(short, Duration::from_millis(1)), "too little would be left");
@@ -174,7 +174,7 @@ fn a_grant_that_may_be_old_takes_an_attempt() {
 fn a_grant_to_a_closed_client_is_given_up() {
     let mail = Mail::new(1);
     assert_eq!(mail.client.end(Duration::ZERO).map(|given_up| given_up.keys.len()), Ok(0));
-    assert!(!mail.open(LockOptions::default(), SPAN));
+    assert!(!mail.open(LockOptions::default(), LEASE));
     assert_eq!(mail.servers[0].get("k"), None);
 }
 
@@ -191,7 +191,7 @@ fn retries_that_are_counted_end_with_their_count() {
 // --- the way in ------------------------------------------------------------------------------------------------------
 
 fn plain_request() -> Request {
-    request(LockOptions { lease: SPAN, ..LockOptions::default() })
+    request(LockOptions { lease: LEASE, ..LockOptions::default() })
 }
 
 fn try_lock(client: &Arc<ClientInner>) -> Result<Lease, Error> {
@@ -212,7 +212,7 @@ fn a_lock_that_stands_on_a_leftover_token_is_free() {
     mail.servers.iter().for_each(|server| server.set("k", duplicate.as_str()));
     assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
     let (key, now) = (plain_request().key, mail.client.quorum.now());
-    mail.client.queues.add_leftover_token(key.name(), duplicate.clone(), now.after(SPAN));
+    mail.client.queues.add_leftover_token(key.name(), duplicate.clone(), now.after(LEASE));
     // This one refuses: it may go on standing on the leftover token.
     mail.servers[2].fill();
     let lease = try_lock(&mail.client).unwrap();
@@ -229,8 +229,8 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let entry = Some(WaitEntry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
-        let options = AttemptOptions { entry, keeps_wait, ..AttemptOptions::default() };
+        let wait = Some(WaitArgs { id: "redlock-sync:0/1", stays: LEASE, waited: Duration::ZERO });
+        let options = AttemptOptions { wait, keeps_wait, ..AttemptOptions::default() };
         let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // Like a late copy of an attempt.

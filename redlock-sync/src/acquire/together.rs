@@ -59,23 +59,23 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     if calls.is_empty() {
         return;
     }
-    for ((attempt, ballot), undone) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
-        let votes = || ballot.votes.iter().zip(&undone.votes);
+    for ((attempt, ballot), released) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
+        let votes = || ballot.votes.iter().zip(&released.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
-        if ballot.may_linger() || undone.duplicate || !is_gone {
+        if ballot.may_linger() || released.duplicate || !is_gone {
             attempt.add_leftover_token(ballot.votes.iter().map(Vote::may_be_set).collect());
         }
     }
 }
 
 /// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, if it is
-/// left to other programs for the moment, or if a leftover token may hold it.
+/// left to foreign clients for the moment, or if a leftover token may hold it.
 fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
     if !client.queues.leftover_tokens(request.key.name()).is_empty() {
         return None;
     }
     match client.queues.try_enqueue(request.key.name(), request.protocol.kind(), &request.options) {
-        Some(QueueOutcome::Head(head)) if head.rest().until <= now => Some(head),
+        Some(QueueOutcome::Head(head)) if head.foreign_pause().until <= now => Some(head),
         _ => None,
     }
 }

@@ -371,7 +371,7 @@ impl Builder {
         self
     }
 
-    /// How many replicas of a node must have confirmed what gives or lengthens a lease, before the node's vote counts:
+    /// How many replicas of a node must have confirmed what gives or extends a lease, before the node's vote counts:
     /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
     /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///

@@ -24,9 +24,9 @@ pub struct Ended {
     /// The keys of the locks that were still held, sorted, one for each lease: permits that were taken together are
     /// one. Their guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked).
     pub given_up: Vec<String>,
-    /// How many releases no majority of the servers confirmed; zero if all is well. Each such lock stays taken until a
-    /// server executes the release after all, and at most until its lease ends. The end of a client counts also the
-    /// releases that were still repeated for guards that are gone. A line at WARN has the first cause.
+    /// The number of releases that no majority of the servers confirmed; zero if all is well. Each such lock stays
+    /// taken until a server executes the release after all, and at most until its lease ends. A client that ends also
+    /// counts the releases of earlier guards that it was still repeating. A line at WARN names the first cause.
     pub unconfirmed: usize,
 }
 

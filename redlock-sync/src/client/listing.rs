@@ -74,9 +74,11 @@ pub(super) type NodeListing = Vote<Page>;
 
 /// # Inspection
 impl Redlock {
-    /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a
-    /// handle it also shows holders that have no majority. One round for each 100 holders; of a lock with more, one
-    /// that is renewed between two rounds can be left out.
+    /// The holders of the lock with this name, of any kind; empty if the lock is free. It also returns holders without
+    /// a majority, which the `inspect` of a handle leaves out.
+    ///
+    /// It makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease
+    /// between two rounds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority

@@ -3,9 +3,9 @@
 mod builder;
 mod ending;
 mod environment;
-mod health;
 mod listing;
 mod locks;
+mod readiness;
 mod snapshot;
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Feature `metrics`: numbers for whatever recorder the program installs.
+//! Feature `metrics`: reports events to the recorder that the program has installed for the crate `metrics`.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 

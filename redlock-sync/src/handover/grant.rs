@@ -1,27 +1,33 @@
-//! Published grants: when a push to a wait is the lock itself.
+//! When a notification of a grant is the lock itself.
 //!
-//! | the wait is for | the servers are | a push with a grant means |
+//! | the wait is for | the servers are | a notification with a grant means |
 //! |---|---|---|
 //! | a mutex | one server | **the lock**, if [`held_since`] says so; it costs no round trip |
 //! | a mutex | one server, [`held_since`] is `None` | make an attempt: the server gives the wait its granted key |
 //! | a mutex | a cluster | make an attempt |
 //! | a mutex | several nodes | make an attempt that names the grant; a majority decides, as in any Redlock round |
-//! | anything else | any | no grant is published: a hint says that an attempt may succeed now |
+//! | anything else | any | no grant is made: a hint says that an attempt may succeed now |
 //!
 //! The wait holds the lock without an attempt if all of this is certain:
 //!
-//! - The grant was made to this queue entry, and no attempt of the wait can still take the key ([`GrantEvidence`]).
+//! - The grant was made to this wait while it was in the queue, and no attempt of the wait can still take the key
+//!   ([`GrantEvidence`]).
 //! - The grant is what the wait asked for: lease, fence, holder name, replicas.
 //! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
 //!
-//! One place uses this: `AcquireLoop::open` in `acquire.rs`. What cannot lie here: `Core::granted` makes the lease,
-//! from private fields; `UnclaimedGrant` in `listener/pushed.rs` is parsed below this file;
-//! `ClientInner::give_back_unclaimed` needs the registry of leases. The scripts are `push.lua` and `release.lua`.
+//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. The scripts are `push.lua` and `release.lua`.
+//!
+//! These parts belong here but are elsewhere:
+//!
+//! - `Core::granted` makes the lease. It is in `lease/core`, because the fields of a lease are private.
+//! - `UnclaimedGrant` is in `listener/notification.rs`, because the listener parses it, and this file imports the
+//!   listener.
+//! - `ClientInner::release_unclaimed` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;
 
-use super::listener::Pushed;
-use super::rules::{Chain, MIN_RESERVATION, grant_span};
+use super::listener::Notification;
+use super::rules::{Chain, MIN_RESERVATION, granted_lease};
 use crate::clock::Tick;
 use crate::node::Priority;
 use crate::options::{LockOptions, RENEW_DIVISOR, drift};
@@ -31,22 +37,22 @@ use crate::quorum::{Ballot, Quorum};
 
 /// Evidence that a grant to this wait is the lock, without another attempt. Pure.
 ///
-/// A pushed grant is the lock only if two things are certain. First, the queue entry was there without a gap, from the
-/// first attempt that entered it until the grant removed it. Second, no attempt of this wait can still take the key
-/// from the grant.
+/// A grant of which the wait is notified is the lock only if two things are certain. First, the wait was in the queue
+/// without a gap, from the first attempt that entered it until the grant removed it. Second, no attempt of this wait
+/// can still take the key from the grant.
 #[derive(Debug)]
 pub(crate) struct GrantEvidence {
-    /// The start of the last attempt that found the entry. A grant to this wait was made after this moment.
+    /// The start of the last attempt that found the wait in the queue. A grant to this wait was made after this moment.
     anchor: Option<Tick>,
     /// Every attempt was answered by a definite no.
     is_certain: bool,
     /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
-    pub(crate) may_linger: bool,
+    pub(crate) wait_may_remain: bool,
 }
 
 impl GrantEvidence {
     pub(crate) fn new() -> GrantEvidence {
-        GrantEvidence { anchor: None, is_certain: true, may_linger: false }
+        GrantEvidence { anchor: None, is_certain: true, wait_may_remain: false }
     }
 
     /// Rules out that any grant to the wait is the lock.
@@ -56,7 +62,7 @@ impl GrantEvidence {
 
     /// True if the wait may be in a queue.
     pub(crate) fn may_be_queued(&self) -> bool {
-        self.anchor.is_some() || self.may_linger
+        self.anchor.is_some() || self.wait_may_remain
     }
 
     /// A moment before which no grant to the wait was made; `None` if that is not certain.
@@ -69,13 +75,13 @@ impl GrantEvidence {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
         let is_unknown = ballot.may_linger();
         self.is_certain &= !ballot.duplicate && ballot.votes.iter().all(is_clean);
-        self.may_linger |= marks && is_unknown;
+        self.wait_may_remain |= marks && is_unknown;
         for vote in &ballot.votes {
             match vote {
                 Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // The entry is new again, so it was removed in between: by a grant of which this wait was not
-                    // notified.
+                    // `New` after an earlier attempt entered the wait: a grant removed the wait in between, and its
+                    // message was lost. `Kept` at first: a copy of an attempt entered the wait.
                     self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }
@@ -85,16 +91,16 @@ impl GrantEvidence {
     }
 }
 
-/// How long a grant stays valid. With several nodes: how long each reserves the key for the waiter's next attempt.
-pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
-    if quorum.len() == 1 { grant_span(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
+/// The lease of a grant. With several nodes: how long each reserves the key for the next attempt of the wait.
+pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
+    if quorum.len() == 1 { granted_lease(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
 /// What a release for this request grants to the next wait.
 pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
     Grant {
         random,
-        span: span(quorum, request.options.lease),
+        lease: lease(quorum, request.options.lease),
         age: chain.age(quorum.now()),
         pauses: chain.pauses.0,
         with_fence: request.options.fenced,
@@ -106,16 +112,16 @@ pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str
 pub(crate) fn held_since(
     quorum: &Quorum,
     options: &LockOptions,
-    pushed: &Pushed,
+    notification: &Notification,
     evidence: &GrantEvidence,
 ) -> Option<Tick> {
-    // In a cluster, a push reaches this client from every server. A server without listeners of its own has found none,
-    // and has freed the lock again.
+    // In a cluster, `PUBLISH` counts only the executing server's own subscribers, but all servers deliver it. So the
+    // script may count 0 receivers and free the lock although this client got the message.
     if quorum.is_too_young() || quorum.nodes.are_in_slots() {
         return None;
     }
     let since = evidence.grant_since()?;
-    if !(is_as_asked_for(quorum, options, pushed) && is_young(quorum, options, since)) {
+    if !(is_as_asked_for(quorum, options, notification) && is_young(quorum, options, since)) {
         return None;
     }
     Some(since)
@@ -124,12 +130,12 @@ pub(crate) fn held_since(
 /// True if the grant is what the wait would get by an attempt. A grant has the lease that the last holder chose, a
 /// fence if that holder asked for fences, and a token without a readable part. Times that count from the acquisition,
 /// such as the longest hold, would begin before the wait. The last holder has not asked replicas.
-fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, pushed: &Pushed) -> bool {
-    let has_fence = pushed.fence > 0 || !options.fenced;
+fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notification) -> bool {
+    let has_fence = notification.fence > 0 || !options.fenced;
     let is_for_replicas = quorum.limits.min_replicas_ack > 0;
     options.can_change_hands()
         && options.holder_name.is_none()
-        && options.lease == pushed.span
+        && options.lease == notification.time
         && has_fence
         && !is_for_replicas
 }
@@ -169,20 +175,24 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_the_lock_only_after_clean_noes_to_an_entry_that_was_never_missing() {
+    fn a_grant_is_the_lock_only_after_clean_noes_to_a_wait_that_was_never_missing() {
         use QueuePlace::{Kept, New, Nowhere};
         let since = |attempts: &[(u64, Vote<Acquired>, bool)]| after(attempts).grant_since();
         assert_eq!(since(&[]), None);
         assert_eq!(since(&[(1, no(Nowhere), false)]), None);
         assert_eq!(since(&[(1, no(New), false)]), Some(Tick::from_nanos(1)));
         assert_eq!(since(&[(1, no(New), false), (2, no(Kept), false)]), Some(Tick::from_nanos(2)));
-        assert_eq!(since(&[(1, no(New), false), (2, no(New), false)]), None, "the entry was gone in between");
+        assert_eq!(since(&[(1, no(New), false), (2, no(New), false)]), None, "the wait was gone in between");
         assert_eq!(since(&[(1, no(Kept), false)]), None, "a copy has entered it");
         assert_eq!(since(&[(1, no(New), true)]), None, "a copy may still take the grant");
-        assert_eq!(since(&[(1, Vote::Yes(Acquired::default()), false), (2, no(New), false)]), None, "it is taken back");
+        assert_eq!(
+            since(&[(1, Vote::Yes(Acquired::default()), false), (2, no(New), false)]),
+            None,
+            "it is rolled back"
+        );
         let unknown =
             Vote::Failed(Failure { kind: FailureKind::TimedOut, executed: Executed::Maybe, message: String::new() });
         let lost = after(&[(1, unknown, false), (2, no(New), false)]);
-        assert_eq!((lost.grant_since(), lost.may_linger), (None, true));
+        assert_eq!((lost.grant_since(), lost.wait_may_remain), (None, true));
     }
 }

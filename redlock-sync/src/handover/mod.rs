@@ -7,7 +7,7 @@
 //! 2. **The first wait** in the queue on the server. The release sets the key for that wait and notifies its client, in
 //!    one step of one script ([`grant`]).
 //! 3. **Any attempt**: the release deletes the key. This happens if nothing waits. It also happens in the pause that
-//!    ends a chain of grants after one second: programs of other libraries find the lock free in it ([`rules`]).
+//!    ends a chain of grants after one second: foreign clients find the lock free in it ([`rules`]).
 //!
 //! | word | meaning |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | queue head | the first thread of a thread queue: the only one that talks to servers. More than one if they share |
 //! | server queue | the waits of all clients for one key, in order of arrival, stored on the server |
 //! | wait | one queue head that waits, as the servers know it: `channel/number` |
-//! | push | a message to a wait: a grant, or a hint to try after some time |
+//! | notification | a message to a wait: that a lock was granted to it, or a hint to try after some time |
 //! | grant | the lock, set on the server for one wait by the last holder |
 //! | reservation | with several nodes: one node keeps the key for the wait that another node notifies |
 //! | chain | holders that passed the lock to each other, so that its key was never free |
@@ -27,8 +27,8 @@
 //! 1. [`rules`]: all spans of time: chains, the pauses between them, how long a grant is valid. Pure.
 //! 2. [`queue`]: the thread queues of one process. `remembered.rs`: what a thread queue stores besides its threads.
 //! 3. [`sharing`]: counts the threads that hold one lease together, and finds the one that releases it.
-//! 4. [`listener`]: the push connection, which the waiting threads read in turn.
-//! 5. [`queued`]: one wait in the server queues. [`grant`]: when a grant that is pushed to it is the lock.
+//! 4. [`listener`]: the notification connection, which the waiting threads read in turn.
+//! 5. [`queued_wait`]: one wait in the server queues. [`grant`]: when a grant to it is the lock.
 //! 6. [`wait`]: how a queue head waits: when it enters the server queues, how long it sleeps, how its wait ends.
 //! 7. [`keys_without_ttl`]: keys without a time-to-live. A waiter may take them over if its settings say so. Pure.
 //!
@@ -39,7 +39,7 @@ pub(crate) mod grant;
 pub(crate) mod keys_without_ttl;
 pub(crate) mod listener;
 pub(crate) mod queue;
-pub(crate) mod queued;
+pub(crate) mod queued_wait;
 mod remembered;
 pub(crate) mod rules;
 pub(crate) mod sharing;

@@ -13,8 +13,8 @@
 //! promised ([`QueuedThread`] lists the steps). A thread whose time is up removes itself under the same lock
 //! ([`WaitQueues::dequeue`]). One of the two comes first, and the other sees it.
 //!
-//! The queue of a key also stores what this process knows of the key: leftover tokens, a pause that is left to other
-//! programs, and whether a foreign client was seen.
+//! The queue of a key also stores what this process knows of the key: leftover tokens, a pause that is left to foreign
+//! clients, and whether a foreign client was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::cancel::Cancelling;
 use crate::clock::{Clock, Tick};
-use crate::handover::rules::{Pauses, Rest};
+use crate::handover::rules::{ForeignPause, Pauses};
 use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
@@ -64,7 +64,7 @@ pub(super) struct WaitQueue<T> {
     waiting: VecDeque<Arc<QueuedThread<T>>>,
     /// The lease that threads of this process share.
     shared: Option<SharedLease<T>>,
-    rest: Rest,
+    foreign_pause: ForeignPause,
     /// Until then it is remembered that a foreign client had the lock.
     pub(super) foreign_clients_until: Tick,
     pub(super) leftover_tokens: Vec<(LockId, Tick)>,
@@ -78,7 +78,7 @@ impl<T> Default for WaitQueue<T> {
             kind: "",
             waiting: VecDeque::new(),
             shared: None,
-            rest: Rest::default(),
+            foreign_pause: ForeignPause::default(),
             foreign_clients_until: Tick::ZERO,
             leftover_tokens: Vec::new(),
         }
@@ -90,7 +90,7 @@ impl<T> WaitQueue<T> {
     pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
         let is_empty = self.heads == 0 && self.waiting.is_empty() && self.leftover_tokens.is_empty() && !is_shared;
-        let until = self.rest.until.max(self.foreign_clients_until);
+        let until = self.foreign_pause.until.max(self.foreign_clients_until);
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
@@ -108,7 +108,7 @@ impl<T> WaitQueue<T> {
         }
         self.heads += 1;
         (self.mode, self.kind) = (mode, kind.name);
-        Some(ThreadPlace::Head(self.rest))
+        Some(ThreadPlace::Head(self.foreign_pause))
     }
 
     /// Lets the first thread in the queue move up. If that thread shares the lock, those behind it that share it too
@@ -125,8 +125,8 @@ impl<T> WaitQueue<T> {
     }
 }
 
-/// The mode in which a thread is a queue head. A thread whose lease others join is exclusive: it competes for all of
-/// them.
+/// The mode in which a thread is a queue head. A thread whose lease others can join is an exclusive queue head, since
+/// one thread is enough to compete for all of them.
 fn head_mode(kind: Kind, options: &LockOptions) -> Mode {
     if kind.mode == Mode::Joint && !options.is_plain() || kind.mode == Mode::Shared {
         Mode::Shared
@@ -158,7 +158,7 @@ pub(crate) struct QueuedThread<T> {
 #[derive(Debug)]
 enum ThreadPlace<T> {
     Waiting,
-    Head(Rest),
+    Head(ForeignPause),
     Promised,
     Handed(T),
     Closed,
@@ -195,7 +195,7 @@ pub(crate) enum QueueOutcome<T> {
 pub(crate) struct QueueHead<T> {
     queues: Arc<WaitQueues<T>>,
     key: Arc<str>,
-    rest: Rest,
+    foreign_pause: ForeignPause,
     /// What the threads of this process can share once this queue head is dropped.
     shared: Option<SharedLease<T>>,
 }
@@ -229,9 +229,9 @@ impl<T> WaitQueues<T> {
 
     fn entered(self: &Arc<Self>, key: &Arc<str>, place: ThreadPlace<T>) -> Option<QueueOutcome<T>> {
         match place {
-            ThreadPlace::Head(rest) => {
+            ThreadPlace::Head(foreign_pause) => {
                 let (queues, key) = (Arc::clone(self), Arc::clone(key));
-                Some(QueueOutcome::Head(QueueHead { queues, key, rest, shared: None }))
+                Some(QueueOutcome::Head(QueueHead { queues, key, foreign_pause, shared: None }))
             }
             ThreadPlace::Handed(gift) => Some(QueueOutcome::Handed(gift)),
             ThreadPlace::Closed => Some(QueueOutcome::Closed),
@@ -353,8 +353,9 @@ impl<T> WaitQueues<T> {
                 place = thread.place.lock();
                 continue;
             }
-            let nap_end = if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
-            self.clock.wait_until(&thread.wakeup, &mut place, nap_end);
+            let sleep_end =
+                if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
+            self.clock.wait_until(&thread.wakeup, &mut place, sleep_end);
         }
     }
 
@@ -414,11 +415,11 @@ impl<T> WaitQueues<T> {
     pub(crate) fn pause(&self, options: &LockOptions, made: u32, expires_in: Option<Duration>, until: Tick) {
         let planned = options.retry.pause(made, fastrand::f64());
         let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
-        self.rest(self.clock.now().after(planned.min(lease_end)).min(until), &options.cancel);
+        self.sleep_until(self.clock.now().after(planned.min(lease_end)).min(until), &options.cancel);
     }
 
     /// Sleeps until then, until the client is closed, or until the wait is cancelled.
-    pub(crate) fn rest(&self, end: Tick, cancel: &Cancelling) {
+    pub(crate) fn sleep_until(&self, end: Tick, cancel: &Cancelling) {
         while !self.is_closed() {
             let now = self.clock.now();
             let left = cancel.slice(now, end).since(now);
@@ -431,13 +432,13 @@ impl<T> WaitQueues<T> {
 }
 
 impl<T> QueueHead<T> {
-    /// Makes the next queue head leave the key to other programs for this long.
-    pub(crate) fn rests_for(&self, pause: Duration, pauses: Pauses) {
+    /// Makes the next queue head leave the key to foreign clients for this long.
+    pub(crate) fn set_foreign_pause(&self, pause: Duration, pauses: Pauses) {
         let until = self.queues.clock.now().after(pause);
         let mut by_key = self.queues.by_key.lock();
         by_key.retain(|_, queue| !queue.is_idle(&*self.queues.clock));
         if let Some(queue) = by_key.get_mut(&self.key) {
-            queue.rest = Rest { until, pauses };
+            queue.foreign_pause = ForeignPause { until, pauses };
         }
     }
 
@@ -447,9 +448,9 @@ impl<T> QueueHead<T> {
         self.shared = Some(shared);
     }
 
-    /// The pause that this thread must leave to other programs, and the number of pauses before it.
-    pub(crate) fn rest(&self) -> Rest {
-        self.rest
+    /// The pause that this thread must leave to foreign clients, and the number of pauses before it.
+    pub(crate) fn foreign_pause(&self) -> ForeignPause {
+        self.foreign_pause
     }
 
     /// True if a foreign client had the lock lately.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// A chain of grants that is older than this ends with a real release and a pause, in which programs that poll can take
+/// A chain of grants that is older than this ends with a real release and a pause, in which foreign clients can take
 /// the lock.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// How long the lock is left free in a usual pause.
@@ -26,12 +26,12 @@ pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const FOREIGN_CLIENTS_REMEMBERED: Duration = Duration::from_secs(60);
 /// If its lock may end within this time, a wait sleeps until that moment and then makes an attempt. Otherwise the wait
 /// relies on its client, which checks all locks once a second.
-pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
+pub(crate) const SHORT_SLEEP: Duration = Duration::from_secs(3);
 /// A client reads each sorted set of holders for which it waits at least this often. It reads a set sooner if a member
 /// may have ended.
 pub(crate) const SET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest uninterrupted sleep until a push.
-pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
+/// Longest uninterrupted sleep until a notification.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 60);
 /// How long a server queue outlives the last attempt that entered it. Entries of clients that no longer exist do no
 /// harm.
 pub(crate) const QUEUE_LIFETIME: Duration = Duration::from_secs(60 * 60);
@@ -44,8 +44,8 @@ pub(crate) const MOST_LOCAL_HANDOVERS: u32 = 256;
 /// default lease, so grants between clients with default settings need no round trip.
 pub(crate) const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
-/// The pauses since the lock was first passed on, and whether a foreign client wants the lock too, as far as a holder
-/// since the last pause knows. The servers store one number: twice the pauses, plus 1 if there is such a client.
+/// The pauses so far, and whether a foreign client wants the lock too. The servers store this number. Bits 1 and up:
+/// number of pauses so far. Bit 0: a holder since the last pause saw a foreign client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pauses(pub(crate) u64);
 
@@ -79,9 +79,9 @@ pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
     }
 }
 
-/// A pause in which the queue head leaves the key to other programs.
+/// A pause in which the queue head leaves the key to foreign clients.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rest {
+pub(crate) struct ForeignPause {
     pub(crate) until: Tick,
     pub(crate) pauses: Pauses,
 }
@@ -90,11 +90,11 @@ pub(crate) struct Rest {
 pub(crate) const MIN_RESERVATION: Duration = Duration::from_millis(500);
 
 /// How long a holder with this lease grants the lock to the next waiter.
-pub(crate) fn grant_span(lease: Duration) -> Duration {
+pub(crate) fn granted_lease(lease: Duration) -> Duration {
     lease.min(LONGEST_GRANT)
 }
 
-/// A chain of holders that passed the lock to each other, so programs that poll the key never saw it free. It ends with
+/// A chain of holders that passed the lock to each other, so foreign clients never saw the key free. It ends with
 /// a pause in which they do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Chain {
@@ -105,8 +105,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The chain that a push describes.
-    pub(crate) fn from_push(now: Tick, age: Duration, pauses: Pauses) -> Chain {
+    /// The chain that a notification describes.
+    pub(crate) fn from_notification(now: Tick, age: Duration, pauses: Pauses) -> Chain {
         Chain { began: Some(now.before(age)), pauses }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::grant::{self, GrantEvidence};
-use super::listener::{Awaits, Listener, Pushed, Woken};
+use super::listener::{Awaits, Listener, Notification, Woken};
 use super::queue::WaitQueues;
-use super::queued::Queued;
-use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_NAP, Pauses, SET_CHECK_INTERVAL, SHORT_NAP};
+use super::queued_wait::QueuedWait;
+use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_SLEEP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Priority;
@@ -19,7 +19,7 @@ use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
 /// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
-const NAP_SLACK: Duration = Duration::from_millis(2);
+const END_SLACK: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts of a wait that polls.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 /// The longest time for which a wait that polls counts as alive without an attempt.
@@ -27,14 +27,14 @@ const LONGEST_MARK: Duration = Duration::from_secs(60);
 /// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
 /// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// The longest sleep in a cluster. A failover can lose the entry of a wait while the push connection to another server
+/// The longest sleep in a cluster. A failover can lose the wait while the notification connection to another server
 /// survives. If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// The longest sleep of a wait that listens on another node than most waits do.
 const ASIDE: Duration = Duration::from_millis(250);
-/// The bounds of the longest sleep for a permit, which is a lease of its own. Permits may be kept for a wait that wants
-/// several and whose process has died. Nothing is pushed then.
-const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
+/// A waiter for a permit sleeps one lease at most, within these bounds. A permit reserved for a dead waiter just
+/// expires, and no message is sent.
+const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_SLEEP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
 pub(crate) struct ServerWait<'a, T> {
@@ -43,7 +43,7 @@ pub(crate) struct ServerWait<'a, T> {
     queues: &'a Arc<WaitQueues<T>>,
     listener: &'a Arc<Listener>,
     until: Tick,
-    pub(crate) queued: Option<Queued>,
+    pub(crate) queued: Option<QueuedWait>,
     pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
     /// The wait has slept, or sleeps, until the end of the holder's lease. If the holder has renewed the lease, the
@@ -74,8 +74,8 @@ impl<'a, T> ServerWait<'a, T> {
     ///
     /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is
     /// lost. A release that runs before the attempt leaves the key free or held anew, which the attempt sees. A release
-    /// that runs after the attempt finds the entry, and a client that listens.
-    pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
+    /// that runs after the attempt finds the wait, and a client that listens.
+    pub(crate) fn next_wait_id(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
         if is_last && !self.evidence.may_be_queued() {
             return Ok(None);
         }
@@ -85,8 +85,8 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(queued) = &mut self.queued else { return Ok(None) };
         let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
-            // The client now listens on another channel, so it does not receive a message to the old entry.
-            self.give_up();
+            // The client now listens on another channel, so it does not receive a message to the old wait.
+            self.leave_queues();
             self.evidence = GrantEvidence::new();
             self.evidence.distrust();
         }
@@ -96,15 +96,15 @@ impl<'a, T> ServerWait<'a, T> {
         Ok(id)
     }
 
-    pub(crate) fn begin(&mut self) -> &mut Queued {
-        self.queued.get_or_insert_with(|| Queued::begin(self.listener))
+    pub(crate) fn begin(&mut self) -> &mut QueuedWait {
+        self.queued.get_or_insert_with(|| QueuedWait::begin(self.listener))
     }
 
     // --- the end of a wait -------------------------------------------------------------------------------------------
 
     /// Removes the wait from the server queues, and passes on what was granted to it. Otherwise the lock would stay
     /// granted to a wait that is over.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn leave_queues(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
         // Without random numbers nothing is passed on: the grant expires.
         let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
@@ -116,20 +116,20 @@ impl<'a, T> ServerWait<'a, T> {
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
-        self.evidence.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
+        self.evidence.wait_may_remain |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
-    /// The entry of a wait that is over, if it may still be in a queue.
-    pub(crate) fn lingering(&self) -> Option<(&Queued, &Arc<str>)> {
-        let queued = self.queued.as_ref().filter(|_| self.evidence.may_linger)?;
+    /// The wait, which is over, if it may still be in a queue.
+    pub(crate) fn remaining(&self) -> Option<(&QueuedWait, &Arc<str>)> {
+        let queued = self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)?;
         Some((queued, queued.id.as_ref()?))
     }
 
     // --- waiting -----------------------------------------------------------------------------------------------------
 
-    /// Sleeps until a push arrives or the next attempt is due, after `made` attempts. Returns the push if the last
-    /// holder granted the lock to this wait.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Pushed> {
+    /// Sleeps until a notification arrives or the next attempt is due, after `made` attempts. Returns the notification
+    /// if the last holder granted the lock to this wait.
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Notification> {
         if !self.may_queue() {
             self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
             return None;
@@ -139,40 +139,39 @@ impl<'a, T> ServerWait<'a, T> {
         if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
         }
-        let nap = self.nap(refusal, made);
-        self.sleep_until(refusal, self.quorum.now().after(nap))
+        let time = self.sleep_time(refusal, made);
+        self.sleep_until(refusal, self.quorum.now().after(time))
     }
 
-    /// How long to wait for a push.
-    fn nap(&mut self, refusal: &Refusal, made: u32) -> Duration {
+    /// How long to wait for a notification.
+    fn sleep_time(&mut self, refusal: &Refusal, made: u32) -> Duration {
         let quorum = self.quorum;
         let polls = || {
-            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + NAP_SLACK);
+            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + END_SLACK);
             self.request.options.retry.pause(made, fastrand::f64()).min(lease_end)
         };
         let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
         let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
-        // A foreign holder pushes nothing, and nothing is pushed for a key without a time-to-live that may be taken
-        // over.
+        // A foreign holder sends no notification. A key without a time-to-live that may be taken over ends without one.
         let is_without_ttl = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
         if !token.is_empty() && !is_ours(token) || is_without_ttl || node.is_none() && !queued.polls() {
             return polls();
         }
-        let longest = jittered(self.longest_nap());
-        let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(longest);
+        let longest = jittered(self.longest_sleep());
+        let time = ttl.map_or(LONGEST_SLEEP, |left| left + END_SLACK).min(longest);
         match node {
-            Some(_) if self.is_watched() && self.has_checked && nap > SHORT_NAP => longest,
-            None => nap.min(jittered(LONGEST_POLL)),
+            Some(_) if self.is_watched() && self.has_checked && time > SHORT_SLEEP => longest,
+            None => time.min(jittered(LONGEST_POLL)),
             Some(node) if quorum.len() > 1 && quorum.notification_server().is_none_or(|(first, _)| first != node) => {
-                nap.min(ASIDE)
+                time.min(ASIDE)
             }
-            Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),
-            Some(_) if quorum.nodes.are_in_slots() => nap.min(jittered(LONGEST_IN_CLUSTER)),
+            Some(_) if quorum.len() > 1 => time.min(jittered(LONGEST_ON_SEVERAL)),
+            Some(_) if quorum.nodes.are_in_slots() => time.min(jittered(LONGEST_IN_CLUSTER)),
             Some(_) => {
                 self.has_checked = true;
-                nap
+                time
             }
         }
     }
@@ -184,16 +183,16 @@ impl<'a, T> ServerWait<'a, T> {
         is_one_server && self.request.protocol.kind().mode != Mode::Joint
     }
 
-    fn longest_nap(&self) -> Duration {
+    fn longest_sleep(&self) -> Duration {
         let (least, most) = LONGEST_FOR_PERMIT;
         if self.request.protocol.semaphore().is_some() {
             self.request.options.lease.clamp(least, most)
         } else {
-            LONGEST_NAP
+            LONGEST_SLEEP
         }
     }
 
-    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Pushed> {
+    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Notification> {
         let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
         let cancel = &self.request.options.cancel;
         self.await_also(refusal);
@@ -205,23 +204,24 @@ impl<'a, T> ServerWait<'a, T> {
                     check_for_foreign_clients(quorum, self.queues, self.request, end);
                 }
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
-                Woken::Push(pushed) => {
+                Woken::Notified(notification) => {
+                    let Notification { time, age, pauses, .. } = notification;
                     let now = quorum.now();
-                    self.chain = Chain::from_push(now, pushed.age, pushed.pauses.max(self.chain.pauses));
-                    if pushed.random.is_some() {
-                        return Some(pushed);
+                    self.chain = Chain::from_notification(now, age, pauses.max(self.chain.pauses));
+                    if notification.random.is_some() {
+                        return Some(notification);
                     }
-                    let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
-                    end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
-                    // Another chain begins after a pause.
-                    checks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
-                    self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
+                    let delay = if time.is_zero() { time } else { time + END_SLACK };
+                    end = now.after(delay.min(jittered(LONGEST_SLEEP))).min(self.until);
+                    checks = pauses.count() > 0 && age.is_zero() && time <= LONG_PAUSE;
+                    // Age 0 means the chain ended: the next hand-over starts a new one.
+                    self.chain.began = self.chain.began.filter(|_| !age.is_zero());
                 }
             }
         }
     }
 
-    /// Sets what ends the sleep besides a push and the timer.
+    /// Sets what ends the sleep besides a notification and the timer.
     fn await_also(&self, refusal: &Refusal) {
         let Some(queued) = &self.queued else { return };
         queued.listener.await_also(match &queued.id {
@@ -237,7 +237,7 @@ impl<'a, T> ServerWait<'a, T> {
             return Awaits::Lock(key, Arc::clone(id));
         }
         let first_end =
-            refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + NAP_SLACK).min(SET_CHECK_INTERVAL));
+            refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + END_SLACK).min(SET_CHECK_INTERVAL));
         Awaits::Set(key, self.quorum.now().after(first_end))
     }
 }
@@ -250,17 +250,16 @@ fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
-// --- foreign clients
-// ----------------------------------------------------------------------------------------------------
+// --- foreign clients -------------------------------------------------------------------------------------------------
 
 /// Leaves the key to foreign clients until `end`, and checks whether one takes it.
-pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
-    // The rest of a minimum hold comes first.
+pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
     let cancel = &request.options.cancel;
-    queues.rest(end.before(LONG_PAUSE), cancel);
+    // The remainder of a minimum hold comes first.
+    queues.sleep_until(end.before(LONG_PAUSE), cancel);
     while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
         check_for_foreign_clients(quorum, queues, request, end);
-        queues.rest(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
+        queues.sleep_until(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
     }
 }
 

@@ -34,7 +34,7 @@ const MOST_TOGETHER: usize = 512;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a background thread takes at most to handle what is left of releases, unless it gets no processor time.
-const SETTLING: Duration = Duration::from_secs(1);
+const LONGEST_HANDLING: Duration = Duration::from_secs(1);
 /// How long a failed adoption is remembered at least. A server that hangs may execute it this late.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -106,19 +106,19 @@ impl PendingRelease {
     pub(crate) fn of_wait(protocol: &Arc<Protocol>, wait: &Arc<str>, quorum: &Quorum) -> PendingRelease {
         let is_in_slots = quorum.nodes.are_in_slots();
         // No grant lasts longer than the longest one. A queue lasts while its slot moves.
-        let life = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
+        let longest = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
         PendingRelease {
             protocol: Arc::clone(protocol),
             what: ReleaseTarget::Wait(Arc::clone(wait)),
             wait: Some(Arc::clone(wait)),
             keep_until: Tick::ZERO,
-            ends: quorum.now().after(life),
+            ends: quorum.now().after(longest),
             lease: None,
             at: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
         }
     }
 
-    fn give_up(&self, now: Tick) -> ReleaseArgs<'_> {
+    fn release_args(&self, now: Tick) -> ReleaseArgs<'_> {
         let keep = self.keep_until.since(now);
         ReleaseArgs { id: self.what.token(), keep, wait: self.wait.as_deref(), next: Next::Anybody }
     }
@@ -126,7 +126,7 @@ impl PendingRelease {
     fn call(&self, now: Tick) -> TypedCall<Released> {
         match (&self.what, self.protocol.mutex()) {
             (ReleaseTarget::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
-            _ => self.protocol.release(&self.give_up(now)),
+            _ => self.protocol.release(&self.release_args(now)),
         }
     }
 
@@ -148,7 +148,7 @@ fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
 }
 
 /// Sends all of these together. Returns those that are not done, each with what the nodes answered, if they were asked.
-fn give_up(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
+fn send_releases(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
     // A round of a lease that is under way could set its token again after the release.
     let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(PendingRelease::is_due);
     let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
@@ -201,14 +201,14 @@ pub(super) struct AwaitedRelease(Arc<Backlog>);
 
 impl Drop for AwaitedRelease {
     fn drop(&mut self) {
-        // After the release was confirmed or added to the list. Pairs with `settle`.
+        // After the release was confirmed or added to the list. Pairs with `await_outcomes`.
         self.0.awaited.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// An adoption that failed, and that a server may execute later.
 #[derive(Debug)]
-struct Adoption {
+struct FailedAdoption {
     id: LockId,
     former: LockId,
     until: Tick,
@@ -217,7 +217,7 @@ struct Adoption {
 #[derive(Debug, Default)]
 struct BacklogState {
     list: Vec<PendingRelease>,
-    adoptions: Vec<Adoption>,
+    adoptions: Vec<FailedAdoption>,
     /// A repetition is planned or under way.
     is_planned: bool,
     /// The last release that was added has replaced another one.
@@ -232,29 +232,29 @@ impl Backlog {
 
     /// Counts a release for which no thread waits.
     pub(super) fn announce(self: &Arc<Self>) -> AwaitedRelease {
-        // Before the release is sent. Pairs with `settle`.
+        // Before the release is sent. Pairs with `await_outcomes`.
         self.awaited.fetch_add(1, Ordering::SeqCst);
         AwaitedRelease(Arc::clone(self))
     }
 
     /// Waits until the outcome of all counted releases is known, for a node timeout at most.
-    pub(crate) fn settle(&self) {
-        let is_settled = || self.awaited.load(Ordering::SeqCst) == 0;
-        if is_settled() {
+    pub(crate) fn await_outcomes(&self) {
+        let are_known = || self.awaited.load(Ordering::SeqCst) == 0;
+        if are_known() {
             return;
         }
         self.quorum.nodes.finish(self.quorum.round_deadline());
         // The others are about to be added to the list.
-        let by = self.quorum.now().after(SETTLING);
-        while !is_settled() && self.quorum.now() < by {
+        let by = self.quorum.now().after(LONGEST_HANDLING);
+        while !are_known() && self.quorum.now() < by {
             self.quorum.clock.sleep(Duration::from_millis(1));
         }
     }
 
     /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
     /// then. Returns an error for each that no majority confirmed.
-    pub(super) fn give_up(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
-        let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
+    pub(super) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
+        let left = self.release_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
         let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
         let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
         let errors = errors.collect();
@@ -264,9 +264,9 @@ impl Backlog {
         errors
     }
 
-    fn give_up_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
+    fn release_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
         let pause = self.quorum.limits.node_timeout / 10;
-        let mut left = give_up(&self.quorum, all, self.quorum.round_deadline());
+        let mut left = send_releases(&self.quorum, all, self.quorum.round_deadline());
         let mut late = Vec::new();
         loop {
             // For these a majority is enough until the next repetition.
@@ -277,7 +277,7 @@ impl Backlog {
             }
             self.quorum.clock.sleep(pause);
             let again = left.into_iter().map(|(one, _)| one).collect();
-            left = give_up(&self.quorum, again, self.quorum.round_deadline().min(by));
+            left = send_releases(&self.quorum, again, self.quorum.round_deadline().min(by));
         }
     }
 
@@ -297,7 +297,7 @@ impl Backlog {
     /// since a copy of the call can be executed later.
     pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
         let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
-        self.state.lock().adoptions.push(Adoption { id: id.clone(), former: former.clone(), until });
+        self.state.lock().adoptions.push(FailedAdoption { id: id.clone(), former: former.clone(), until });
         self.add(PendingRelease { what: ReleaseTarget::Adoption { id, former }, ..of_token });
     }
 
@@ -339,7 +339,7 @@ impl Backlog {
 
     /// For a client that ends, since its process may end next. Sends once more what failed.
     pub(super) fn finish(self: &Arc<Self>) {
-        self.settle();
+        self.await_outcomes();
         if !self.state.lock().list.is_empty() {
             self.send_all();
         }
@@ -354,7 +354,7 @@ impl Backlog {
         };
         let mut done: HashSet<ReleaseTarget> = due.iter().map(|one| one.what.clone()).collect();
         let mut new = Vec::new();
-        for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
+        for (one, _) in send_releases(&self.quorum, due, self.quorum.round_deadline()) {
             if !done.remove(&one.what) {
                 new.push(one);
             }

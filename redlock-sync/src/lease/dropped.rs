@@ -83,7 +83,7 @@ impl DroppedLock {
             self.core.record_waits(&self.terms, &ballot);
             return;
         }
-        if self.terms.may_linger(&ballot) {
+        if self.terms.token_may_remain(&ballot) {
             self.queues.add_leftover_token(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
         }
         let quorum = Arc::clone(&self.core.quorum);

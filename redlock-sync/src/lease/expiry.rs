@@ -14,7 +14,7 @@ use crate::quorum::Tally;
 /// the mark. A definite no clears the mark, and silence leaves it.
 ///
 /// A rival needs a majority. So the lock is held until fewer than a majority of nodes are marked: until the mark that
-/// ranks `need`-th from the latest. Two rounds without a majority that each reached another node can therefore lengthen
+/// ranks `need`-th from the latest. Two rounds without a majority that each reached another node can therefore extend
 /// the lease together.
 #[derive(Debug, Clone)]
 pub(crate) struct VoteExpiry {
@@ -41,7 +41,7 @@ impl VoteExpiry {
         }
     }
 
-    /// Applies only the losses, for a round that lengthened nothing.
+    /// Applies only the losses, for a round that extended nothing.
     pub(crate) fn clear<R>(&mut self, votes: &[Vote<R>]) {
         for (until, _) in self.until.iter_mut().zip(votes).filter(|(_, vote)| vote.is_definite_no()) {
             *until = Tick::ZERO;
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(expiry.deadline(), mark(0));
         assert!(expiry.is_incomplete());
         expiry.apply(&[yes(), silence(), silence()], at(3), LEASE);
-        assert_eq!(expiry.deadline(), mark(0), "one node alone lengthens nothing");
+        assert_eq!(expiry.deadline(), mark(0), "one node alone extends nothing");
         expiry.apply(&[silence(), yes(), silence()], at(4), LEASE);
         assert_eq!(expiry.deadline(), mark(3), "each of two nodes keeps it at least until the earlier mark");
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_lengthens_nothing_only_takes_away() {
+    fn a_round_that_extends_nothing_only_takes_away() {
         let mut expiry = VoteExpiry::new(&[yes(), yes(), yes()], at(0), LEASE);
         assert!(!expiry.is_incomplete());
         expiry.clear(&[yes(), Vote::Absent, silence()]);

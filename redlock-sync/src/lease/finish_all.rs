@@ -50,7 +50,7 @@ fn release_all(quorum: &Quorum, ready: Vec<(&Lease, PreparedRelease<'_>)>, began
 /// handlers. The guards report their locks lost. Returns those that were held.
 pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>, overdue: Vec<PendingRelease>) -> GivenUp {
     let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
-    let unconfirmed = backlog.give_up(revoked.iter().map(Core::pending_release).chain(overdue).collect());
+    let unconfirmed = backlog.release_now(revoked.iter().map(Core::pending_release).chain(overdue).collect());
     // Last, since a handler may take any time.
     for core in &revoked {
         core.tell_loss();

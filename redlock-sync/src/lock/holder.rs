@@ -51,7 +51,7 @@ pub struct Holder {
     /// The holder's token; [`LockId::holder_name`] is its readable part. A token of another library may have no
     /// readable part.
     pub id: LockId,
-    /// Time-to-live of the key; the holder may lengthen it. `None` if some program set the key without one.
+    /// Time-to-live of the key; the holder may extend it. `None` if some program set the key without one.
     pub remaining: Option<Duration>,
 }
 

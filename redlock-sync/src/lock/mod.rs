@@ -6,17 +6,18 @@
 //! 4. [`semaphore`]: a limited number of holders at a time; [`permit`]: its guard.
 //! 5. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
 //! 6. [`multi`]: several mutexes at once.
-//! 7. [`latch`]: a count-down latch, which has waiters but no holder.
-//! 8. [`reentry`]: the locks that this thread holds; [`hold`]: one of several guards of a thread that share a lease.
+//! 7. [`count_down_latch`]: a count-down latch, which has waiters but no holder.
+//! 8. [`reentry`]: the locks that this thread holds. [`nested_hold`]: one of several guards of a thread that share a
+//!    lease.
 //! 9. [`holder`]: the holder of a lock, as other clients see it.
 //! 10. [`with`]: methods that hold a lock while a closure runs.
 
+pub(crate) mod count_down_latch;
 pub(crate) mod handle;
-pub(crate) mod hold;
 pub(crate) mod holder;
-pub(crate) mod latch;
 pub(crate) mod multi;
 pub(crate) mod mutex;
+pub(crate) mod nested_hold;
 pub(crate) mod permit;
 pub(crate) mod reentrant;
 pub(crate) mod reentry;

@@ -234,13 +234,13 @@ impl MultiLock {
             // what is wrong if `together` took nothing.
             if held.len() > 0 && quorum.now() >= until.after(quorum.limits.node_timeout) {
                 let late = self.deadline_passed(mutex, held.len());
-                held.give_back();
+                held.roll_back();
                 return late;
             }
             match mutex.acquire(wait) {
                 Ok(part) => held.push(part),
                 Err(error) => {
-                    held.give_back();
+                    held.roll_back();
                     return Err(error);
                 }
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
-use crate::lock::hold::{Hold, Unlocked};
+use crate::lock::nested_hold::{NestedHold, Unlocked};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
@@ -133,7 +133,7 @@ impl ReentrantMutex {
     }
 
     fn acquire(&self, wait: MaxWait) -> Result<ReentrantMutexGuard, Error> {
-        let hold = Hold::acquire(&self.handle, wait, true, |held| held == MUTEX)?;
+        let hold = NestedHold::acquire(&self.handle, wait, true, |held| held == MUTEX)?;
         Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }
 }
@@ -181,7 +181,7 @@ impl fmt::Debug for ReentrantMutex {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct ReentrantMutexGuard {
-    hold: Hold,
+    hold: NestedHold,
     bound: PhantomData<*const ()>,
 }
 

@@ -4,15 +4,15 @@ use std::marker::PhantomData;
 
 use crate::error::Error;
 use crate::lock::handle::derefs_to_lease;
-use crate::lock::hold::Hold;
-use crate::lock::hold::Unlocked;
 use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::nested_hold::NestedHold;
+use crate::lock::nested_hold::Unlocked;
 use crate::lock::reentry;
 
 macro_rules! guard {
     ($guard:ident, $take:literal) => {
         impl $guard {
-            pub(crate) fn new(hold: Hold) -> $guard {
+            pub(crate) fn new(hold: NestedHold) -> $guard {
                 $guard { hold, bound: PhantomData }
             }
 
@@ -92,7 +92,7 @@ macro_rules! guard {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct RwLockReadGuard<M = ThreadBound> {
-    hold: Hold,
+    hold: NestedHold,
     bound: PhantomData<M>,
 }
 
@@ -119,7 +119,7 @@ guard!(RwLockReadGuard, "read");
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct RwLockWriteGuard<M = ThreadBound> {
-    hold: Hold,
+    hold: NestedHold,
     bound: PhantomData<M>,
 }
 

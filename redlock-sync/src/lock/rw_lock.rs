@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lock::handle::{Handle, rarely_needed, settings};
-use crate::lock::hold::Hold;
 use crate::lock::holder::{HoldMode, Holder};
+use crate::lock::nested_hold::NestedHold;
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
@@ -355,13 +355,13 @@ impl RwLock {
 
     fn acquire_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
         // A thread that reads or writes already may read.
-        let hold = Hold::acquire(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
+        let hold = NestedHold::acquire(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
         Ok(RwLockReadGuard::new(hold))
     }
 
     fn acquire_to_write(&self, wait: MaxWait) -> Result<RwLockWriteGuard, Error> {
         let hold =
-            Hold::acquire(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
+            NestedHold::acquire(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
         Ok(RwLockWriteGuard::new(hold))
     }
 }

@@ -80,7 +80,7 @@ pub(super) struct Host {
     /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,
     cluster: Option<Weak<dyn SlotMapOwner>>,
-    /// Has a new connection made, which finds out when the server is back.
+    /// Makes a background thread open a connection. When that succeeds, the server is back.
     pub(super) reconnect: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 

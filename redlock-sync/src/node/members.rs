@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cluster::{self, Cluster};
 use super::server::Server;
-use super::{Failure, NodeSettings, Push, push};
+use super::{Failure, NodeSettings, Subscriber, subscriber};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 
@@ -55,9 +55,9 @@ impl Node {
 
     /// Opens a connection that is subscribed to the channel, and returns once the server has confirmed it. If the
     /// server forbids subscribing, the failure is [`FailureKind::Refused`](super::FailureKind::Refused).
-    pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+    pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
         match self {
-            Node::Server(server) => push::subscribe(&server.host, channel, by),
+            Node::Server(server) => subscriber::subscribe(&server.host, channel, by),
             Node::Cluster(cluster) => cluster::subscribe(cluster, channel, by),
         }
     }

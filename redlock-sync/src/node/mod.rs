@@ -8,7 +8,7 @@
 //! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]). Such a call is
 //!   never reported as a "no".
 //! - A server executes two calls of a client about one key in the order in which they were written, as long as the
-//!   earlier one is unanswered and its connection is not broken. So a release undoes an acquire that timed out.
+//!   earlier one is unanswered and its connection is not broken. So a release rolls back an acquire that timed out.
 //!
 //! The files, from the socket up:
 //!
@@ -23,7 +23,7 @@
 //! 6. `identities.rs`: which server each node really is, and whether two nodes are the same server.
 //! 7. `breaker.rs`: the circuit breaker of a server. `status.rs`: the status that was logged last.
 //! 8. `host.rs`: how to connect to one server, and its state. `handshake.rs`: the handshake on a new connection.
-//! 9. `push.rs`: a connection that is subscribed to a channel.
+//! 9. `subscriber.rs`: a connection that is subscribed to a channel.
 //! 10. `pipes/`: the shared connections for calls. `server.rs`: one server with its connections.
 //! 11. `cluster/`: a node that is a Redis Cluster. `members.rs`: a [`Node`], which is a single server or a cluster.
 //! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `target.rs`: one call to one node.
@@ -47,7 +47,6 @@ mod members;
 pub(crate) mod memory;
 mod pipes;
 mod post;
-mod push;
 mod redact;
 mod redis_reply;
 mod replicas;
@@ -58,6 +57,7 @@ mod set;
 mod socket;
 mod status;
 mod stream;
+mod subscriber;
 mod target;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -137,7 +137,7 @@ pub(crate) struct Answers {
 }
 
 /// A connection that is subscribed to one channel.
-pub(crate) trait Push: Send + fmt::Debug {
+pub(crate) trait Subscriber: Send + fmt::Debug {
     /// Waits for a message, for at most `timeout`.
     fn receive(&mut self, timeout: Duration) -> Heard;
 }

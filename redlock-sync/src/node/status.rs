@@ -32,9 +32,9 @@ enum Status {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Step {
     Connect,
-    /// Any call. A server may accept connections and execute no calls.
+    /// Any call. A server can accept connections and yet execute no call.
     Call,
-    /// An acquire. Other calls may need fewer permissions.
+    /// An acquire. Other calls can succeed while it fails, since some need fewer permissions.
     Acquire,
 }
 

@@ -108,7 +108,7 @@ impl NodeUrl {
         }
         let known: &[&str] = if tcp { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
         check_parameters(url.query_pairs(), url.query(), known)?;
-        // The parser's message contains parts of the URL only after ` - `, which `plain` cuts off.
+        // The parser's message can contain a password, but only after ` - `. `plain` cuts that part off.
         let info = url.into_connection_info().map_err(|e| plain(&e))?;
         NodeUrl::from_info(info)
     }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
-use super::{AcquireArgs, BEHIND, Grant, Next, Order, ReleaseArgs, TypedCall, millis, text};
+use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -37,35 +37,35 @@ impl Exclusive {
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
         let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
-        let (random, span) = match attempt.order {
-            Order::FastPath if is_fast_path => return call(&[token, lease_ms]),
-            Order::None | Order::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
-            Order::First { random, span } => (random, span),
-            Order::FastPath | Order::None | Order::Holder => ("", Duration::ZERO),
+        let (random, grant_lease) = match attempt.order {
+            QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
+            QueuePolicy::None | QueuePolicy::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
+            QueuePolicy::First { random, lease } => (random, lease),
+            QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => ("", Duration::ZERO),
         };
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = vec![
             token,
             lease_ms,
-            Number(u64::from(matches!(attempt.order, Order::None | Order::Holder))),
+            Number(u64::from(matches!(attempt.order, QueuePolicy::None | QueuePolicy::Holder))),
             Text(wait.map_or("", |w| w.id)),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
             Text(random),
-            Number(millis(span)),
+            Number(millis(grant_lease)),
         ];
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        lengthen(id, lease, &[self.key.as_str()])
+        extend_call(id, lease, &[self.key.as_str()])
     }
 
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
-        let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
+        let pause = if let Next::ForeignClients { pause, .. } = next { pause } else { Duration::ZERO };
         let granted = granted(next);
         let all = [text(id), Bytes(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
         // Most calls need only the first two, and each argument costs the server time.
@@ -100,7 +100,7 @@ impl Exclusive {
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        lengthen(id, lease, &self.key_and_queue())
+        extend_call(id, lease, &self.key_and_queue())
     }
 
     /// Frees what was reserved for a grant, if no wait was notified of it.
@@ -109,7 +109,7 @@ impl Exclusive {
     }
 }
 
-fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
+fn extend_call(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
     let args = [Text(id.as_str()), Number(millis(lease))];
     Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
 }
@@ -123,11 +123,11 @@ fn granted(next: Next<'_>) -> SmallVec<[u8; USUAL_GRANT]> {
     let none = Grant::default();
     let grant = match next {
         Next::Anybody => none,
-        Next::Others { pauses, several, .. } => Grant { pauses, several, ..none },
+        Next::ForeignClients { pauses, several, .. } => Grant { pauses, several, ..none },
         Next::First(grant) => grant,
     };
-    let Grant { random, span, age, pauses, with_fence, several } = grant;
-    let life = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
+    let Grant { random, lease, age, pauses, with_fence, several } = grant;
+    let fence_lifetime = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
     let mut text = SmallVec::new();
     let mut number = itoa::Buffer::new();
     let mut push = |n: u64| {
@@ -137,8 +137,8 @@ fn granted(next: Next<'_>) -> SmallVec<[u8; USUAL_GRANT]> {
     push(millis(age));
     push(pauses);
     push(several.into());
-    push(millis(span));
-    push(life);
+    push(millis(lease));
+    push(fence_lifetime);
     text.extend_from_slice(random.as_bytes());
     text
 }

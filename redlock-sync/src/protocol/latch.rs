@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reply::{Done, LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
-use super::{TypedCall, WaitEntry, millis};
+use super::{TypedCall, WaitArgs, millis};
 use crate::key::Key;
 
 /// The member that marks a latch as open. It is stored beside the arrivals, or instead of them.
@@ -38,19 +38,19 @@ impl LatchCalls {
     }
 
     /// Stores arrivals, and keeps the latch for at least this long.
-    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Done> {
-        let mut args = vec![self.count(), Number(millis(life))];
+    pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<Done> {
+        let mut args = vec![self.count(), Number(millis(lifetime))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
         Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
-    pub(crate) fn open(&self, life: Duration) -> TypedCall<Done> {
-        self.arrive(&[OPEN], life)
+    pub(crate) fn open(&self, lifetime: Duration) -> TypedCall<Done> {
+        self.arrive(&[OPEN], lifetime)
     }
 
     /// Asks whether it is open, and if not, for the arrivals. The node notifies the wait when it opens.
-    pub(crate) fn check(&self, wait: Option<WaitEntry<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
+    pub(crate) fn check(&self, wait: Option<WaitArgs<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
         let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
         let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
         Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()

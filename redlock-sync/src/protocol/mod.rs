@@ -21,20 +21,20 @@
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: typed replies of a node, and the form in which all scripts answer.
 //! 3. This file: the parameters of the operations, and [`Protocol`].
-//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of
-//!    a task.
+//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
+//!    claim of a task.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
 //! 6. [`server_info`]: questions about a server itself. [`list`]: which of its keys are locks.
 
 pub(crate) mod exclusive;
 pub(crate) mod latch;
 pub(crate) mod list;
-pub(crate) mod queue;
 pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
 pub(crate) mod server_info;
+pub(crate) mod task_queue;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,11 +42,11 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::exclusive::MUTEX;
-use self::queue::{Claim, QUEUE};
 use self::reply::{Acquired, Extended, Fenced, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call};
-use self::semaphore::{SEMAPHORE, Semaphore};
+use self::semaphore::{Permits, SEMAPHORE};
+use self::task_queue::{Claim, QUEUE};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
@@ -75,38 +75,42 @@ pub(crate) struct AcquireArgs<'a> {
     /// The least value of the fence counter, which the attempt raises. A refill carries the fence of its lease. `None`
     /// if no fence is wanted.
     pub(crate) fence: Option<u64>,
-    pub(crate) wait: Option<WaitEntry<'a>>,
-    pub(crate) order: Order<'a>,
+    pub(crate) wait: Option<WaitArgs<'a>>,
+    pub(crate) order: QueuePolicy<'a>,
     /// Prefixes of leftover tokens: no lease has them, but a node may still have them. The attempt takes the lock from
     /// them.
     pub(crate) leftover_tokens: &'a [LockId],
 }
 
 impl AcquireArgs<'_> {
-    /// True if the attempt asks for nothing but the lock, so that the fast path can serve it.
+    /// True if the attempt enters no wait, wants no fence, names no leftover token, and is not of a holder. Then the
+    /// call of the fast path does the same.
     fn is_fast_path(&self) -> bool {
-        let is_holder = matches!(self.order, Order::Holder);
+        let is_holder = matches!(self.order, QueuePolicy::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
 }
 
 /// What an attempt does if the lock is free while others wait for it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Order<'a> {
+pub(crate) enum QueuePolicy<'a> {
     /// Takes the lock. With several nodes the queues can differ, and would block each other.
     None,
     /// Takes the lock, and goes before all waits: the lease already holds the lock on a majority.
     Holder,
     /// Leaves the lock, and only reports that there is a queue. The attempt asks for nothing but the lock.
     FastPath,
-    /// Grants the lock to the first wait whose client listens, by a token with this random part, for this long. Takes
+    /// Grants the lock to the first wait whose client listens, by a token with this random part, with this lease. Takes
     /// the lock if there is no such wait.
-    First { random: &'a str, span: Duration },
+    First { random: &'a str, lease: Duration },
 }
+
+#[cfg(test)]
+pub(crate) use self::QueuePolicy as Order;
 
 /// A wait for the lock, as the servers know it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitEntry<'a> {
+pub(crate) struct WaitArgs<'a> {
     pub(crate) id: &'a str,
     /// How long the queue lives if the attempt does not get the lock; zero if the wait leaves the queue.
     pub(crate) stays: Duration,
@@ -131,9 +135,9 @@ pub(crate) struct ReleaseArgs<'a> {
 pub(crate) enum Next<'a> {
     /// Any attempt. The first wait is notified to try at once.
     Anybody,
-    /// Programs that poll the key, for the length of the pause. The first wait is notified to try after it. `pauses`
+    /// Foreign clients, for the length of the pause. The first wait is notified to try after it. `pauses`
     /// includes this pause.
-    Others { pause: Duration, pauses: u64, several: bool },
+    ForeignClients { pause: Duration, pauses: u64, several: bool },
     /// The first wait.
     First(Grant<'a>),
 }
@@ -142,8 +146,8 @@ pub(crate) enum Next<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grant<'a> {
     pub(crate) random: &'a str,
-    /// How long the grant is valid.
-    pub(crate) span: Duration,
+    /// The lease of the grant. With several nodes: how long each of them reserves the key for the wait.
+    pub(crate) lease: Duration,
     /// The age of the chain in which the lock goes from holder to holder, and the pauses before it.
     pub(crate) age: Duration,
     pub(crate) pauses: u64,
@@ -179,7 +183,7 @@ impl<R> TypedCall<R> {
 pub(crate) enum Protocol {
     Mutex(Exclusive),
     ReadWrite(ReadWrite),
-    Semaphore(Semaphore),
+    Semaphore(Permits),
     Task(Arc<Claim>),
 }
 
@@ -194,7 +198,7 @@ impl Protocol {
         }
     }
 
-    /// Lengthens the lease if this token holds the lock; never shortens it.
+    /// Extends the lease if this token holds the lock; never shortens it.
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         match self {
             Protocol::Mutex(lock) => lock.extend(id, lease),
@@ -273,7 +277,7 @@ impl Protocol {
         if let Protocol::ReadWrite(lock) = self { Some(lock) } else { None }
     }
 
-    pub(crate) fn semaphore(&self) -> Option<&Semaphore> {
+    pub(crate) fn semaphore(&self) -> Option<&Permits> {
         if let Protocol::Semaphore(lock) = self { Some(lock) } else { None }
     }
 

@@ -156,7 +156,7 @@ pub(crate) enum Released {
     /// Freed. No wait was notified: the user may not publish (`4`), or a cluster moves the slot and the call named only
     /// the lock's key (`5`).
     Untold,
-    /// Freed in a pause that is left to programs that poll.
+    /// Freed in a pause that is left to foreign clients.
     InPause,
 }
 

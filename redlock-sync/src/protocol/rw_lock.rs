@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
-use super::{AcquireArgs, BEHIND, Next, Order, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -53,7 +53,7 @@ impl ReadWrite {
         Text(if self.mode == Mode::Exclusive { WRITER } else { READER })
     }
 
-    fn lengthen(&self, id: &LockId, lease: Duration, what: &str) -> TypedCall<Extended> {
+    fn extend_call(&self, id: &LockId, lease: Duration, what: &str) -> TypedCall<Extended> {
         let several = Number(self.several.into());
         let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), several, Text(what)];
         Call::new(&RW_EXTEND, Purpose::Other, Some(id), lease, &self.keys(), &args).into()
@@ -74,14 +74,14 @@ impl ReadWrite {
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
-            Number(matches!(attempt.order, Order::Holder).into()),
+            Number(matches!(attempt.order, QueuePolicy::Holder).into()),
         ]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease, "")
+        self.extend_call(id, lease, "")
     }
 
     /// The waits whose turn it is get reservations. A reservation is not a lock, so no terms of a grant are sent.
@@ -109,7 +109,7 @@ impl ReadWrite {
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease, "count")
+        self.extend_call(id, lease, "count")
     }
 
     /// The readers' side of this lock.
@@ -119,12 +119,12 @@ impl ReadWrite {
 
     /// Like `extend`. The number of waits is 1 if a writer is kept out, else 0.
     pub(crate) fn extend_and_check_writers(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease, "look")
+        self.extend_call(id, lease, "look")
     }
 
     /// Like `extend`. A token that writes is a reader from then on.
     pub(crate) fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease, "seat")
+        self.extend_call(id, lease, "seat")
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) const MAX_PERMITS: u32 = 1024;
 const KEEPS_OFF: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
-pub(crate) struct Semaphore {
+pub(crate) struct Permits {
     pub(crate) key: Key,
     pub(crate) permits: u32,
     /// How many permits an attempt wants.
@@ -43,7 +43,7 @@ pub(crate) struct Semaphore {
     pub(crate) slots: Vec<u32>,
 }
 
-impl Semaphore {
+impl Permits {
     /// Where the search begins. With several nodes, attempts at the same time should begin at different slots, and each
     /// attempt at the same slot on all nodes. A lease keeps its slots.
     fn first_slots(&self, id: &LockId) -> String {
@@ -69,15 +69,16 @@ impl Semaphore {
         each.join(" ")
     }
 
-    /// The wait as its queue entry, with what it wants.
-    fn entry(&self, wait: Option<&str>) -> String {
+    /// The wait as the server queue stores it, with what it wants.
+    fn stored_wait(&self, wait: Option<&str>) -> String {
         match wait {
             Some(wait) => format!("{wait} {} {}", self.permits, self.many),
             None => String::new(),
         }
     }
 
-    fn span(&self) -> Duration {
+    /// How long the servers reserve permits for a wait, or keep later attempts away.
+    fn reservation_time(&self) -> Duration {
         if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation }
     }
 
@@ -88,17 +89,17 @@ impl Semaphore {
         keys.extend(marks.as_deref());
         let call =
             |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
-        let (first, span) = (self.first_slots(id), Number(millis(self.span())));
-        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), span];
+        let (first, reservation) = (self.first_slots(id), Number(millis(self.reservation_time())));
+        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), reservation];
         if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }
-        let entry = self.entry(wait.map(|wait| wait.id));
+        let stored_wait = self.stored_wait(wait.map(|wait| wait.id));
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = usual.to_vec();
         args.extend([
             Number((!self.slots.is_empty()).into()),
-            Text(&entry),
+            Text(&stored_wait),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
@@ -117,7 +118,7 @@ impl Semaphore {
     /// The script decides which wait is next.
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
-        let (slots, entry) = (self.slots_text(), self.entry(wait));
+        let (slots, stored_wait) = (self.slots_text(), self.stored_wait(wait));
         let (permits, several) = (Number(self.permits.into()), Number(self.several.into()));
         let usual = [text(id), Text(&slots), permits, Number(millis(self.reservation)), several];
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
@@ -129,7 +130,7 @@ impl Semaphore {
         if wait.is_none() && keep.is_zero() {
             return call(of_some(&usual, self.several));
         }
-        call(&[&usual[..], &[Number(millis(keep)), Text(&entry)]].concat())
+        call(&[&usual[..], &[Number(millis(keep)), Text(&stored_wait)]].concat())
     }
 
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
@@ -145,7 +146,7 @@ impl Semaphore {
 
     /// Voids all yes votes but those for the slots that most nodes lent: votes count together only if they lent the
     /// same slots. Returns the semaphore of a lease that has those slots.
-    pub(crate) fn choose(&self, votes: &mut [Vote<Acquired>]) -> Semaphore {
+    pub(crate) fn choose(&self, votes: &mut [Vote<Acquired>]) -> Permits {
         let lent = |vote: &Vote<Acquired>| match vote {
             Vote::Yes(Acquired { slots, .. }) if !slots.is_empty() => Some(slots.clone()),
             _ => None,
@@ -157,12 +158,12 @@ impl Semaphore {
                 *vote = Vote::Void;
             }
         }
-        Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() }
+        Permits { slots: most.cloned().unwrap_or_default(), ..self.clone() }
     }
 
     /// An attempt to which a majority of the nodes would lend the same slots, judging by what they have lent. `None` if
     /// there are no such slots.
-    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Semaphore> {
+    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Permits> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
             Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
@@ -174,7 +175,7 @@ impl Semaphore {
             found.iter().any(|slots| 2 * found.iter().filter(|other| *other == slots).count() > lent.len())
         };
         let first = (0..self.permits).find(agree)?;
-        Some(Semaphore { first: Some(first), ..self.clone() })
+        Some(Permits { first: Some(first), ..self.clone() })
     }
 }
 
@@ -183,11 +184,11 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::protocol::Order;
+    use crate::protocol::QueuePolicy;
 
-    fn semaphore(several: bool) -> Semaphore {
+    fn semaphore(several: bool) -> Permits {
         let key = Key::new("", "k", 100).unwrap();
-        Semaphore { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
+        Permits { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
     }
 
     fn yes(slots: &[u32]) -> Vote<Acquired> {
@@ -213,7 +214,7 @@ mod tests {
         let lent =
             |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
         let retry = |many, votes: &[Vote<Holders>]| {
-            let lock = Semaphore { many, ..semaphore(true) };
+            let lock = Permits { many, ..semaphore(true) };
             lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
         };
         // Attempts that begin at 0 are lent 1, 2 and 0.
@@ -231,18 +232,18 @@ mod tests {
             lease: Duration::from_secs(1),
             fence: None,
             wait: None,
-            order: Order::None,
+            order: QueuePolicy::None,
             leftover_tokens: &[],
         }
     }
 
     #[test]
     fn attempts_begin_at_different_slots_of_several_nodes_and_a_lease_stays_with_its_own() {
-        let first = |lock: &Semaphore, token| lock.first_slots(&LockId::from_server(token));
+        let first = |lock: &Permits, token| lock.first_slots(&LockId::from_server(token));
         let mut begins = ["a", "b", "c"].map(|token| first(&semaphore(true), token));
         begins.sort();
         assert_eq!(begins, ["0", "1", "2"]);
         assert_eq!(first(&semaphore(false), "b"), "0");
-        assert_eq!(first(&Semaphore { slots: vec![1, 2], ..semaphore(true) }, "a"), "1 2");
+        assert_eq!(first(&Permits { slots: vec![1, 2], ..semaphore(true) }, "a"), "1 2");
     }
 }

@@ -14,8 +14,8 @@ use crate::acquire::claim::{ClaimRequest, claim};
 use crate::error::Error;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
-use crate::protocol::queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
 use crate::protocol::reply::{Reply, Vote};
+use crate::protocol::task_queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
 
 /// The most tasks and bytes of one call. A server handles no other call meanwhile.
 const BATCH: usize = 100;

@@ -4,7 +4,7 @@ use super::Queue;
 use super::calls::check_most;
 use super::task::Entry;
 use crate::error::Error;
-use crate::protocol::queue::{Count, TaskFilter, Tasks};
+use crate::protocol::task_queue::{Count, TaskFilter, Tasks};
 
 /// # Inspection and removal
 ///

@@ -11,7 +11,7 @@ use crate::error::{Error, LostReason};
 use crate::lease::{Core, Lease};
 use crate::observer::Event;
 use crate::options::Retry;
-use crate::protocol::queue::{Claim, Due, Ending};
+use crate::protocol::task_queue::{Claim, Due, Ending};
 
 /// The most bytes of an error that the server keeps.
 const MAX_ERROR_LEN: usize = 200;

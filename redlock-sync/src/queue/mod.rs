@@ -6,8 +6,8 @@
 //! 3. `calls.rs`: pushing and claiming. `inspection.rs`: showing, removing and reviving tasks. [`Queue`] here:
 //!    settings.
 //!
-//! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a
-//! lock.
+//! The calls are in `protocol/task_queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that
+//! of a lock.
 
 mod calls;
 mod inspection;
@@ -29,7 +29,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::QueueKeys;
 use crate::options::{LockOptions, Retry};
-use crate::protocol::queue::Tasks;
+use crate::protocol::task_queue::Tasks;
 
 /// A queue of tasks, each of which is due at once or later, on one server. Made by
 /// [`Redlock::queue`](crate::Redlock::queue).
@@ -132,7 +132,8 @@ impl Queue {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_hold(Duration::from_secs(600));
+    /// let mails =
+    /// redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_hold(Duration::from_secs(600));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]

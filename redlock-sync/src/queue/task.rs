@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
-use crate::protocol::queue::{Due, NewTask, SeenTask, TaskState};
+use crate::protocol::task_queue::{Due, NewTask, SeenTask, TaskState};
 use crate::token::random_part;
 
 /// The longest id, in bytes.

@@ -13,7 +13,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handler::caught;
 use crate::lease::Core;
-use crate::protocol::queue::Ending;
+use crate::protocol::task_queue::Ending;
 use crate::sync::{AtomicBool, Condvar, Mutex};
 
 /// The longest uninterrupted wait for the threads of a worker.

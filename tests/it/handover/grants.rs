@@ -19,7 +19,7 @@ struct Asked {
 }
 
 /// Waiters of a client each come one after the other and get the lock one release at a time; the order in which they got it, with what that
-/// took. `None` if a wait for a push ran out meanwhile, which puts its waiter at the back of the queue.
+/// took. `None` if a wait for a notification ran out meanwhile, which puts its waiter at the back of the queue.
 fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
     let proxy = &rig.proxies[0];
     let first = rig.watched().mutex(KEY).lock().unwrap();
@@ -65,7 +65,7 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
     (asked.attempts <= most).then_some((order, asked))
 }
 
-/// As long as no wait for a push runs out, which takes 2.5 s at least, only the one that is granted the lock sends anything at all.
+/// As long as no wait for a notification runs out, which takes 2.5 s at least, only the one that is granted the lock sends anything at all.
 #[test]
 fn each_release_is_one_grant_to_the_longest_wait() {
     for_sizes(&[1, 3], |rig| {

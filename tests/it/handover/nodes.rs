@@ -9,7 +9,7 @@ use redlock_tests::{Act, Server, Took};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, settings, timed};
 
-/// Also the longest wait for a push while such a lock is held.
+/// Also the longest wait for a notification while such a lock is held.
 const LEASE: Duration = Duration::from_millis(4500);
 /// The time-out of a node for these clients.
 const TIMEOUT: Duration = Duration::from_millis(1500);
@@ -94,7 +94,7 @@ fn hand_over_works_with_a_dead_node() {
     });
 }
 
-/// Several locks waited for by one client, over one push connection: none is polled. Where subscribing is refused all poll, and all are got.
+/// Several locks waited for by one client, over one notification connection: none is polled. Where subscribing is refused all poll, and all are got.
 #[test]
 fn waits_share_a_connection_or_poll() {
     for is_refused in [false, true] {

@@ -64,7 +64,7 @@ fn a_granted_waiter_that_is_killed_holds_others_up_for_the_grant_at_most() {
             victim.kill();
             let killed = Instant::now();
             let took = next.join().unwrap() - killed;
-            // Its own wait for the push ends with the old lease, the grant with its span.
+            // Its own wait for the notification ends with the old lease, the grant with its span.
             assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
         });
         assert!(victim.lines.try_recv().is_err(), "it had the lock all the same");

@@ -183,7 +183,7 @@ fn short_waits_are_short() {
     let steady = redlock_sync::Retry::every(ms(2)).max_attempts(5);
     let counted = median(&|| drop(locks.mutex(KEY).retry(steady.clone()).lock()));
     held.unlock().unwrap();
-    // A program that holds it for 10 ms, and pushes nothing.
+    // A program that holds it for 10 ms, and notifies no wait.
     let foreign = median(&|| {
         let mut set = redis::cmd("SET");
         rig.servers[0].ask::<()>(set.arg(KEY).arg("foreign").arg("PX").arg(10));

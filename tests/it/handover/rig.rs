@@ -14,7 +14,7 @@ pub(crate) const KEY: &str = "order:42";
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// What a busy machine may add to a time that is bounded.
 pub(crate) const SLACK: Duration = Duration::from_secs(3);
-/// The library's longest wait for a push is drawn from its half to this.
+/// The library's longest wait for a notification is drawn from its half to this.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 
 pub(crate) const fn ms(n: u64) -> Duration {

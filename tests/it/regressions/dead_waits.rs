@@ -1,4 +1,4 @@
-//! Waits of processes without a push connection, that are gone: nothing tells the server, so each of their attempts renews a mark there.
+//! Waits of processes without a notification connection, that are gone: nothing tells the server, so each of their attempts renews a mark there.
 
 use std::thread;
 use std::time::Duration;

@@ -16,7 +16,7 @@
 //! 14. `texts`: what is said of set-ups that cannot work, and of odd names.
 //! 15. `listing`: what it costs a server that its locks are listed.
 //! 16. `counted`: attempts that are counted.
-//! 17. `dead_waits`: processes that are gone, and had no push connection.
+//! 17. `dead_waits`: processes that are gone, and had no notification connection.
 
 mod bodies;
 mod counted;

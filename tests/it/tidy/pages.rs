@@ -177,7 +177,7 @@ fn each_name_of_a_link_is_defined_and_used() {
     }
 }
 
-/// What stands in backticks and is a file's name: `node/push.rs`, but not `*.rs` or `protocol/<kind>.rs`.
+/// What stands in backticks and is a file's name: `node/link.rs`, but not `*.rs` or `protocol/<kind>.rs`.
 fn files(page: &str) -> Vec<&str> {
     let is_name = |word: &&str| word.chars().all(|c| c.is_alphanumeric() || "_-./".contains(c));
     let is_file = |word: &&str| {

@@ -1,5 +1,5 @@
 //! Models of the library's threads: the queue in which the threads of a process wait for a lock (`handover/queue.rs`), the lease that they hold together
-//! (`handover/sharing.rs`), the threads that renew leases (`lease/renewal.rs`), the push connection that waiting threads read in turn (`handover/listener`), and the connections that all threads
+//! (`handover/sharing.rs`), the threads that renew leases (`lease/renewal.rs`), the notification connection that waiting threads read in turn (`handover/listener`), and the connections that all threads
 //! share (`node/pipes`).
 //!
 //! These are the library's own files. In place of its `sync` they get one that belongs to the scheduler `shuttle`, which runs a model many
@@ -8,7 +8,7 @@
 //! 1. [`sync`]: mutexes, condition variables and threads on that scheduler.
 //! 2. [`world`]: a clock that moves only when a model says so, and a count of threads.
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds instead of sending them.
-//! 4. [`handover`] and [`node`]: the real turns at the push connection, and what such a connection is; the real pipes.
+//! 4. [`handover`] and [`node`]: the real turns at the notification connection, and what such a connection is; the real pipes.
 //! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`pipes`]: the models. The fourth is of the first and third together;
 //!    [`listening`] is what the fifth has, [`piping`] what the last has.
 //! 6. [`explore`]: how often, and in which order of threads, a model is run.

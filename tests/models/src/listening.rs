@@ -9,11 +9,11 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
-use crate::handover::listener::push_connection::{Heartbeat, NewSubscription, Subscription};
-use crate::handover::listener::pushed::Pushed;
+use crate::handover::listener::connection_state::{Heartbeat, NewSubscription, Subscription};
+use crate::handover::listener::notification::Notification;
 use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable, Woken};
 use crate::handover::listener::waiters::Waiters;
-use crate::node::{Heard, Push};
+use crate::node::{Heard, Subscriber};
 use crate::sync::{self, Condvar, Mutex};
 use crate::world::{self, ModelClock};
 
@@ -35,9 +35,9 @@ pub(crate) struct Inbox {
 }
 
 /// The client's end.
-struct FakePush(Arc<Socket>);
+struct FakeSubscriber(Arc<Socket>);
 
-impl Push for FakePush {
+impl Subscriber for FakeSubscriber {
     fn receive(&mut self, timeout: Duration) -> Heard {
         let until = world::now().after(timeout);
         let mut inbox = self.0.inbox.lock();
@@ -57,15 +57,15 @@ impl Push for FakePush {
     }
 }
 
-impl Drop for FakePush {
+impl Drop for FakeSubscriber {
     fn drop(&mut self) {
         self.0.inbox.lock().is_cut = true;
     }
 }
 
-impl fmt::Debug for FakePush {
+impl fmt::Debug for FakeSubscriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FakePush")
+        f.write_str("FakeSubscriber")
     }
 }
 
@@ -105,7 +105,7 @@ impl Rig {
                 Box::new(move || rig.heartbeat(&subscription))
             }
             // To the client.
-            BackgroundTask::GiveBack(_) => return,
+            BackgroundTask::ReleaseUnclaimed(_) => return,
             BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
                 return;
@@ -127,7 +127,7 @@ impl Rig {
         });
         let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });
         *self.socket.lock() = Some(Arc::clone(&socket));
-        let conn = Box::new(FakePush(socket));
+        let conn = Box::new(FakeSubscriber(socket));
         self.waiters
             .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
@@ -155,7 +155,7 @@ impl Rig {
     }
 
     /// Pushes to that wait, until it is received: a release would grant to another one, and come again.
-    pub(crate) fn push(&self, number: u64, channel: &str) -> bool {
+    pub(crate) fn notify(&self, number: u64, channel: &str) -> bool {
         self.publish(channel, &format!("{channel}/{number} {number} 300 0 0 abc k"))
     }
 
@@ -216,16 +216,16 @@ impl Wait<'_> {
         }
     }
 
-    /// Sleeps until it is pushed to.
+    /// Sleeps until it is notified.
     pub(crate) fn heard(&self) {
         match self.sleep(Tick::NEVER) {
-            Woken::Push(pushed) => self.assert_mine(&pushed),
+            Woken::Notified(notification) => self.assert_mine(&notification),
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn assert_mine(&self, pushed: &Pushed) {
-        assert_eq!(pushed.fence, self.number, "a push for another wait");
+    pub(crate) fn assert_mine(&self, notification: &Notification) {
+        assert_eq!(notification.fence, self.number, "a notification for another wait");
     }
 }
 
@@ -235,7 +235,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The waits with their channels, for the threads that push.
+/// The waits with their channels, for the threads that notify.
 #[derive(Clone)]
 pub(crate) struct Board(Arc<Notes>);
 

@@ -1,9 +1,9 @@
-//! In place of the library's `node`: what a push connection is; with the real pipes.
+//! In place of the library's `node`: what a notification connection is; with the real pipes.
 
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) trait Push: Send + fmt::Debug {
+pub(crate) trait Subscriber: Send + fmt::Debug {
     fn receive(&mut self, timeout: Duration) -> Heard;
 }
 

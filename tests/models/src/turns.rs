@@ -1,6 +1,6 @@
-//! Models of the threads that read the push connection in turn: `handover/listener`.
+//! Models of the threads that read the notification connection in turn: `handover/listener`.
 //!
-//! Unless a model lets the time pass, a push is heard only if a thread reads, so a connection that was left unread is a deadlock.
+//! Unless a model lets the time pass, a notification is heard only if a thread reads, so a connection that was left unread is a deadlock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::handover::listener::pushed::Pushed;
+use crate::handover::listener::notification::Notification;
 use crate::handover::listener::waiter_table::Woken;
 use crate::listening::{Board, Rig, Time, all, end};
 use crate::sync::Mutex;
 use crate::world;
 
-/// Each hears its own pushes, in whatever order they come, asleep or not. No time passes: each wake-up counts.
+/// Each hears its own notifications, in whatever order they come, asleep or not. No time passes: each wake-up counts.
 pub fn each_hears_its_own() {
     let (rig, board) = (Rig::new(), Board::new());
-    let threads = [1, 2, 1].map(|pushes| {
+    let threads = [1, 2, 1].map(|notifications| {
         let board = board.clone();
         rig.spawn(move |rig| {
             let wait = rig.begin();
             let subscription = wait.subscription();
-            for _ in 0..pushes {
+            for _ in 0..notifications {
                 board.put(&wait, subscription.clone());
                 wait.heard();
             }
@@ -31,13 +31,13 @@ pub fn each_hears_its_own() {
     });
     for _ in 0..4 {
         let (number, channel) = board.take();
-        assert!(rig.push(number, &channel));
+        assert!(rig.notify(number, &channel));
     }
     all(threads);
     end(&rig);
 }
 
-/// Two that sleep until some moment, and one that has time and hears its push all the same, whichever thread reads then.
+/// Two that sleep until some moment, and one that has time and hears its notification all the same, whichever thread reads then.
 pub fn readers_whose_time_is_up() {
     let (rig, board) = (Rig::new(), Board::new());
     let moment = world::now().after(Duration::from_millis(300));
@@ -62,14 +62,14 @@ pub fn readers_whose_time_is_up() {
     });
     let time = Time::passes(&rig);
     let (number, channel) = board.take();
-    assert!(rig.push(number, &channel));
+    assert!(rig.notify(number, &channel));
     all(hurried);
     patient.join().unwrap();
     time.stop();
     end(&rig);
 }
 
-/// The push of one may come at the moment in which its time is up: it is returned, or kept, and the others hear theirs.
+/// The notification of one may come at the moment in which its time is up: it is returned, or kept, and the others hear theirs.
 pub fn a_push_at_the_last_moment() {
     let (rig, board) = (Rig::new(), Board::new());
     let moment = world::now().after(Duration::from_millis(300));
@@ -79,7 +79,7 @@ pub fn a_push_at_the_last_moment() {
             let wait = rig.begin();
             board.put(&wait, wait.subscription());
             match wait.sleep(until) {
-                Woken::Push(pushed) => wait.assert_mine(&pushed),
+                Woken::Notified(notification) => wait.assert_mine(&notification),
                 Woken::Timer => assert!(world::now() >= until, "before its time"),
                 other => panic!("{other:?}"),
             }
@@ -88,14 +88,14 @@ pub fn a_push_at_the_last_moment() {
     let time = Time::passes(&rig);
     for _ in 0..2 {
         let (number, channel) = board.take();
-        rig.push(number, &channel);
+        rig.notify(number, &channel);
     }
     all(threads);
     time.stop();
     end(&rig);
 }
 
-/// The connection breaks at any moment. Each learns that there is a new one, and hears its push there.
+/// The connection breaks at any moment. Each learns that there is a new one, and hears its notification there.
 pub fn a_connection_that_breaks() {
     let (rig, board) = (Rig::new(), Board::new());
     let threads = [(); 3].map(|()| {
@@ -118,7 +118,7 @@ pub fn a_connection_that_breaks() {
     });
     for _ in 0..3 {
         let (number, channel) = board.take();
-        assert!(rig.push(number, &channel));
+        assert!(rig.notify(number, &channel));
     }
     all(threads);
     breaker.join().unwrap();
@@ -160,7 +160,7 @@ pub fn the_client_ends() {
     end(&rig);
 }
 
-/// Waits that end and leave an ended wait: what is pushed to it reaches it as long as others wait, and its channel ends with the last of them.
+/// Waits that end and leave an ended wait: a notification to it reaches it as long as others wait, and its channel ends with the last of them.
 pub fn ended_waits() {
     let rig = Rig::new();
     let late = Arc::new(Mutex::new(Vec::new()));
@@ -169,8 +169,8 @@ pub fn ended_waits() {
         rig.spawn(move |rig| {
             let wait = rig.begin();
             let (number, channel) = (wait.number, wait.subscription().channel);
-            let ended = Box::new(move |pushed: Pushed| {
-                assert_eq!(pushed.fence, number);
+            let ended = Box::new(move |notification: Notification| {
+                assert_eq!(notification.fence, number);
                 late.lock().push(number);
             });
             if thread_rng().r#gen() {
@@ -181,18 +181,18 @@ pub fn ended_waits() {
                 rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
             }
             // A release that comes too late.
-            rig.push(number, &channel);
+            rig.notify(number, &channel);
             (number, channel)
         })
     });
     let alive = rig.begin();
     alive.subscription();
     let ended = all(threads);
-    // Whatever came to an ended wait that has the channel of the one that waits is read before its own push.
+    // Whatever came to an ended wait that has the channel of the one that waits is read before its own notification.
     let subscription = alive.subscription();
     let mut expected: Vec<u64> =
         ended.iter().filter(|(_, channel)| *channel == subscription.channel).map(|(n, _)| *n).collect();
-    assert!(rig.push(alive.number, &subscription.channel));
+    assert!(rig.notify(alive.number, &subscription.channel));
     alive.heard();
     let mut late = std::mem::take(&mut *late.lock());
     late.sort_unstable();
@@ -217,7 +217,7 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let alive = rig.begin();
     let subscription = alive.subscription();
     assert!(before.is_none_or(|before| before != subscription.channel), "the ended is heard again");
-    assert!(rig.push(alive.number, &subscription.channel));
+    assert!(rig.notify(alive.number, &subscription.channel));
     alive.heard();
     drop(alive);
     end(&rig);
@@ -243,7 +243,7 @@ pub fn a_connection_that_rests() {
     for _ in 0..2 {
         let (number, channel) = board.take();
         // Meanwhile it can have been found silent, and be made again.
-        while !rig.push(number, &channel) {
+        while !rig.notify(number, &channel) {
             thread::yield_now();
         }
     }

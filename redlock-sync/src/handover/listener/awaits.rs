@@ -1,4 +1,4 @@
-//! Events that end the sleep of a wait, besides its timer and a push. `watching.rs` detects them.
+//! Events that end the sleep of a wait, besides its timer and a notification. `watching.rs` detects them.
 
 use std::sync::Arc;
 

@@ -1,12 +1,13 @@
-//! Background work for the push connection: subscribing, sending heartbeats, and closing it when it is not needed.
+//! Background work for the notification connection: subscribing, sending heartbeats, and closing it when it is not
+//! needed.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Listener;
-use super::push_connection::{Heartbeat, NewSubscription, Subscription};
+use super::connection_state::{Heartbeat, NewSubscription, Subscription};
 use super::waiter_table::{BackgroundTask, WaiterTable};
-use super::watching::WatchedLock;
+use super::watching::LockCheck;
 use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
@@ -49,7 +50,7 @@ impl Listener {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
             BackgroundTask::CloseIfIdle(pause) => *pause,
-            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::GiveBack(_) => {
+            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(_) => {
                 Duration::ZERO
             }
         };
@@ -72,8 +73,8 @@ impl Listener {
         }
     }
 
-    /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that pushes
-    /// arrive.
+    /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that
+    /// notifications arrive.
     fn listen(&self) -> Result<NewSubscription, ListenError> {
         let Some((node, member)) = self.quorum.notification_server() else {
             return Err(ListenError::Failed { is_left_out: true });
@@ -113,22 +114,22 @@ impl Listener {
         &self,
         subscription: &Subscription,
         text: &str,
-        watched: &[WatchedLock],
+        checks: &[LockCheck],
     ) -> Result<u64, Failure> {
-        let call = call(subscription, text, watched);
+        let call = call(subscription, text, checks);
         let said = self.quorum.ask_one(subscription.node, &call, self.quorum.round_deadline())?;
-        Ok(self.learn(subscription, said, watched))
+        Ok(self.learn(subscription, said, checks))
     }
 
     /// Applies what a server says of these locks. Returns how many connections received the message.
-    fn learn(&self, subscription: &Subscription, said: Value, watched: &[WatchedLock]) -> u64 {
+    fn learn(&self, subscription: &Subscription, said: Value, checks: &[LockCheck]) -> u64 {
         let Value::List(said) = said else { return number(&said) };
         let (mut due, mut later) = (Vec::new(), Vec::new());
-        let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| watched.get(i));
+        let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| checks.get(i));
         for place in said.iter().skip(1) {
             match place {
                 Value::List(found) => later.extend(found.first().and_then(wait).zip(found.get(1)).map(end)),
-                place => due.extend(wait(place).map(|watched| watched.number)),
+                place => due.extend(wait(place).map(|check| check.number)),
             }
         }
         self.waiters.with(|table, now| table.set_next_check(later, now));
@@ -153,9 +154,9 @@ impl Listener {
     }
 
     fn publish_heartbeat(&self, subscription: &Subscription) -> Heartbeat {
-        let watched = self.watched();
+        let checks = self.checks();
         // In a cluster the heartbeat is a call of its own: its reply must not depend on a slot.
-        let together = watched.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
+        let together = checks.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
         let heartbeat = match self.publish(subscription, HEARTBEAT, together) {
             Ok(0) => Heartbeat::Failed,
             Ok(_) => Heartbeat::Sent(self.quorum.now()),
@@ -163,7 +164,7 @@ impl Listener {
             Err(failure) if is_refusal(&failure) => Heartbeat::Failed,
             Err(_) => Heartbeat::Idle,
         };
-        let more = watched.get(usize::from(!together.is_empty())..).unwrap_or_default();
+        let more = checks.get(usize::from(!together.is_empty())..).unwrap_or_default();
         if matches!(heartbeat, Heartbeat::Sent(_)) {
             self.look_after(subscription, more);
         }
@@ -171,7 +172,7 @@ impl Listener {
     }
 
     /// Checks locks that do not fit into the call of the heartbeat.
-    fn look_after(&self, subscription: &Subscription, parts: &[Vec<WatchedLock>]) {
+    fn look_after(&self, subscription: &Subscription, parts: &[Vec<LockCheck>]) {
         for parts in parts.chunks(CALLS_PER_PACKET) {
             let calls: Vec<_> = parts.iter().map(|part| call(subscription, NO_MESSAGE, part)).collect();
             let said = self.quorum.ask_one_all(subscription.node, &calls);
@@ -185,13 +186,13 @@ impl Listener {
 
     /// The locks to check, in parts that fit into one call. In a cluster each part is one lock: while a slot moves, two
     /// locks of that slot can be on two servers.
-    fn watched(&self) -> Vec<Vec<WatchedLock>> {
+    fn checks(&self) -> Vec<Vec<LockCheck>> {
         let most = if self.quorum.nodes.are_in_slots() { 1 } else { LOCKS_PER_CALL };
-        let mut parts: Vec<Vec<WatchedLock>> = Vec::new();
-        for watched in self.waiters.with(|table, now| table.watched(now)) {
+        let mut parts: Vec<Vec<LockCheck>> = Vec::new();
+        for check in self.waiters.with(|table, now| table.due_checks(now)) {
             match parts.last_mut() {
-                Some(part) if part.len() < most => part.push(watched),
-                _ => parts.push(vec![watched]),
+                Some(part) if part.len() < most => part.push(check),
+                _ => parts.push(vec![check]),
             }
         }
         parts
@@ -215,10 +216,10 @@ impl Listener {
 }
 
 /// A call that publishes a message and checks these locks.
-fn call(subscription: &Subscription, text: &str, watched: &[WatchedLock]) -> Arc<Call> {
-    let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
+fn call(subscription: &Subscription, text: &str, checks: &[LockCheck]) -> Arc<Call> {
+    let keys: Vec<&str> = checks.iter().map(|check| &*check.key).collect();
     let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
-    args.extend(watched.iter().map(|watched| Arg::Text(watched.of.text())));
+    args.extend(checks.iter().map(|check| Arg::Text(check.kind.text())));
     Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args)
 }
 
@@ -227,8 +228,8 @@ fn number(value: &Value) -> u64 {
 }
 
 /// When to read a set again whose first member ends after `left`. A member lives through its last millisecond.
-fn end((watched, left): (&WatchedLock, &Value)) -> (u64, Duration) {
-    (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_CHECK_INTERVAL))
+fn end((check, left): (&LockCheck, &Value)) -> (u64, Duration) {
+    (check.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_CHECK_INTERVAL))
 }
 
 fn not_subscribed(node: &Node, failure: &Failure) -> ListenError {
@@ -269,8 +270,8 @@ impl TaskRun {
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
-            Some(BackgroundTask::GiveBack(unclaimed)) => {
-                listener.on_unclaimed.get().into_iter().for_each(|give_back| give_back(unclaimed));
+            Some(BackgroundTask::ReleaseUnclaimed(unclaimed)) => {
+                listener.on_unclaimed.get().into_iter().for_each(|release| release(unclaimed));
             }
             None => {}
         }

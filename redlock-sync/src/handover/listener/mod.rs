@@ -1,12 +1,12 @@
-//! How a client learns that a lock was granted to one of its waits: by one push connection to its [notification
+//! How a client learns that a lock was granted to one of its waits: by one notification connection to its [notification
 //! server](Quorum::notification_server). The waiting threads read that connection in turn.
 //!
-//! If only one thread waits, it reads by itself. If several wait, the thread that reads wakes those for which a push
-//! arrived. There is one connection, however many threads wait, and no thread wakes without a reason.
+//! If only one thread waits, it reads by itself. If several wait, the thread that reads wakes those for which a
+//! notification arrived. There is one connection, however many threads wait, and no thread wakes without a reason.
 //!
-//! 1. `pushed.rs`: parses a push.
-//! 2. `push_connection.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
-//! 3. `ended.rs`: waits that are over and may still have an entry in a server queue.
+//! 1. `notification.rs`: parses a notification.
+//! 2. `connection_state.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
+//! 3. `ended.rs`: waits that are over and may still be in a server queue.
 //! 4. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
 //!    invariant.
 //! 5. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
@@ -17,9 +17,9 @@
 
 mod awaits;
 mod connect;
+mod connection_state;
 mod ended;
-mod push_connection;
-mod pushed;
+mod notification;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
@@ -35,9 +35,9 @@ use parking_lot::Mutex;
 
 pub(crate) use self::awaits::Awaits;
 use self::connect::{Cause, WAKE_READER};
-pub(crate) use self::ended::OnLatePush;
-pub(crate) use self::push_connection::Subscription;
-pub(crate) use self::pushed::{Pushed, UnclaimedGrant};
+pub(crate) use self::connection_state::Subscription;
+pub(crate) use self::ended::OnLateNotification;
+pub(crate) use self::notification::{Notification, UnclaimedGrant};
 use self::waiter_table::BackgroundTask;
 pub(crate) use self::waiter_table::Woken;
 use self::waiters::Waiters;
@@ -48,7 +48,7 @@ use crate::quorum::Quorum;
 /// What to do with a grant to a wait that this client no longer has. Called in the background.
 pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&UnclaimedGrant) + Send + Sync>;
 
-/// The push connection of a client, and the waits that it serves.
+/// The notification connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
     waiters: Waiters,
@@ -85,8 +85,8 @@ impl Listener {
     }
 
     /// Set once, by the client.
-    pub(crate) fn on_unclaimed_grant(&self, give_back: OnUnclaimedGrant) {
-        _ = self.on_unclaimed.set(give_back);
+    pub(crate) fn on_unclaimed_grant(&self, release: OnUnclaimedGrant) {
+        _ = self.on_unclaimed.set(release);
     }
 
     /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
@@ -95,7 +95,7 @@ impl Listener {
         ListenerWait { number: self.waiters.with(|table, _| table.begin()), listener: Arc::clone(self) }
     }
 
-    /// True while a subscription is confirmed: pushes to waits that enter a server queue now will arrive.
+    /// True while a subscription is confirmed: notifications to waits that enter a server queue now will arrive.
     pub(crate) fn listens(&self) -> bool {
         self.waiters.with(|table, _| table.connection.subscription().is_some())
     }
@@ -108,11 +108,11 @@ impl Listener {
         }
     }
 
-    /// Keeps a wait that is over, since it may still have an entry in a server queue. A later push to it goes to
+    /// Keeps a wait that is over, since it may still be in a server queue. A later notification to it goes to
     /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
     /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
-    /// receives messages on the old channel, and skip the entries of the ended waits.
-    pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLatePush) {
+    /// receives messages on the old channel, and skip the ended waits.
+    pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLateNotification) {
         self.waiters.with(|table, now| table.watch_ended(wait_number, ended, now));
     }
 }
@@ -133,9 +133,9 @@ impl ListenerWait {
         self.listener.waiters.with(|table, _| table.subscription(self.number))
     }
 
-    /// Sleeps until then, or until a push arrives, or until the client has subscribed again or was refused. That is
-    /// reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Pushes that arrived since the last
-    /// sleep are returned first. A cancelled wait ends like the timer.
+    /// Sleeps until then, or until a notification arrives, or until the client has subscribed again or was refused.
+    /// That is reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Pushes that arrived since
+    /// the last sleep are returned first. A cancelled wait ends like the timer.
     pub(crate) fn sleep(&self, until: Tick, cancel: &Cancelling) -> Woken {
         let clock = &self.listener.quorum.clock;
         loop {

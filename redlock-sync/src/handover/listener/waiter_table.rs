@@ -1,17 +1,17 @@
-//! The waiting threads, the one that reads, and the push connection: all that is under the one lock of
+//! The waiting threads, the one that reads, and the notification connection: all that is under the one lock of
 //! [`Waiters`](super::waiters::Waiters).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
-//! | a thread begins to sleep | takes a push kept for it; else the connection, if it is there | reads, or sleeps |
+//! | a thread begins to sleep | takes its kept notification; else the connection, if it is there | reads, or sleeps |
 //! | the reader got a message | keeps it for its wait | wakes that wait's thread, if it sleeps |
 //! | the reader ends its sleep | puts the connection back, names the youngest sleeper the next reader | wakes it |
 //! | the next reader woke | takes the connection, if it is there | reads |
 //! | the next reader ends its sleep | names another next reader | wakes it |
 //!
 //! [`WaiterTable::is_sound`] is the invariant. It holds whenever the lock is free: while a wait sleeps, there is no
-//! connection, or a thread reads it, or a thread was woken as the next reader. So no push stays unread. A thread that
-//! gives up the connection, or its place as next reader, names another one in the same step
+//! connection, or a thread reads it, or a thread was woken as the next reader. So no notification stays unread. A
+//! thread that gives up the connection, or its place as next reader, names another one in the same step
 //! ([`WaiterTable::wake_next_reader`]). A thread that panics does so when its [`ListenerWait`](super::ListenerWait) is
 //! dropped.
 //!
@@ -23,16 +23,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::ended::{EndedWaits, OnLatePush};
-use super::push_connection::{self, Connection, Heartbeat, NewSubscription, Subscription, Up};
-use super::pushed::{Pushed, UnclaimedGrant};
+use super::connection_state::{self, ConnectionState, Heartbeat, NewSubscription, Subscription, Up};
+use super::ended::{EndedWaits, OnLateNotification};
+use super::notification::{Notification, UnclaimedGrant};
 use crate::clock::Tick;
-use crate::node::{Heard, Push};
+use crate::node::{Heard, Subscriber};
 use crate::sync::Condvar;
 
 /// The longest sleep of a thread that does not read. The reader wakes it when something is there for it. After the
 /// machine was suspended, the reader wakes all ([`SUSPENDED`]). Without a reader, a timer can be late by this much.
-const LONGEST_NAP: Duration = Duration::from_secs(60);
+const LONGEST_SLEEP_WITHOUT_READING: Duration = Duration::from_secs(60);
 /// If a read took this much longer than it should, the machine was suspended. Condition variables do not count that
 /// time.
 const SUSPENDED: Duration = Duration::from_secs(5);
@@ -42,14 +42,13 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORT_LIFE: Duration = Duration::from_secs(10);
 /// The pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Most pushes that are kept for one wait. Usually there are one or two: a wait has one queue entry, and hints are
-/// rare.
+/// Most notifications that are kept for one wait. Usually there are one or two, since hints are rare.
 const MOST_KEPT: usize = 16;
 
 /// How a sleep ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    Push(Pushed),
+    Notified(Notification),
     Timer,
     /// The client has subscribed again, or was refused. The caller asks for the subscription.
     Connected,
@@ -67,18 +66,18 @@ pub(crate) enum BackgroundTask {
     WakeReader(Subscription),
     /// After this pause: close the connection if no thread waits.
     CloseIfIdle(Duration),
-    /// Give back what was granted to a wait that this client no longer has.
-    GiveBack(UnclaimedGrant),
+    /// Release what was granted to a wait that this client no longer has.
+    ReleaseUnclaimed(UnclaimedGrant),
 }
 
 /// What follows from a step, once the lock is free.
 #[derive(Default)]
 pub(super) struct FollowUp {
     pub(super) tasks: Vec<BackgroundTask>,
-    pub(super) late: Vec<(Arc<OnLatePush>, Pushed)>,
+    pub(super) late: Vec<(Arc<OnLateNotification>, Notification)>,
     /// Closing a connection can take a moment, and destructors of ended waits run code of their users.
-    closed: Vec<Box<dyn Push>>,
-    forgotten: Vec<Arc<OnLatePush>>,
+    closed: Vec<Box<dyn Subscriber>>,
+    forgotten: Vec<Arc<OnLateNotification>>,
 }
 
 impl FollowUp {
@@ -88,16 +87,16 @@ impl FollowUp {
 }
 
 /// What a thread that wants to sleep does next.
-pub(super) enum Step {
+pub(super) enum NextStep {
     Woken(Woken),
-    Read(Box<dyn Push>, Duration),
-    Nap(Arc<Condvar>, Duration),
+    Read(Box<dyn Subscriber>, Duration),
+    Sleep(Arc<Condvar>, Duration),
 }
 
 /// One wait.
 pub(super) struct WaitState {
     wakeup: Arc<Condvar>,
-    pub(super) pushes: VecDeque<Pushed>,
+    pub(super) notifications: VecDeque<Notification>,
     pub(super) awaits: Awaits,
     /// The event that it awaits has happened.
     pub(super) must_check: bool,
@@ -114,7 +113,7 @@ pub(crate) struct WaiterTable {
     pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read the connection.
     next_reader: Option<u64>,
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
     channel: Option<Arc<str>>,
     ended: EndedWaits,
@@ -134,8 +133,8 @@ pub(crate) struct WaiterTable {
 
 impl WaiterTable {
     pub(super) fn is_sound(&self) -> bool {
-        let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
-        !is_left || self.sleeping.is_empty() || self.next_reader.is_some()
+        let is_unread = matches!(&self.connection, ConnectionState::Up(up) if up.conn.is_some());
+        !is_unread || self.sleeping.is_empty() || self.next_reader.is_some()
     }
 
     // --- waits ---
@@ -144,13 +143,13 @@ impl WaiterTable {
         self.last_number += 1;
         let wait = WaitState {
             wakeup: Arc::new(Condvar::new()),
-            pushes: VecDeque::new(),
+            notifications: VecDeque::new(),
             awaits: Awaits::Nothing,
             must_check: false,
             seen_changes: self.changes,
         };
         self.waits.insert(self.last_number, wait);
-        if matches!(self.connection, Connection::Down) {
+        if matches!(self.connection, ConnectionState::Down) {
             self.connect_after(Duration::ZERO);
         }
         self.last_number
@@ -178,28 +177,30 @@ impl WaiterTable {
     }
 
     /// One step of a thread that sleeps or begins to.
-    pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> Step {
+    pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> NextStep {
         if let Some(woken) = self.verdict(number, until, now) {
             self.stop_sleeping(number);
-            return Step::Woken(woken);
+            return NextStep::Woken(woken);
         }
         let taken = self.take_conn(now, timeout);
         self.clear_next_reader(number);
         if let Some((conn, read_for)) = taken {
             self.sleeping.remove(&number);
-            return Step::Read(conn, read_for.min(until.since(now)));
+            return NextStep::Read(conn, read_for.min(until.since(now)));
         }
         self.sleeping.insert(number);
         match self.waits.get(&number) {
-            Some(wait) => Step::Nap(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_NAP)),
-            None => Step::Woken(Woken::Closed),
+            Some(wait) => {
+                NextStep::Sleep(Arc::clone(&wait.wakeup), until.since(now).min(LONGEST_SLEEP_WITHOUT_READING))
+            }
+            None => NextStep::Woken(Woken::Closed),
         }
     }
 
     fn verdict(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
         let Some(wait) = self.waits.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
-        if let Some(pushed) = wait.pushes.pop_front() {
-            return Some(Woken::Push(pushed));
+        if let Some(notification) = wait.notifications.pop_front() {
+            return Some(Woken::Notified(notification));
         }
         if wait.seen_changes < self.changes {
             wait.seen_changes = self.changes;
@@ -224,8 +225,8 @@ impl WaiterTable {
     /// will probably wait longest. Each step that puts the connection back, or ends a sleep, calls this before it frees
     /// the lock.
     pub(super) fn wake_next_reader(&mut self) {
-        let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
-        if is_left && self.next_reader.is_none() {
+        let is_unread = matches!(&self.connection, ConnectionState::Up(up) if up.conn.is_some());
+        if is_unread && self.next_reader.is_none() {
             self.next_reader = self.sleeping.last().copied();
             self.next_reader.iter().for_each(|number| self.wake(*number));
         }
@@ -244,9 +245,9 @@ impl WaiterTable {
 
     // --- the connection ---
     /// Takes the connection, to read it for at most the returned time.
-    fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
+    fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Subscriber>, Duration)> {
         let every = self.heartbeat_interval();
-        let Connection::Up(up) = &mut self.connection else { return None };
+        let ConnectionState::Up(up) = &mut self.connection else { return None };
         up.conn.as_ref()?;
         if up.has_failed() {
             self.broke(None, now);
@@ -260,21 +261,21 @@ impl WaiterTable {
     }
 
     /// Takes the connection back after a read.
-    pub(super) fn read_ended(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
-        let Connection::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
+    pub(super) fn read_ended(&mut self, conn: Box<dyn Subscriber>, heard: Heard, now: Tick, timeout: Duration) {
+        let ConnectionState::Up(up) = &mut self.connection else { return self.follow_up.closed.push(conn) };
         let was_suspended = now.since(up.reads_since) > SUSPENDED;
         if self.is_closed {
             self.follow_up.closed.push(conn);
-            self.connection = Connection::Down;
+            self.connection = ConnectionState::Down;
             return;
         }
         match heard {
             Heard::Broken(why) => {
-                log::debug!("the push connection broke: {why}");
+                log::debug!("the notification connection broke: {why}");
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing if up.missed_heartbeat(timeout) => {
-                log::debug!("the push connection is silent, though a message was published on its channel");
+                log::debug!("the notification connection is silent, though a message was published on its channel");
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing => up.conn = Some(conn),
@@ -290,39 +291,37 @@ impl WaiterTable {
     }
 
     /// Closes a broken connection. The reader returns it, or it is here, or it is lost with a thread that panicked.
-    pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
+    pub(super) fn broke(&mut self, conn: Option<Box<dyn Subscriber>>, now: Tick) {
         self.follow_up.closed.extend(conn);
-        let Connection::Up(up) = std::mem::replace(&mut self.connection, Connection::Down) else { return };
+        let ConnectionState::Up(up) = std::mem::replace(&mut self.connection, ConnectionState::Down) else { return };
         self.follow_up.closed.extend(up.conn);
         self.next_reader = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
         self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
-        self.connect_after(push_connection::pause(self.short_lives));
+        self.connect_after(connection_state::pause(self.short_lives));
     }
 
     fn deliver(&mut self, text: &[u8]) {
         let Some(channel) = self.channel.clone() else { return };
-        let Some((numbers, pushed)) = Pushed::read(text, &channel) else { return };
+        let Some((numbers, notification)) = Notification::read(text, &channel) else { return };
         for number in numbers {
-            self.deliver_to(number, pushed.clone(), &channel);
+            self.deliver_to(number, notification.clone(), &channel);
         }
     }
 
-    fn deliver_to(&mut self, number: u64, pushed: Pushed, channel: &str) {
+    fn deliver_to(&mut self, number: u64, notification: Notification, channel: &str) {
         if let Some(ended) = self.ended.of(number) {
-            return self.follow_up.late.push((ended, pushed));
+            return self.follow_up.late.push((ended, notification));
         }
         let Some(wait) = self.waits.get_mut(&number) else {
-            // A server that became the master without the last writes has queue entries of waits that are long over.
-            return self
-                .follow_up
-                .tasks
-                .extend(UnclaimedGrant::of(pushed, channel, number).map(BackgroundTask::GiveBack));
+            // A server that became the master without the last writes has waits in its queues that are long over.
+            let unclaimed = UnclaimedGrant::of(notification, channel, number);
+            return self.follow_up.tasks.extend(unclaimed.map(BackgroundTask::ReleaseUnclaimed));
         };
-        if wait.pushes.len() >= MOST_KEPT {
-            wait.pushes.pop_front();
+        if wait.notifications.len() >= MOST_KEPT {
+            wait.notifications.pop_front();
         }
-        wait.pushes.push_back(pushed);
+        wait.notifications.push_back(notification);
         if self.sleeping.remove(&number) {
             self.wake(number);
         }
@@ -330,7 +329,7 @@ impl WaiterTable {
 
     /// Records the outcome of a heartbeat.
     pub(crate) fn heartbeat_ended(&mut self, generation: u64, heartbeat: Heartbeat, now: Tick) {
-        let Connection::Up(up) = &mut self.connection else { return };
+        let ConnectionState::Up(up) = &mut self.connection else { return };
         if up.subscription.generation != generation {
             return;
         }
@@ -343,20 +342,20 @@ impl WaiterTable {
     // --- connecting ---
 
     fn connect_after(&mut self, pause: Duration) {
-        self.connection = Connection::Down;
+        self.connection = ConnectionState::Down;
         if !self.is_closed && !self.waits.is_empty() {
-            self.connection = Connection::Coming;
+            self.connection = ConnectionState::Coming;
             self.follow_up.tasks.push(BackgroundTask::Connect(pause));
         }
     }
 
     /// Begins an attempt to connect. False if it is not needed any more.
     pub(crate) fn attempt(&mut self) -> bool {
-        if matches!(self.connection, Connection::Up(_)) {
+        if matches!(self.connection, ConnectionState::Up(_)) {
             return false;
         }
         let is_needed = !self.is_closed && !self.waits.is_empty();
-        self.connection = if is_needed { Connection::Coming } else { Connection::Down };
+        self.connection = if is_needed { ConnectionState::Coming } else { ConnectionState::Down };
         is_needed
     }
 
@@ -378,7 +377,7 @@ impl WaiterTable {
         }
         self.generation += 1;
         let subscription = Subscription { node, channel, generation: self.generation };
-        self.connection = Connection::Up(Up::new(subscription, conn, now));
+        self.connection = ConnectionState::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.announce_change();
@@ -397,24 +396,24 @@ impl WaiterTable {
     /// An attempt to connect failed. If the node is left out, the attempt ended before it began, and the next one costs
     /// nothing.
     pub(crate) fn failed(&mut self, is_left_out: bool) {
-        if matches!(self.connection, Connection::Up(_)) {
+        if matches!(self.connection, ConnectionState::Up(_)) {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
         // Without a connection, no heartbeat checks their locks.
-        let unwatched: Vec<u64> = self.watched(Tick::ZERO).iter().map(|watched| watched.number).collect();
+        let unwatched: Vec<u64> = self.due_checks(Tick::ZERO).iter().map(|check| check.number).collect();
         self.wake_to_check(unwatched);
         self.connect_after(if is_left_out {
-            push_connection::FIRST_PAUSE
+            connection_state::FIRST_PAUSE
         } else {
-            push_connection::pause(self.failures)
+            connection_state::pause(self.failures)
         });
     }
 
     /// An attempt ended without an outcome, and no other one is planned.
     pub(crate) fn gave_up(&mut self) {
-        if matches!(self.connection, Connection::Coming) {
-            self.connection = Connection::Down;
+        if matches!(self.connection, ConnectionState::Coming) {
+            self.connection = ConnectionState::Down;
         }
     }
 
@@ -427,8 +426,8 @@ impl WaiterTable {
 
     // --- the end ---
 
-    /// The last wait is over. From now on, grants to ended waits could not be given back. So the channel ends, and
-    /// releases skip the entries of the ended waits.
+    /// The last wait is over. From now on, grants to ended waits could not be released. So the channel ends, and
+    /// releases skip the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ended.is_empty() {
@@ -440,7 +439,7 @@ impl WaiterTable {
     }
 
     fn plan_closing(&mut self, pause: Duration) {
-        if matches!(self.connection, Connection::Up(_)) && !self.is_closing_planned {
+        if matches!(self.connection, ConnectionState::Up(_)) && !self.is_closing_planned {
             self.is_closing_planned = true;
             self.follow_up.tasks.push(BackgroundTask::CloseIfIdle(pause));
         }
@@ -460,11 +459,11 @@ impl WaiterTable {
 
     /// Closes the connection, if no thread reads it.
     fn close_connection(&mut self) {
-        if let Connection::Up(up) = &mut self.connection
+        if let ConnectionState::Up(up) = &mut self.connection
             && let Some(conn) = up.conn.take()
         {
             self.follow_up.closed.push(conn);
-            self.connection = Connection::Down;
+            self.connection = ConnectionState::Down;
         }
     }
 
@@ -479,7 +478,7 @@ impl WaiterTable {
 
     // --- ended waits ---
 
-    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLatePush, now: Tick) {
+    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification, now: Tick) {
         if self.is_closed {
             return self.follow_up.forgotten.push(Arc::new(ended));
         }
@@ -490,10 +489,12 @@ impl WaiterTable {
         }
     }
 
-    /// Passes the pushes that an ended wait has not taken to its handler.
+    /// Passes the notifications that an ended wait has not taken to its handler.
     fn give_to_ended(&mut self, number: u64) {
         let Some(ended) = self.ended.of(number) else { return };
-        let pushes = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.pushes));
-        self.follow_up.late.extend(pushes.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
+        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
+        self.follow_up
+            .late
+            .extend(notifications.into_iter().flatten().map(|notification| (Arc::clone(&ended), notification)));
     }
 }

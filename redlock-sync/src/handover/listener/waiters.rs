@@ -1,11 +1,11 @@
-//! The lock around the [`WaiterTable`], and the loop in which waiting threads read the push connection in turn.
+//! The lock around the [`WaiterTable`], and the loop in which waiting threads read the notification connection in turn.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::waiter_table::{BackgroundTask, FollowUp, Step, WaiterTable, Woken};
+use super::waiter_table::{BackgroundTask, FollowUp, NextStep, WaiterTable, Woken};
 use crate::clock::{Clock, Tick};
-use crate::node::{Heard, Push};
+use crate::node::{Heard, Subscriber};
 use crate::sync::Mutex;
 
 /// Runs a task elsewhere. It must neither block nor call back on the same thread.
@@ -37,13 +37,13 @@ impl Waiters {
 
     fn carry_out(&self, mut follow_up: FollowUp) {
         follow_up.tasks.drain(..).for_each(|task| (self.tasks)(task));
-        follow_up.late.drain(..).for_each(|(ended, pushed)| ended(pushed));
+        follow_up.late.drain(..).for_each(|(ended, notification)| ended(notification));
     }
 
     /// Sleeps until then, or until something is there for this wait. Meanwhile it reads the connection, if no other
     /// thread does.
     pub(crate) fn sleep(&self, number: u64, until: Tick) -> Woken {
-        let mut brought: Option<(Box<dyn Push>, Heard)> = None;
+        let mut brought: Option<(Box<dyn Subscriber>, Heard)> = None;
         loop {
             let mut table = self.table.lock();
             let now = self.clock.now();
@@ -53,8 +53,8 @@ impl Waiters {
             let step = table.step(number, until, now, self.timeout);
             debug_assert!(table.is_sound());
             match step {
-                Step::Nap(wakeup, nap) if table.follow_up.is_empty() => {
-                    self.clock.wait_until(&wakeup, &mut table, now.after(nap));
+                NextStep::Sleep(wakeup, time) if table.follow_up.is_empty() => {
+                    self.clock.wait_until(&wakeup, &mut table, now.after(time));
                 }
                 step => {
                     let follow_up = std::mem::take(&mut table.follow_up);
@@ -74,20 +74,20 @@ impl Waiters {
 /// The connection while a thread reads it. If that thread panics, the connection is dropped and another one is made.
 struct ReaderGuard<'a> {
     waiters: &'a Waiters,
-    conn: Option<Box<dyn Push>>,
+    conn: Option<Box<dyn Subscriber>>,
     read_for: Duration,
 }
 
 impl<'a> ReaderGuard<'a> {
-    fn of(waiters: &'a Waiters, step: Step) -> Result<Option<ReaderGuard<'a>>, Woken> {
+    fn of(waiters: &'a Waiters, step: NextStep) -> Result<Option<ReaderGuard<'a>>, Woken> {
         match step {
-            Step::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
-            Step::Nap(..) => Ok(None),
-            Step::Woken(woken) => Err(woken),
+            NextStep::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
+            NextStep::Sleep(..) => Ok(None),
+            NextStep::Woken(woken) => Err(woken),
         }
     }
 
-    fn read(mut self) -> Option<(Box<dyn Push>, Heard)> {
+    fn read(mut self) -> Option<(Box<dyn Subscriber>, Heard)> {
         let heard = self.conn.as_mut()?.receive(self.read_for);
         Some((self.conn.take()?, heard))
     }

@@ -1,16 +1,16 @@
-//! Detects events that end the sleep of a wait besides its timer and a push. Its lock is free, or was granted to it by
-//! a message that was lost; or servers can be reached again.
+//! Detects events that end the sleep of a wait besides its timer and a notification. Its lock is free, or was granted
+//! to it by a message that was lost; or servers can be reached again.
 //!
-//! A client checks the locks of all its waits in one call a second, together with the heartbeat (`push_connection.rs`).
-//! If each wait made its own check, a thousand idle threads would cost hundreds of calls a second. With more than
-//! [`FEW`] sorted sets, the call reads a set only when a member may have ended. One command shows that all the others
-//! exist.
+//! A client checks the locks of all its waits in one call a second, together with the heartbeat
+//! (`connection_state.rs`). If each wait made its own check, a thousand idle threads would cost hundreds of calls a
+//! second. With more than [`FEW`] sorted sets, the call reads a set only when a member may have ended. One command
+//! shows that all the others exist.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::push_connection::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL, Subscription};
+use super::connection_state::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL, Subscription};
 use super::waiter_table::{WaitState, WaiterTable};
 use crate::clock::Tick;
 
@@ -18,16 +18,17 @@ use crate::clock::Tick;
 /// such as a permit that was kept for a wait in vain.
 const FEW: usize = 8;
 
-/// A wait, its lock, and the event to detect.
-pub(crate) struct WatchedLock {
+/// What the servers are asked about the lock of one wait.
+pub(crate) struct LockCheck {
     pub(crate) number: u64,
     pub(crate) key: Arc<str>,
-    pub(crate) of: WatchedFor,
+    pub(crate) kind: CheckKind,
 }
 
-/// The event to detect.
+/// Which event a check detects. A wait says what it awaits for its whole sleep ([`Awaits`]); for a sorted set, the kind
+/// of each check depends on the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WatchedFor {
+pub(crate) enum CheckKind {
     /// The key is gone, or granted to the wait with this id.
     Grant(Arc<str>),
     /// The sorted set is gone.
@@ -36,13 +37,13 @@ pub(crate) enum WatchedFor {
     End,
 }
 
-impl WatchedFor {
+impl CheckKind {
     /// In the form that `publish.lua` reads.
     pub(crate) fn text(&self) -> &str {
         match self {
-            WatchedFor::Grant(id) => id,
-            WatchedFor::Presence => "",
-            WatchedFor::End => "*",
+            CheckKind::Grant(id) => id,
+            CheckKind::Presence => "",
+            CheckKind::End => "*",
         }
     }
 }
@@ -63,20 +64,20 @@ impl WaiterTable {
         }
     }
 
-    /// The locks to check now.
-    pub(crate) fn watched(&self, now: Tick) -> Vec<WatchedLock> {
+    /// The checks to make now.
+    pub(crate) fn due_checks(&self, now: Tick) -> Vec<LockCheck> {
         let has_end = |awaits: &Awaits| matches!(awaits, Awaits::Set(_, ends) if *ends < Tick::NEVER);
         let are_few = self.waits.values().filter(|wait| has_end(&wait.awaits)).count() <= FEW;
-        let watched = |(number, wait): (&u64, &WaitState)| {
-            let (key, of) = match &wait.awaits {
-                Awaits::Lock(key, id) => (key, WatchedFor::Grant(Arc::clone(id))),
-                Awaits::Set(key, ends) if *ends <= now || are_few && has_end(&wait.awaits) => (key, WatchedFor::End),
-                Awaits::Set(key, _) => (key, WatchedFor::Presence),
+        let check = |(number, wait): (&u64, &WaitState)| {
+            let (key, kind) = match &wait.awaits {
+                Awaits::Lock(key, id) => (key, CheckKind::Grant(Arc::clone(id))),
+                Awaits::Set(key, ends) if *ends <= now || are_few && has_end(&wait.awaits) => (key, CheckKind::End),
+                Awaits::Set(key, _) => (key, CheckKind::Presence),
                 Awaits::Nothing | Awaits::Servers | Awaits::Task => return None,
             };
-            Some(WatchedLock { number: *number, key: Arc::clone(key), of })
+            Some(LockCheck { number: *number, key: Arc::clone(key), kind })
         };
-        self.waits.iter().filter_map(watched).collect()
+        self.waits.iter().filter_map(check).collect()
     }
 
     /// Sets when the first members of these sets end.

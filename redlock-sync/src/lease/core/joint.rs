@@ -32,7 +32,7 @@ impl Core {
         state.now == LeaseState::Held && now.after(left) < state.until
     }
 
-    /// Asks the servers whether the lock is still held and keeps no writer out, and lengthens it in the same round.
+    /// Asks the servers whether the lock is still held and keeps no writer out, and extends it in the same round.
     /// False without a majority. The renewal thread calls the loss handlers.
     pub(crate) fn keeps_none_out(&self) -> bool {
         self.check_waits().unwrap_or(false)
@@ -43,7 +43,7 @@ impl Core {
         self.still_ours().ok()?;
         let lease = self.next_lease(self.quorum.now());
         let call = self.protocol().read_write()?.extend_and_check_writers(&self.id, lease);
-        let ballot = self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))
     }
@@ -66,7 +66,7 @@ impl Core {
             io.fence = None;
             let lease = self.next_lease(self.quorum.now());
             let call = reader.downgrade(&self.id, lease);
-            self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
+            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         }
         self.still_ours()
     }

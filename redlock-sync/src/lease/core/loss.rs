@@ -25,7 +25,7 @@ impl Core {
 
     /// True if the lease is over, and its guard did not end it.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.settle(), LeaseState::Lost(_))
+        matches!(self.expire_if_overdue(), LeaseState::Lost(_))
     }
 
     /// Removes the handlers of a thread that does not hold the lease any more.
@@ -82,7 +82,7 @@ impl Core {
     pub(crate) fn check_on_servers(&self) {
         // A round under way notices it as well.
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
-            // The shortest lease lengthens nothing, since a server never shortens one.
+            // The shortest lease extends nothing, since a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
             let ballot = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &|_| true);
             self.record_losses(&mut io, &ballot);
@@ -95,7 +95,7 @@ impl Core {
         matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !self.on_lost.lock().is_empty()
     }
 
-    /// Records which nodes no longer have the lock, from a round that lengthens nothing.
+    /// Records which nodes no longer have the lock, from a round that extends nothing.
     pub(super) fn record_losses<R: PartialEq>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
         let until = io.expiry.deadline().min(self.hold_end);

@@ -5,7 +5,7 @@
 //! instructions, and never across I/O. The user's loss handlers are called with neither, since a handler that blocks
 //! must not delay `unlock`.
 //!
-//! 1. This file: the state of a lease, `check`, and the rounds that lengthen it.
+//! 1. This file: the state of a lease, `check`, and the rounds that extend it.
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
@@ -49,7 +49,7 @@ use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Few, Vote};
-use crate::protocol::{AcquireArgs, Order, Protocol, TypedCall};
+use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
@@ -74,7 +74,7 @@ pub(crate) struct Core {
     born: Tick,
     /// True if observers were notified of the acquisition.
     is_observed: AtomicBool,
-    /// The end of `max_hold`: nothing lengthens the lease beyond this.
+    /// The end of `max_hold`: nothing extends the lease beyond this.
     hold_end: Tick,
     origin: Origin,
     local: LocalHandover,
@@ -132,7 +132,7 @@ struct RoundState {
     /// The fencing token, once it is final.
     fence: Option<u64>,
     /// A copy of our acquire may still be executed on a node.
-    may_linger: bool,
+    copy_may_run: bool,
     /// The nodes that may have our token.
     at: Few<bool>,
 }
@@ -157,7 +157,7 @@ impl Core {
             expiry,
             offered_fence: ballot.largest_fence(),
             fence: None,
-            may_linger: ballot.may_linger(),
+            copy_may_run: ballot.may_linger(),
             at,
         };
         Core::new(start, io, ballot.started)
@@ -168,7 +168,7 @@ impl Core {
     pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
         let io =
-            RoundState { expiry, offered_fence: fence, fence: None, may_linger: false, at: Few::from_elem(true, 1) };
+            RoundState { expiry, offered_fence: fence, fence: None, copy_may_run: false, at: Few::from_elem(true, 1) };
         let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
@@ -233,8 +233,8 @@ impl Core {
     }
 
     /// True if a copy of its acquire may still be executed on a node.
-    pub(crate) fn may_linger(&self) -> bool {
-        self.io.lock().may_linger
+    pub(crate) fn copy_may_run(&self) -> bool {
+        self.io.lock().copy_may_run
     }
 
     /// The lease that an acquire asks for: never longer than the maximum hold.
@@ -277,14 +277,14 @@ impl Core {
         if self.is_forked_copy() {
             return LeaseState::Released;
         }
-        let state = self.settle();
+        let state = self.expire_if_overdue();
         self.tell_loss();
         state
     }
 
     /// Declares the lease lost if its time has passed, and returns its state. The first thread that notices does so.
     /// The handlers are called later, without locks.
-    fn settle(&self) -> LeaseState {
+    fn expire_if_overdue(&self) -> LeaseState {
         let now = self.quorum.now();
         let state = *self.state.lock();
         if !state.is_overdue(now) {
@@ -297,7 +297,8 @@ impl Core {
     /// Why a lease whose time has passed was not renewed.
     fn reason_of_expiry(&self) -> LostReason {
         let state = *self.state.lock();
-        // The last lease ends before the maximum hold: by the drift, or by a rest that is too short to ask for.
+        // The lease ends a little before `max_hold`: drift was subtracted, or less than `MIN_LEASE` remained, so it was
+        // not renewed.
         let at_max_hold = self.hold_end.since(state.until) <= drift(self.options.lease) + MIN_LEASE;
         match state.now {
             _ if self.options.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,
@@ -322,7 +323,7 @@ impl Core {
         if self.is_forked_copy() {
             return Err(Error::Closed);
         }
-        match self.settle() {
+        match self.expire_if_overdue() {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),
@@ -356,13 +357,13 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
+    /// One round that extends the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut RoundState, lease: Duration) -> Ballot<Extended> {
         let call = self.protocol().extend(&self.id, lease);
-        self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
+        self.extending_round(io, &call, lease, self.quorum.round_deadline())
     }
 
-    fn lengthening_round(
+    fn extending_round(
         &self,
         io: &mut RoundState,
         call: &TypedCall<Extended>,
@@ -410,7 +411,7 @@ impl Core {
 
     /// Returns when the next renewal is due, and the outcome of this one, if there was one.
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
-        self.settle();
+        self.expire_if_overdue();
         let mut io = self.io.lock();
         let now = self.quorum.now();
         let state = *self.state.lock();
@@ -425,7 +426,7 @@ impl Core {
         let ballot = self.extend_round(&mut io, lease);
         let (confirmed, outcome) = (ballot.tally().won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
-        // Two rounds without a majority that each reached another node can lengthen the lease together.
+        // Two rounds without a majority that each reached another node can extend the lease together.
         if confirmed || state.until > before {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
@@ -454,22 +455,22 @@ impl Core {
         }
         let fence = io.fence.or(io.offered_fence);
         let attempt =
-            AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, leftover_tokens: &[] };
+            AcquireArgs { id: &self.id, lease, fence, wait: None, order: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
-        io.may_linger |= filled.duplicate;
+        io.copy_may_run |= filled.duplicate;
         for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
             *at |= vote.may_be_set();
         }
     }
 
-    /// Lengthens the lease to at least `lease` from now.
+    /// Extends the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease, &self.quorum.limits)?;
-        self.and_tell_loss(self.lengthen(lease))
+        self.and_tell_loss(self.try_extend(lease))
     }
 
-    fn lengthen(&self, lease: Duration) -> Result<(), Error> {
+    fn try_extend(&self, lease: Duration) -> Result<(), Error> {
         self.still_ours()?;
         let mut io = self.io.lock();
         self.still_ours()?;

@@ -48,7 +48,7 @@ impl Core {
             expiry: io.expiry.clone(),
             offered_fence: None,
             fence: None,
-            may_linger: io.may_linger,
+            copy_may_run: io.copy_may_run,
             at: io.at.clone(),
         };
         let successor = Core {
@@ -71,7 +71,7 @@ impl Core {
         Chain { began: chain.began.or_else(|| Some(self.quorum.now())), pauses }
     }
 
-    /// The pause for which the lock is left to programs that poll, if the chain is long enough.
+    /// The pause for which the lock is left to foreign clients, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
         // Foreign clients use only the layout of a mutex.
         self.protocol().mutex()?;
@@ -87,10 +87,10 @@ impl Core {
         self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients)
     }
 
-    /// Makes the next thread of this process leave the key alone for a moment.
-    pub(super) fn rest(&self, pause: Duration) {
+    /// Makes the next thread of this process leave the key to foreign clients for this long.
+    pub(super) fn set_pause(&self, pause: Duration) {
         if let Some(head) = &*self.head.lock() {
-            head.rests_for(pause, self.origin.chain.pauses.and_one());
+            head.set_foreign_pause(pause, self.origin.chain.pauses.and_one());
         }
     }
 
@@ -104,7 +104,7 @@ impl Core {
         let lease = self.next_lease(now);
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
-        let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
+        let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         // While a cluster moves the slot there is no number, and no other client of this library can take the lock.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         let is_uncontended = ballot.tally().won() && !ballot.votes.iter().any(has_waits);

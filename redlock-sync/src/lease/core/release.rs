@@ -37,20 +37,20 @@ pub(in crate::lease) struct ReleaseTerms {
     /// The random part of the granted token, if the lock is granted.
     random: Option<RandomPart>,
     /// A copy of our acquire may still be executed on a node.
-    may_linger: bool,
+    copy_may_run: bool,
 }
 
 impl ReleaseTerms {
     /// True if a node may still have the token, although the lease is over.
-    pub(in crate::lease) fn may_linger(&self, ballot: &Ballot<Released>) -> bool {
-        self.keep.is_zero() && (self.may_linger || ballot.duplicate || !is_everywhere(ballot))
+    pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
+        self.keep.is_zero() && (self.copy_may_run || ballot.duplicate || !is_everywhere(ballot))
     }
 
     /// True if nothing is left to do: all nodes have freed or granted the lock.
     pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
-        self.is_orderly && !self.may_linger && !ballot.duplicate && ballot.votes.iter().all(is_plain)
+        self.is_orderly && !self.copy_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
     }
 }
 
@@ -123,7 +123,7 @@ impl<'a> PreparedRelease<'a> {
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let may_linger = terms.may_linger(&ballot);
+        let may_linger = terms.token_may_remain(&ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
@@ -147,7 +147,7 @@ impl Core {
 
     /// Everything before the call. `Err` is the outcome if there is nothing to send.
     pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
-        if self.settle() == LeaseState::Lost(LostReason::Revoked) {
+        if self.expire_if_overdue() == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
@@ -159,7 +159,7 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = ReleaseTerms { is_orderly, keep, random, may_linger: io.may_linger };
+        let terms = ReleaseTerms { is_orderly, keep, random, copy_may_run: io.copy_may_run };
         Ok(PreparedRelease { core: self, io, call, terms })
     }
 
@@ -202,17 +202,20 @@ impl Core {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
-            self.rest(keep + pause);
-            return (self.release_call(keep, Next::Others { pause, pauses: chain.pauses.and_one().0, several }), None);
+            self.set_pause(keep + pause);
+            return (
+                self.release_call(keep, Next::ForeignClients { pause, pauses: chain.pauses.and_one().0, several }),
+                None,
+            );
         }
         // Without random numbers there is no grant: the lock is freed.
         let random = if is_orderly { self.next_random() } else { None };
         let mut buffer = Uuid::encode_buffer();
         let next = random.as_ref().map_or(Next::Anybody, |random| {
             let random = random.encode(&mut buffer);
-            let span = grant::span(&self.quorum, self.options.lease);
+            let lease = grant::lease(&self.quorum, self.options.lease);
             let age = chain.age(self.quorum.now()) + keep;
-            Next::First(Grant { random, span, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
+            Next::First(Grant { random, lease, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
         });
         (self.release_call(keep, next), random)
     }
@@ -225,9 +228,8 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// The result of a release. `is_inferred` says that a "not held" followed a transmission of unknown outcome. Within
-    /// the lease, that means that the first transmission was executed. After the lease, there may also have been
-    /// another holder, which matters for a claim of a task.
+    /// The result of a release. `is_inferred`: no server was seen to confirm. A later "not held" only suggests that an
+    /// earlier copy released it. That is certain before the lease's end, not after it.
     fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
@@ -289,7 +291,7 @@ impl Core {
         if self.is_forked_copy() {
             return false;
         }
-        self.settle();
+        self.expire_if_overdue();
         // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
         self.lose(LostReason::Revoked)
     }
@@ -327,6 +329,7 @@ impl Core {
         let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
         if is_over { state.latest } else { self.latest_end() }
     }
+
     /// The release to repeat, for a lease whose release was not confirmed.
     pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
         PendingRelease {

@@ -69,7 +69,8 @@ impl Rig {
     fn acquire(&self, start: LeaseStart) -> Core {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
-        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, leftover_tokens: &[] };
+        let attempt =
+            AcquireArgs { id: &start.id, lease, fence, wait: None, order: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
@@ -144,7 +145,7 @@ fn renewals_end_when_they_are_used_up() {
 }
 
 #[test]
-fn nothing_lengthens_a_lease_beyond_its_longest_hold() {
+fn nothing_extends_a_lease_beyond_its_longest_hold() {
     let rig = Rig::start(1);
     let core = rig.lease(LockOptions { max_hold: Some(LEASE * 3 / 2), ..options() });
     core.tick();
@@ -426,7 +427,7 @@ fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
     core.local = LocalHandover { since: Tick::ZERO, ..renewed(&rig) };
     rig.clock.sleep_through(LEASE / 2);
     assert_eq!(local(&rig, &core), (Some(0), 1), "for so long");
-    assert!(is_about(core.remaining(), LEASE), "the look lengthens the lease");
+    assert!(is_about(core.remaining(), LEASE), "the look extends the lease");
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(core.key.queue()).arg(1).arg("redlock-sync:1/1"));
     assert_eq!(local(&rig, &core), (None, 1), "another process waits");
 }
@@ -467,7 +468,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
-        // Otherwise it would ask how many wait, and lengthen the lease.
+        // Otherwise it would ask how many wait, and extend the lease.
         core.local.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
         queues.close();

@@ -43,7 +43,7 @@ impl<M> HeldMutexes<M> {
     }
 
     /// Releases the mutexes, for a call that did not get all. When it returns, it holds none of them.
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn roll_back(&mut self) {
         log_end(&self.release());
     }
 }

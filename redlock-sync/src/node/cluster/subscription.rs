@@ -21,16 +21,20 @@ use parking_lot::Mutex;
 use super::Cluster;
 use crate::clock::Tick;
 use crate::node::server::Server;
-use crate::node::{Failure, FailureKind, Heard, Push, push};
+use crate::node::{Failure, FailureKind, Heard, Subscriber, subscriber};
 
 /// How often the subscriptions are checked and their messages discarded.
 const MAINTENANCE_PERIOD: Duration = Duration::from_millis(250);
 
 /// Subscribes at every master that answers, and reads at one of them.
-pub(in crate::node) fn subscribe(cluster: &Arc<Cluster>, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+pub(in crate::node) fn subscribe(
+    cluster: &Arc<Cluster>,
+    channel: &str,
+    by: Tick,
+) -> Result<Box<dyn Subscriber>, Failure> {
     let none = || Failure::unsent(FailureKind::Unreachable, "no server of the cluster is known");
     let reader = cluster.any().ok_or_else(none)?;
-    let conn = push::subscribe(&reader.host, channel, by)?;
+    let conn = subscriber::subscribe(&reader.host, channel, by)?;
     let subscriptions = Mutex::new(Vec::new());
     let others = Arc::new(OtherSubscriptions {
         cluster: Arc::downgrade(cluster),
@@ -43,13 +47,14 @@ pub(in crate::node) fn subscribe(cluster: &Arc<Cluster>, channel: &str, by: Tick
     Ok(Box::new(ClusterSubscription { conn, _others: others }))
 }
 
-/// The connection that is read. The other subscriptions end with it.
+/// The subscription of a client in a cluster. The client reads the messages from one connection, since a cluster
+/// delivers each message to all its servers. When this is dropped, the subscriptions at the other masters end too.
 struct ClusterSubscription {
-    conn: Box<dyn Push>,
+    conn: Box<dyn Subscriber>,
     _others: Arc<OtherSubscriptions>,
 }
 
-impl Push for ClusterSubscription {
+impl Subscriber for ClusterSubscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
         self.conn.receive(timeout)
     }
@@ -64,7 +69,7 @@ struct OtherSubscriptions {
 }
 
 /// A master, and the connection by which it counts the client.
-type MasterSubscription = (Arc<Server>, Box<dyn Push>);
+type MasterSubscription = (Arc<Server>, Box<dyn Subscriber>);
 
 impl OtherSubscriptions {
     /// Discards messages, and subscribes at masters that are new or answer again.
@@ -79,7 +84,7 @@ impl OtherSubscriptions {
             let is_there = Arc::ptr_eq(&master, &self.reader)
                 || subscriptions.iter().any(|(server, _)| Arc::ptr_eq(server, &master));
             let by = cluster.context.clock.now().after(2 * cluster.context.settings.node_timeout);
-            if !is_there && let Ok(conn) = push::subscribe(&master.host, &self.channel, by) {
+            if !is_there && let Ok(conn) = subscriber::subscribe(&master.host, &self.channel, by) {
                 subscriptions.push((master, conn));
             }
         }
@@ -87,7 +92,7 @@ impl OtherSubscriptions {
 }
 
 /// Discards all messages. Returns false if the connection is broken.
-fn drain(conn: &mut dyn Push) -> bool {
+fn drain(conn: &mut dyn Subscriber) -> bool {
     loop {
         match conn.receive(Duration::ZERO) {
             Heard::Message(_) => {}

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
-use super::store::{Reply, Store};
+use super::store::{MemoryReply, Store};
 
 /// The text of a script, as received.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct ScriptSource<'a> {
     /// Identifies the script.
     pub(crate) digest: &'a str,
     pub(crate) text: &'a str,
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 /// Runs a script like `EVAL`.
-pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
+pub(crate) fn run(store: &mut Store, script: ScriptSource<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
     store.script_begins();
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     let reply = INTERPRETER.with_borrow_mut(|interpreter| {
@@ -37,7 +37,7 @@ pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &
         }
         match interpreter {
             Some(interpreter) => interpreter.run(script, keys, args),
-            None => Reply::Error("ERR Lua does not start".into()),
+            None => MemoryReply::Error("ERR Lua does not start".into()),
         }
     });
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
@@ -61,16 +61,16 @@ impl Interpreter {
         Ok(Interpreter { lua, compiled: HashMap::new() })
     }
 
-    fn run(&mut self, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
+    fn run(&mut self, script: ScriptSource<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
         let replied = self.function(script).and_then(|function| {
             let (keys, args) = (self.strings(keys)?, self.strings(args)?);
             converted(&function.call::<Value>((keys, args))?)
         });
-        let failed = |error| Reply::Error(format!("{} script: {}", message(&error), script.digest).into());
+        let failed = |error| MemoryReply::Error(format!("{} script: {}", message(&error), script.digest).into());
         replied.unwrap_or_else(failed)
     }
 
-    fn function(&mut self, script: Source<'_>) -> mlua::Result<Function> {
+    fn function(&mut self, script: ScriptSource<'_>) -> mlua::Result<Function> {
         if let Some(function) = self.compiled.get(script.digest) {
             return Ok(function.clone());
         }
@@ -108,26 +108,26 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// `redis.call` and `redis.pcall`.
-fn command(words: &MultiValue, raises: bool) -> mlua::Result<Reply> {
+fn command(words: &MultiValue, raises: bool) -> mlua::Result<MemoryReply> {
     let words: Vec<Word<'_>> = words.iter().map(Word::new).collect();
     let words: Vec<&[u8]> = words.iter().map(Word::bytes).collect();
     match STORE.with_borrow_mut(|store| store.command(&words)) {
-        Reply::Error(message) if raises => Err(mlua::Error::external(Refused(message.into_owned()))),
+        MemoryReply::Error(message) if raises => Err(mlua::Error::external(Refused(message.into_owned()))),
         reply => Ok(reply),
     }
 }
 
 /// Converts a reply to the value that scripts see.
-impl IntoLua for Reply {
+impl IntoLua for MemoryReply {
     #[allow(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
         match self {
-            Reply::Nil => Ok(Value::Boolean(false)),
-            Reply::Int(n) => Ok(Value::Number(n as f64)),
-            Reply::Bulk(bytes) => lua.create_string(&bytes).map(Value::String),
-            Reply::List(items) => lua.create_sequence_from(items).map(Value::Table),
-            Reply::Ok => field(lua, "ok", b"OK"),
-            Reply::Error(message) => field(lua, "err", message.as_bytes()),
+            MemoryReply::Nil => Ok(Value::Boolean(false)),
+            MemoryReply::Int(n) => Ok(Value::Number(n as f64)),
+            MemoryReply::Bulk(bytes) => lua.create_string(&bytes).map(Value::String),
+            MemoryReply::List(items) => lua.create_sequence_from(items).map(Value::Table),
+            MemoryReply::Ok => field(lua, "ok", b"OK"),
+            MemoryReply::Error(message) => field(lua, "err", message.as_bytes()),
         }
     }
 }
@@ -168,23 +168,23 @@ impl Word<'_> {
 
 /// Converts the value that a script returns to the server's reply.
 #[allow(clippy::cast_possible_truncation, reason = "as a server does")]
-fn converted(value: &Value) -> mlua::Result<Reply> {
+fn converted(value: &Value) -> mlua::Result<MemoryReply> {
     Ok(match value {
-        Value::Integer(n) => Reply::Int(*n),
-        Value::Number(n) => Reply::Int(*n as i64),
-        Value::String(text) => Reply::Bulk(text.as_bytes().to_vec()),
-        Value::Boolean(true) => Reply::Int(1),
+        Value::Integer(n) => MemoryReply::Int(*n),
+        Value::Number(n) => MemoryReply::Int(*n as i64),
+        Value::String(text) => MemoryReply::Bulk(text.as_bytes().to_vec()),
+        Value::Boolean(true) => MemoryReply::Int(1),
         Value::Table(table) => {
             if table.raw_len() > 0 {
                 let items = table.sequence_values::<Value>().map(|item| converted(&item?));
-                return Ok(Reply::List(items.collect::<mlua::Result<_>>()?));
+                return Ok(MemoryReply::List(items.collect::<mlua::Result<_>>()?));
             }
             if let Some(message) = table.raw_get::<Option<String>>("err")? {
-                return Ok(Reply::Error(message.into()));
+                return Ok(MemoryReply::Error(message.into()));
             }
             let is_ok = table.raw_get::<Option<String>>("ok")?.is_some();
-            if is_ok { Reply::Ok } else { Reply::List(Vec::new()) }
+            if is_ok { MemoryReply::Ok } else { MemoryReply::List(Vec::new()) }
         }
-        _ => Reply::Nil,
+        _ => MemoryReply::Nil,
     })
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 
 use redis::RedisConnectionInfo;
 
-use super::lua::{self, Source};
-use super::store::{Item, Reply, Store};
+use super::lua::{self, ScriptSource};
+use super::store::{Item, MemoryReply, Store};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
@@ -16,8 +16,9 @@ use crate::sync::{Condvar, Mutex};
 /// The server's wall clock at its start, in microseconds. It does not depend on the machine, so that tests are
 /// reproducible.
 const EPOCH: u64 = 1_700_000_000_000_000;
-/// The holder of a lock in a denied attempt. Its lock lasts for `DENIED_FOR` milliseconds, so waiters soon try again.
+/// The token that a denied attempt sees as the holder's.
 const DENIED: &str = "00000000000000000000000000000000:denied";
+/// The time-to-live that a denied attempt sees, in milliseconds. It is short, so a waiter soon tries again.
 const DENIED_FOR: u64 = 20;
 
 /// A server. It keeps its data while it is unreachable.
@@ -106,7 +107,7 @@ impl MemoryServer {
     // --- what clients ask for ----------------------------------------------------------------------------------------
 
     /// Executes one command of a connection.
-    pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> Reply {
+    pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> MemoryReply {
         let mut state = self.state.lock();
         let passed = self.clock.now().since(self.started);
         state.store.clock = EPOCH.saturating_add(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
@@ -117,13 +118,13 @@ impl MemoryServer {
                 state.scripts.entry(digest.clone()).or_insert_with(|| String::from_utf8_lossy(source).into_owned());
                 state.eval_known(&digest, rest)
             }
-            // The attempt that follows counts as the denied one.
-            [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => Reply::Nil,
+            // `SET NX` is refused without counting a denial. The script that the client sends next counts it.
+            [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => MemoryReply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
-            [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
-            // There are no replicas. The data is not lost, so every number is acknowledged.
-            [b"WAIT", replicas, _] => Reply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
-            [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
+            [b"INFO", ..] => MemoryReply::Bulk(self.info(passed.as_secs()).into_bytes()),
+            // A server in memory has no replicas, and loses no data. So it says that all replicas acknowledged.
+            [b"WAIT", replicas, _] => MemoryReply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
+            [b"PING"] | [b"AUTH" | b"SELECT", ..] => MemoryReply::Ok,
             words => state.store.command(words),
         };
         if state.deliver() {
@@ -146,13 +147,13 @@ impl MemoryServer {
 }
 
 impl ServerState {
-    fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> Reply {
+    fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> MemoryReply {
         let ServerState { scripts, store, denials, .. } = self;
         let Some(text) = scripts.get(digest) else {
-            return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
+            return MemoryReply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
         };
         let Some((keys, args)) = keys_and_args(rest) else {
-            return Reply::Error("ERR value is not an integer or out of range".into());
+            return MemoryReply::Error("ERR value is not an integer or out of range".into());
         };
         let busy_item: [(&str, BusyItem); 3] = [
             (&ACQUIRE.sha, Store::lasting),
@@ -166,17 +167,21 @@ impl ServerState {
             let busy = busy_item(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
         });
-        let reply = lua::run(store, Source { digest, text }, keys, args);
+        let reply = lua::run(store, ScriptSource { digest, text }, keys, args);
         if let (Some(key), Some(item)) = (denied, hidden) {
             store.replace(key, item);
         }
         reply
     }
 
-    fn subscribe(&mut self, connection: u64, channel: &[u8]) -> Reply {
+    fn subscribe(&mut self, connection: u64, channel: &[u8]) -> MemoryReply {
         self.inboxes.insert(connection, Inbox { channel: channel.to_vec(), messages: VecDeque::new() });
         self.count_listeners();
-        Reply::List(vec![Reply::Bulk(b"subscribe".to_vec()), Reply::Bulk(channel.to_vec()), Reply::Int(1)])
+        MemoryReply::List(vec![
+            MemoryReply::Bulk(b"subscribe".to_vec()),
+            MemoryReply::Bulk(channel.to_vec()),
+            MemoryReply::Int(1),
+        ])
     }
 
     fn count_listeners(&mut self) {

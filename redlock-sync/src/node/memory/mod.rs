@@ -12,23 +12,23 @@ mod memory_server;
 mod store;
 
 #[cfg(test)]
-pub(crate) use self::lua::{Source, run};
+pub(crate) use self::lua::{ScriptSource, run};
 #[cfg(test)]
 pub(crate) use self::memory_connection::command;
 pub(crate) use self::memory_server::MemoryServer;
-pub(crate) use self::store::Reply;
+pub(crate) use self::store::MemoryReply;
 #[cfg(test)]
 pub(crate) use self::store::{Data, Item, Store, StoredText};
 
 /// The reply as the `redis` crate would read it from a socket.
-pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
+pub(crate) fn on_the_wire(reply: MemoryReply) -> redis::Value {
     match reply {
-        Reply::Nil => redis::Value::Nil,
-        Reply::Ok => redis::Value::Okay,
-        Reply::Int(n) => redis::Value::Int(n),
-        Reply::Bulk(bytes) => redis::Value::BulkString(bytes),
-        Reply::List(items) => redis::Value::Array(items.into_iter().map(on_the_wire).collect()),
-        Reply::Error(message) => {
+        MemoryReply::Nil => redis::Value::Nil,
+        MemoryReply::Ok => redis::Value::Okay,
+        MemoryReply::Int(n) => redis::Value::Int(n),
+        MemoryReply::Bulk(bytes) => redis::Value::BulkString(bytes),
+        MemoryReply::List(items) => redis::Value::Array(items.into_iter().map(on_the_wire).collect()),
+        MemoryReply::Error(message) => {
             let line = message.replace(['\r', '\n'], " ");
             redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap_or_default()
         }
@@ -55,6 +55,6 @@ pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
 
 /// The result that a client gets for this reply.
 #[cfg(test)]
-pub(crate) fn outcome(reply: Reply) -> Result<super::Value, super::Failure> {
+pub(crate) fn outcome(reply: MemoryReply) -> Result<super::Value, super::Failure> {
     super::redis_reply::value(on_the_wire(reply))
 }

@@ -9,12 +9,12 @@ use crate::protocol::semaphore::MAX_PERMITS;
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Reply {
+pub(crate) enum MemoryReply {
     Nil,
     Ok,
     Int(i64),
     Bulk(Vec<u8>),
-    List(Vec<Reply>),
+    List(Vec<MemoryReply>),
     Error(Cow<'static, str>),
 }
 
@@ -55,19 +55,19 @@ pub(crate) struct Store {
     script_began: Option<u64>,
 }
 
-fn error(message: &'static str) -> Reply {
-    Reply::Error(Cow::Borrowed(message))
+fn error(message: &'static str) -> MemoryReply {
+    MemoryReply::Error(Cow::Borrowed(message))
 }
 
-fn wrong_type() -> Reply {
+fn wrong_type() -> MemoryReply {
     error("WRONGTYPE Operation against a key holding the wrong kind of value")
 }
 
-fn unknown() -> Reply {
+fn unknown() -> MemoryReply {
     error("ERR unknown command, or arguments that no script of the library gives it")
 }
 
-fn not_a_number() -> Reply {
+fn not_a_number() -> MemoryReply {
     error("ERR value is not an integer or out of range")
 }
 
@@ -143,52 +143,56 @@ impl Store {
     }
 
     /// Executes one command.
-    pub(crate) fn command(&mut self, words: &[&[u8]]) -> Reply {
+    pub(crate) fn command(&mut self, words: &[&[u8]]) -> MemoryReply {
         self.clock += self.microseconds_per_command;
         match words {
             [b"TIME"] => {
                 let parts = [self.clock / 1_000_000, self.clock % 1_000_000];
-                Reply::List(parts.map(|part| Reply::Bulk(part.to_string().into_bytes())).to_vec())
+                MemoryReply::List(parts.map(|part| MemoryReply::Bulk(part.to_string().into_bytes())).to_vec())
             }
-            [b"INFO"] => Reply::Bulk(b"role:master\r\n".to_vec()),
+            [b"INFO"] => MemoryReply::Bulk(b"role:master\r\n".to_vec()),
             [b"GET", key] => self.get(key),
             [b"GETRANGE", key, b"0", last] => {
                 let Some(last) = number(last).and_then(|last| usize::try_from(last).ok()) else {
                     return not_a_number();
                 };
                 match self.get(key) {
-                    Reply::Bulk(text) => Reply::Bulk(text.into_iter().take(last.saturating_add(1)).collect()),
-                    Reply::Nil => Reply::Bulk(Vec::new()),
+                    MemoryReply::Bulk(text) => {
+                        MemoryReply::Bulk(text.into_iter().take(last.saturating_add(1)).collect())
+                    }
+                    MemoryReply::Nil => MemoryReply::Bulk(Vec::new()),
                     other => other,
                 }
             }
             [b"MGET", keys @ ..] => {
-                let text = |reply| if matches!(reply, Reply::Bulk(_)) { reply } else { Reply::Nil };
-                Reply::List(keys.iter().map(|key| text(self.get(key))).collect())
+                let text = |reply| if matches!(reply, MemoryReply::Bulk(_)) { reply } else { MemoryReply::Nil };
+                MemoryReply::List(keys.iter().map(|key| text(self.get(key))).collect())
             }
             [b"SET", key, value, options @ ..] => self.set(key, value, options),
             [b"DEL", keys @ ..] => {
                 let is_gone = |key: &&&[u8]| self.item(key).is_some() && self.items.remove(**key).is_some();
                 count(keys.iter().filter(is_gone).count())
             }
-            [b"EXISTS", keys @ ..] => Reply::Int(keys.iter().map(|key| i64::from(self.item(key).is_some())).sum()),
+            [b"EXISTS", keys @ ..] => {
+                MemoryReply::Int(keys.iter().map(|key| i64::from(self.item(key).is_some())).sum())
+            }
             [b"PTTL", key] => {
                 let now = self.ms();
                 let left = |item: &mut Item| item.expires.map_or(-1, |at| signed(at.saturating_sub(now)));
-                Reply::Int(self.item(key).map_or(-2, left))
+                MemoryReply::Int(self.item(key).map_or(-2, left))
             }
             [b"PEXPIRE", key, ms] => self.expire(key, number(ms)),
             [b"PERSIST", key] => {
                 let had_an_end = self.item(key).is_some_and(|item| item.expires.take().is_some());
-                Reply::Int(i64::from(had_an_end))
+                MemoryReply::Int(i64::from(had_an_end))
             }
             [b"HGET" | b"HSET" | b"HDEL" | b"HLEN", key, rest @ ..] => self.hash(words, key, rest),
             [b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _] => {
                 let keys = self.live().map(|(key, _)| key).filter(|key| glob(pattern, key));
-                let keys = keys.map(|key| Reply::Bulk(key.clone())).collect();
-                Reply::List(vec![Reply::Bulk(b"0".to_vec()), Reply::List(keys)])
+                let keys = keys.map(|key| MemoryReply::Bulk(key.clone())).collect();
+                MemoryReply::List(vec![MemoryReply::Bulk(b"0".to_vec()), MemoryReply::List(keys)])
             }
-            [b"KEYS", b"*"] => Reply::List(self.live().map(|(key, _)| Reply::Bulk(key.clone())).collect()),
+            [b"KEYS", b"*"] => MemoryReply::List(self.live().map(|(key, _)| MemoryReply::Bulk(key.clone())).collect()),
             [b"RPUSH", key, values @ ..] => self.push(key, values),
             [b"PUBLISH", channel, message] => self.publish(channel, message),
             [command, key, rest @ ..] if command.starts_with(b"Z") => self.sorted(command, key, rest),
@@ -196,15 +200,15 @@ impl Store {
         }
     }
 
-    fn get(&mut self, key: &[u8]) -> Reply {
+    fn get(&mut self, key: &[u8]) -> MemoryReply {
         match self.item(key) {
-            None => Reply::Nil,
-            Some(Item { data: Data::Text(text), .. }) => Reply::Bulk(text.clone()),
+            None => MemoryReply::Nil,
+            Some(Item { data: Data::Text(text), .. }) => MemoryReply::Bulk(text.clone()),
             Some(_) => wrong_type(),
         }
     }
 
-    fn publish(&mut self, channel: &[u8], message: &[u8]) -> Reply {
+    fn publish(&mut self, channel: &[u8], message: &[u8]) -> MemoryReply {
         if self.refuses {
             return error("NOPERM this user has no permissions to access one of the channels used as arguments");
         }
@@ -212,10 +216,10 @@ impl Store {
         if receivers > 0 {
             self.published.push((channel.to_vec(), message.to_vec()));
         }
-        Reply::Int(receivers)
+        MemoryReply::Int(receivers)
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8], options: &[&[u8]]) -> Reply {
+    fn set(&mut self, key: &[u8], value: &[u8], options: &[&[u8]]) -> MemoryReply {
         let (only_new, ms) = match options {
             [] => (false, None),
             [b"NX", b"PX", ms] => (true, Some(ms)),
@@ -227,24 +231,24 @@ impl Store {
             return error("ERR invalid expire time in 'set' command");
         }
         if only_new && self.item(key).is_some() {
-            return Reply::Nil;
+            return MemoryReply::Nil;
         }
         let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
         self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
         self.mark_written();
-        Reply::Ok
+        MemoryReply::Ok
     }
 
-    fn expire(&mut self, key: &[u8], ms: Option<i64>) -> Reply {
+    fn expire(&mut self, key: &[u8], ms: Option<i64>) -> MemoryReply {
         let Some(ms) = ms else { return not_a_number() };
         let now = self.ms();
-        let Some(item) = self.item(key) else { return Reply::Int(0) };
+        let Some(item) = self.item(key) else { return MemoryReply::Int(0) };
         item.expires = Some(now.saturating_add_signed(ms));
         if ms <= 0 {
             self.items.remove(key);
         }
         self.mark_written();
-        Reply::Int(1)
+        MemoryReply::Int(1)
     }
 
     #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only the simulation asks"))]
@@ -255,7 +259,7 @@ impl Store {
         }
     }
 
-    fn push(&mut self, key: &[u8], values: &[&[u8]]) -> Reply {
+    fn push(&mut self, key: &[u8], values: &[&[u8]]) -> MemoryReply {
         if self.item(key).is_none() {
             self.items.insert(key.to_vec(), Item { data: Data::List(Vec::new()), expires: None });
         }
@@ -268,7 +272,7 @@ impl Store {
         }
     }
 
-    fn hash(&mut self, words: &[&[u8]], key: &[u8], rest: &[&[u8]]) -> Reply {
+    fn hash(&mut self, words: &[&[u8]], key: &[u8], rest: &[&[u8]]) -> MemoryReply {
         let is_set = words.first() == Some(&&b"HSET"[..]);
         if is_set && self.item(key).is_none() {
             self.items.insert(key.to_vec(), Item { data: Data::Hash(BTreeMap::new()), expires: None });
@@ -295,7 +299,7 @@ impl Store {
         reply
     }
 
-    fn sorted(&mut self, command: &[u8], key: &[u8], rest: &[&[u8]]) -> Reply {
+    fn sorted(&mut self, command: &[u8], key: &[u8], rest: &[&[u8]]) -> MemoryReply {
         if command == b"ZADD" && self.item(key).is_none() {
             self.items.insert(key.to_vec(), Item { data: Data::Sorted(BTreeMap::new()), expires: None });
         }
@@ -354,16 +358,16 @@ impl Store {
     }
 }
 
-fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -> Reply {
+fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -> MemoryReply {
     match (command, rest) {
-        (b"ZADD", [b"NX", _, member]) if set.contains_key(*member) => Reply::Int(0),
+        (b"ZADD", [b"NX", _, member]) if set.contains_key(*member) => MemoryReply::Int(0),
         (b"ZADD", [b"NX", score, member] | [score, member]) => match float(score) {
-            Some(score) => Reply::Int(i64::from(set.insert(member.to_vec(), score).is_none())),
+            Some(score) => MemoryReply::Int(i64::from(set.insert(member.to_vec(), score).is_none())),
             None => error("ERR value is not a valid float"),
         },
-        (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
+        (b"ZREM", [member]) => MemoryReply::Int(i64::from(set.remove(*member).is_some())),
         (b"ZSCORE", [member]) => {
-            set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(score.to_string().into_bytes()))
+            set.get(*member).map_or(MemoryReply::Nil, |score| MemoryReply::Bulk(score.to_string().into_bytes()))
         }
         (b"ZCARD", []) => count(set.len()),
         (b"ZCOUNT", [b"-inf", high]) => match float(high) {
@@ -419,7 +423,7 @@ fn ordered(set: &BTreeMap<Vec<u8>, f64>) -> Members {
     all
 }
 
-fn range(all: &Members, low: &[u8], high: &[u8], with: &[&[u8]]) -> Reply {
+fn range(all: &Members, low: &[u8], high: &[u8], with: &[&[u8]]) -> MemoryReply {
     within(all, low, high).map_or_else(not_a_number, |members| shown(&members, !with.is_empty()))
 }
 
@@ -430,18 +434,19 @@ fn within(all: &Members, low: &[u8], high: &[u8]) -> Option<Members> {
     Some(all.iter().take(high.saturating_add(1)).skip(low).cloned().collect())
 }
 
-fn shown(members: &Members, with_scores: bool) -> Reply {
-    let score = |score: &f64| with_scores.then(|| Reply::Bulk(score.to_string().into_bytes()));
-    let words = members.iter().flat_map(|(member, s)| std::iter::once(Reply::Bulk(member.clone())).chain(score(s)));
-    Reply::List(words.collect())
+fn shown(members: &Members, with_scores: bool) -> MemoryReply {
+    let score = |score: &f64| with_scores.then(|| MemoryReply::Bulk(score.to_string().into_bytes()));
+    let words =
+        members.iter().flat_map(|(member, s)| std::iter::once(MemoryReply::Bulk(member.clone())).chain(score(s)));
+    MemoryReply::List(words.collect())
 }
 
-fn bulk(value: Option<&Vec<u8>>) -> Reply {
-    value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone()))
+fn bulk(value: Option<&Vec<u8>>) -> MemoryReply {
+    value.map_or(MemoryReply::Nil, |value| MemoryReply::Bulk(value.clone()))
 }
 
-fn count(n: usize) -> Reply {
-    Reply::Int(i64::try_from(n).unwrap_or(i64::MAX))
+fn count(n: usize) -> MemoryReply {
+    MemoryReply::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 fn signed(ms: u64) -> i64 {

@@ -17,7 +17,8 @@ pub(super) struct MasterReply {
     /// The number of the failover that promoted this master. Sentinels agree on it, and later failovers have larger
     /// numbers.
     epoch: Option<u64>,
-    /// How long the server has been master at least. A restarted Sentinel reports less.
+    /// The least time for which the server had been the master when the answer came. A restarted Sentinel reports
+    /// less.
     age: Duration,
     /// When the answer came.
     at: Tick,
@@ -28,12 +29,12 @@ impl MasterReply {
         host_port(&self.host, self.port)
     }
 
-    /// True if a later failover promoted this master.
+    /// True if the failover that promoted this master came after the one that promoted `other`.
     pub(super) fn is_after(&self, other: &MasterReply) -> bool {
         self.epoch > other.epoch
     }
 
-    /// How long the server has been master by now, at least.
+    /// The least time for which the server has been the master, at `now`.
     pub(super) fn age(&self, now: Tick) -> Duration {
         self.age.saturating_add(now.since(self.at))
     }

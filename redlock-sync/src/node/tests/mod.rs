@@ -21,7 +21,7 @@ use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::protocol::Exclusive;
 use crate::protocol::script::Call;
-use crate::protocol::{AcquireArgs, Next, Order, ReleaseArgs};
+use crate::protocol::{AcquireArgs, Next, QueuePolicy, ReleaseArgs};
 use crate::token::LockId;
 
 /// Longer than any test takes.
@@ -87,7 +87,7 @@ fn acquire(key: &str, token: &str) -> Arc<Call> {
             lease: LEASE,
             fence: Some(0),
             wait: None,
-            order: Order::None,
+            order: QueuePolicy::None,
             leftover_tokens: &[],
         })
         .call

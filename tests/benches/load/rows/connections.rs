@@ -9,7 +9,7 @@ use redlock_tests::bench::{Outcome, Plan};
 
 use super::{ROWS, alone};
 
-/// Two lines, one for pushes, one in reserve.
+/// Two lines, one for notifications, one in reserve.
 const MOST: f64 = 4.0;
 
 /// The rows that have run, and the most connections that a client had to a node meanwhile.

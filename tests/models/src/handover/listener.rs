@@ -1,13 +1,13 @@
-//! The push connection, and the waits that it is for.
+//! The notification connection, and the waits that it is for.
 
 #[path = "../../../../redlock-sync/src/handover/listener/awaits.rs"]
 pub(crate) mod awaits;
+#[path = "../../../../redlock-sync/src/handover/listener/connection_state.rs"]
+pub(crate) mod connection_state;
 #[path = "../../../../redlock-sync/src/handover/listener/ended.rs"]
 pub(crate) mod ended;
-#[path = "../../../../redlock-sync/src/handover/listener/push_connection.rs"]
-pub(crate) mod push_connection;
-#[path = "../../../../redlock-sync/src/handover/listener/pushed.rs"]
-pub(crate) mod pushed;
+#[path = "../../../../redlock-sync/src/handover/listener/notification.rs"]
+pub(crate) mod notification;
 #[path = "../../../../redlock-sync/src/handover/listener/waiter_table.rs"]
 pub(crate) mod waiter_table;
 #[path = "../../../../redlock-sync/src/handover/listener/waiters.rs"]

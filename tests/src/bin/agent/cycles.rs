@@ -18,7 +18,7 @@ use redlock_tests::poll;
 const THREADS: u64 = 4;
 /// Connections that a client has for calls.
 const SHARED: u32 = 4;
-/// Further connections that it may keep: two that do not answer, and the one for pushes.
+/// Further connections that it may keep: two that do not answer, and the one for notifications.
 const BESIDES: u32 = 3;
 /// Threads end by themselves, after some seconds without work.
 const SETTLES: Duration = Duration::from_secs(60);

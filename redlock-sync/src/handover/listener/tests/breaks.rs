@@ -21,7 +21,7 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
     let after = wait.subscription().unwrap();
     assert_eq!((&after.channel, after.node), (&before.channel, before.node));
     assert_eq!(after.generation, before.generation + 3);
-    assert!(push(&server, &after, wait.number()));
+    assert!(notify(&server, &after, wait.number()));
     assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
@@ -125,7 +125,7 @@ fn a_server_that_hangs_keeps_its_subscriptions() {
     server.cont();
     assert_eq!(wait.sleep(now().after(Duration::from_millis(1500)), &Cancelling::default()), Woken::Timer);
     assert_eq!(wait.subscription(), Some(subscription.clone()));
-    assert!(push(&server, &subscription, wait.number()));
+    assert!(notify(&server, &subscription, wait.number()));
     assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
@@ -149,7 +149,7 @@ fn a_proxy_is_no_hindrance() {
     let proxy = Proxy::start(&server);
     let listener = listener(proxy.url());
     let (wait, subscription) = wait(&listener);
-    assert!(push(&server, &subscription, wait.number()));
+    assert!(notify(&server, &subscription, wait.number()));
     assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
     proxy.drop_connections();
     assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);

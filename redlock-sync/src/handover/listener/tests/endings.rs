@@ -56,11 +56,11 @@ fn everything_ends_with_the_client() {
     eventually("the connections are closed", SOON, || server.info("connected_clients").as_deref() == Some("1"));
 }
 
-/// An ended wait, and the fences of the pushes to it.
-fn ended() -> (OnLatePush, Arc<Mutex<Vec<u64>>>) {
+/// An ended wait, and the fences of the notifications to it.
+fn ended() -> (OnLateNotification, Arc<Mutex<Vec<u64>>>) {
     let came = Arc::new(Mutex::new(Vec::new()));
     let theirs = Arc::clone(&came);
-    (Box::new(move |pushed| theirs.lock().push(pushed.fence)), came)
+    (Box::new(move |notification| theirs.lock().push(notification.fence)), came)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_grant_to_a_wait_that_is_over_goes_to_its_handler() {
     listener.watch_ended(over.number(), ended);
     let (over, plain) = (over.number(), plain.number());
     for number in [over, plain, over, alive.number()] {
-        assert!(push(&server, &subscription, number));
+        assert!(notify(&server, &subscription, number));
     }
     assert_eq!(fence(alive.sleep(soon(), &Cancelling::default())), alive.number());
     assert_eq!(*came.lock(), [over, over]);
@@ -88,7 +88,7 @@ fn what_was_kept_for_a_wait_goes_to_its_handler() {
     let over = listener.begin();
     let number = over.number();
     for number in [number, alive.number()] {
-        assert!(push(&server, &subscription, number));
+        assert!(notify(&server, &subscription, number));
     }
     alive.sleep(soon(), &Cancelling::default());
     let (ended, came) = ended();

@@ -1,6 +1,6 @@
 //! Waits against real servers.
 //!
-//! 1. Here: pushes that arrive.
+//! 1. Here: notifications that arrive.
 //! 2. `breaks.rs`: connections that break, and servers that are gone.
 //! 3. `refusals.rs`: users without the permission.
 //! 4. `endings.rs`: closing, idle connections, and ended waits.
@@ -24,14 +24,14 @@ use crate::handover::rules::Pauses;
 use crate::options::ClientOptions;
 
 impl WaiterTable {
-    /// Takes a push that arrived, without waiting.
-    fn take(&mut self, number: u64) -> Option<Pushed> {
-        self.waits.get_mut(&number)?.pushes.pop_front()
+    /// Takes a notification that arrived, without waiting.
+    fn take(&mut self, number: u64) -> Option<Notification> {
+        self.waits.get_mut(&number)?.notifications.pop_front()
     }
 }
 
 impl ListenerWait {
-    fn take(&self) -> Option<Pushed> {
+    fn take(&self) -> Option<Notification> {
         self.listener.waiters.with(|table, _| table.take(self.number))
     }
 }
@@ -78,14 +78,14 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
 }
 
 /// Pushes a grant whose fence is the number of the wait. True if a connection received it.
-fn push(server: &Server, subscription: &Subscription, number: u64) -> bool {
+fn notify(server: &Server, subscription: &Subscription, number: u64) -> bool {
     let Subscription { channel, .. } = subscription;
     publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc k")) == 1
 }
 
 fn fence(woken: Woken) -> u64 {
     match woken {
-        Woken::Push(pushed) => pushed.fence,
+        Woken::Notified(notification) => notification.fence,
         other => panic!("{other:?}"),
     }
 }
@@ -105,11 +105,14 @@ fn a_lone_wait_hears_its_push() {
     let (wait, subscription) = wait(&listener);
     assert_eq!(subscription.channel.len(), "redlock-sync:".len() + 16);
     assert_eq!(wait.sleep(now().after(Duration::from_millis(20)), &Cancelling::default()), Woken::Timer);
-    assert!(push(&server, &subscription, wait.number()));
-    let Woken::Push(pushed) = wait.sleep(soon(), &Cancelling::default()) else { panic!() };
+    assert!(notify(&server, &subscription, wait.number()));
+    let Woken::Notified(notification) = wait.sleep(soon(), &Cancelling::default()) else { panic!() };
     let ms = Duration::from_millis;
     let (random, key) = (Some("abc".to_owned()), Some("k".to_owned()));
-    assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random, key });
+    assert_eq!(
+        notification,
+        Notification { fence: wait.number(), time: ms(300), age: ms(20), pauses: Pauses(3), random, key }
+    );
     assert_eq!(wait.sleep(now(), &Cancelling::default()), Woken::Timer);
 }
 
@@ -120,17 +123,17 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     let (one, subscription) = wait(&listener);
     let other = listener.begin();
     assert_ne!(one.number(), other.number());
-    publish(&server, &subscription.channel, "neither a push");
+    publish(&server, &subscription.channel, "no notification");
     publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc k", one.number()));
-    assert!(push(&server, &subscription, other.number()));
-    assert!(push(&server, &subscription, one.number()));
+    assert!(notify(&server, &subscription, other.number()));
+    assert!(notify(&server, &subscription, one.number()));
     assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number());
     // The thread that read has kept it.
-    assert_eq!(other.take().map(|pushed| pushed.fence), Some(other.number()));
+    assert_eq!(other.take().map(|notification| notification.fence), Some(other.number()));
     assert_eq!(other.take(), None);
 }
 
-/// Threads that sleep. Each sends its number when it gets a push, and sleeps again.
+/// Threads that sleep. Each sends its number when it gets a notification, and sleeps again.
 fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)>) -> Vec<thread::JoinHandle<()>> {
     (0..size)
         .map(|_| {
@@ -140,8 +143,8 @@ fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)
                 woken.send((wait.number(), now())).unwrap();
                 loop {
                     match wait.sleep(Tick::NEVER, &Cancelling::default()) {
-                        Woken::Push(pushed) => {
-                            assert_eq!(pushed.fence, wait.number());
+                        Woken::Notified(notification) => {
+                            assert_eq!(notification.fence, wait.number());
                             woken.send((wait.number(), now())).unwrap();
                         }
                         Woken::Closed => return,
@@ -166,7 +169,7 @@ fn a_crowd_in_which_each_hears_its_own() {
     for _ in 0..2 {
         fastrand::shuffle(&mut numbers);
         for number in &numbers {
-            assert!(push(&server, &subscription, *number));
+            assert!(notify(&server, &subscription, *number));
         }
         let mut heard: Vec<u64> = told.iter().take(CROWD).map(|(number, _)| number).collect();
         heard.sort_unstable();

@@ -3,16 +3,16 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::handover::listener::push_connection::NewSubscription;
+use crate::handover::listener::connection_state::NewSubscription;
 use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable};
 use crate::handover::listener::waiters::Waiters;
-use crate::node::{Heard, Push};
+use crate::node::{Heard, Subscriber};
 
 /// A connection that plays a script; after that nothing arrives.
 #[derive(Debug)]
 struct ScriptedConnection(VecDeque<&'static str>);
 
-impl Push for ScriptedConnection {
+impl Subscriber for ScriptedConnection {
     fn receive(&mut self, timeout: Duration) -> Heard {
         match self.0.pop_front() {
             Some("panic") => panic!("told so"),
@@ -160,10 +160,11 @@ fn one_wait_keeps_so_many_pushes_and_no_more() {
     rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc k"]));
     rig.subscription(reader);
     assert_eq!(fence(rig.waiters.sleep(reader, soon())), 9);
-    let pushes: Vec<_> =
-        std::iter::from_fn(|| rig.waiters.with(|table, _| table.take(busy))).map(|pushed| pushed.fence).collect();
-    assert_eq!(pushes.len(), 16);
-    assert_eq!(pushes[..3], [2, 3, 1], "the oldest went");
+    let notifications: Vec<_> = std::iter::from_fn(|| rig.waiters.with(|table, _| table.take(busy)))
+        .map(|notification| notification.fence)
+        .collect();
+    assert_eq!(notifications.len(), 16);
+    assert_eq!(notifications[..3], [2, 3, 1], "the oldest went");
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Claim {
         is_first
     }
 
-    fn lengthen(&self, id: &LockId, lease: Duration) -> Arc<Call> {
+    fn extend_call(&self, id: &LockId, lease: Duration) -> Arc<Call> {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
         Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args)
     }
@@ -229,11 +229,11 @@ impl Claim {
     /// Never called: on its one node, a claim that is gone was ended or taken. The call that is returned instead cannot
     /// make a claim.
     pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
-        self.lengthen(args.id, args.lease).into()
+        self.extend_call(args.id, args.lease).into()
     }
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease).into()
+        self.extend_call(id, lease).into()
     }
 
     pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {

@@ -29,7 +29,7 @@ pub enum Unlocked {
 }
 
 /// One of the guards of a thread that share a lease.
-pub(crate) struct Hold {
+pub(crate) struct NestedHold {
     pub(crate) lease: Arc<Lease>,
     /// True until it is removed from the list of this thread.
     is_listed: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Hold {
     is_exclusive: bool,
 }
 
-impl Hold {
+impl NestedHold {
     /// Adds a hold to the lease by which this thread holds the lock, if `accepts` is true for its kind. Otherwise
     /// acquires the lock.
     #[inline]
@@ -46,7 +46,7 @@ impl Hold {
         wait: MaxWait,
         is_exclusive: bool,
         accepts: impl Fn(Kind) -> bool,
-    ) -> Result<Hold, Error> {
+    ) -> Result<NestedHold, Error> {
         let (client, key) = (handle.client.id, handle.key()?);
         handle.client.serves_holders()?;
         let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), is_exclusive, accepts) {
@@ -57,7 +57,7 @@ impl Hold {
             reentry::add_first(client, key.name(), &lease, is_exclusive);
             lease
         };
-        Ok(Hold { lease, is_listed: true, is_exclusive })
+        Ok(NestedHold { lease, is_listed: true, is_exclusive })
     }
 
     fn remove(&mut self) -> Removed {
@@ -82,7 +82,7 @@ impl Hold {
     }
 
     /// Makes a writer a reader.
-    pub(crate) fn downgrade(mut self) -> Result<Hold, Error> {
+    pub(crate) fn downgrade(mut self) -> Result<NestedHold, Error> {
         self.is_exclusive = false;
         if reentry::downgrade(&self.lease) {
             self.lease.downgrade()?;
@@ -93,7 +93,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for NestedHold {
     fn drop(&mut self) {
         match self.remove() {
             Removed::Last => self.lease.finish_quietly(),

@@ -1,4 +1,4 @@
-//! A connection that is subscribed to one channel. The thread that owns it waits for messages.
+//! A connection that is subscribed to one channel of a server. The thread that owns it waits for messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::link::{Broken, Connection, Dial, Link, MIN_READ_TIMEOUT};
-use super::{Executed, Failure, FailureKind, Heard, Push, redis_reply};
+use super::{Executed, Failure, FailureKind, Heard, Subscriber, redis_reply};
 use crate::clock::{Clock, Tick};
 
 /// Connects, logs in, and subscribes.
-pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let address_changes = host.server.address_changes();
     let mut link = connect(host)?;
@@ -22,7 +22,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
     let connection = link.take().ok_or_else(|| lost(Broken::Closed("connection is gone".into())))?;
-    Ok(Box::new(Subscription { connection, ends, server: Arc::clone(&host.server), address_changes }))
+    Ok(Box::new(ServerSubscription { connection, ends, server: Arc::clone(&host.server), address_changes }))
 }
 
 /// Connects, unless the server is left out. A probe finds out when it is back.
@@ -42,7 +42,7 @@ fn refused(failure: Failure) -> Failure {
 }
 
 /// A subscribed connection. Dropping it closes the connection without a command to the server.
-struct Subscription {
+struct ServerSubscription {
     connection: Box<dyn Connection>,
     /// When the login of the connection expires.
     ends: Option<(Tick, Arc<dyn Clock>)>,
@@ -51,7 +51,7 @@ struct Subscription {
     address_changes: Option<u64>,
 }
 
-impl Push for Subscription {
+impl Subscriber for ServerSubscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
             return Heard::Broken("what it logged in with has run out".into());
@@ -72,7 +72,7 @@ impl Push for Subscription {
     }
 }
 
-impl fmt::Debug for Subscription {
+impl fmt::Debug for ServerSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Subscribed")
     }

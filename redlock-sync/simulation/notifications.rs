@@ -1,4 +1,4 @@
-//! Push connections: subscribed at a node, and broken without a word to either side.
+//! Notification connections: subscribed at a node, and broken without a word to either side.
 
 use super::connection::Incoming;
 use super::plan::{MS, chance, nanos};
@@ -31,13 +31,13 @@ impl World {
 
     /// Sends a message to all that listen.
     pub(super) fn publish(&mut self, node: usize, channel: &[u8], text: &[u8]) {
-        self.counts.pushes += 1;
+        self.counts.notifications += 1;
         let listens = |channel: &[u8], known: &Option<String>| known.as_ref().is_some_and(|c| c.as_bytes() == channel);
         for id in self.connections_that(|one| one.node == node && !one.is_mute && listens(channel, &one.channel)) {
             if !self.is_healed() && chance(self.plan.lost + self.plan.reset) {
                 self.break_push(id);
             } else {
-                self.send_back(id, Incoming::Push(text.to_vec()));
+                self.send_back(id, Incoming::Notification(text.to_vec()));
             }
         }
     }
@@ -45,7 +45,7 @@ impl World {
     /// Either side notices in its own time; the client perhaps never.
     fn break_push(&mut self, id: usize) {
         self.counts.breaks += 1;
-        self.log(|world| format!("the push connection of client {} breaks", world.connections[id].client));
+        self.log(|world| format!("the notification connection of client {} breaks", world.connections[id].client));
         self.connections[id].is_mute = true;
         let late = 2 * nanos(self.plan.pace);
         let soon = |is_late: bool| if is_late { fastrand::u64(0..late) } else { fastrand::u64(0..3 * MS) };

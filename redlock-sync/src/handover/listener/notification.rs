@@ -1,16 +1,17 @@
-//! The form of a push, and how to parse it.
+//! The form of a notification, and how to parse it.
 
 use crate::handover::rules::Pauses;
 use std::time::Duration;
 
-/// A push to a wait: `wait fence span age pauses random key`. The wait is `channel/number`, and times are in ms. A hint
-/// ends with a space after the pauses. A hint to several waits of a channel has commas between their numbers.
+/// A notification to a wait: `wait fence time age pauses random key`. The wait is `channel/number`, and times are in
+/// ms. A hint ends with a space after the pauses. A hint to several waits of a channel has commas between their
+/// numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pushed {
+pub(crate) struct Notification {
     /// The fence of the granted lock; 0 if there is none.
     pub(crate) fence: u64,
-    /// How long the grant is valid; for a hint, when to try.
-    pub(crate) span: Duration,
+    /// The lease of the grant. For a hint: after what time the wait should make an attempt.
+    pub(crate) time: Duration,
     /// The age of the chain in which the lock goes from holder to holder.
     pub(crate) age: Duration,
     pub(crate) pauses: Pauses,
@@ -26,47 +27,47 @@ pub(crate) struct UnclaimedGrant {
     pub(crate) key: String,
     pub(crate) random: String,
     pub(crate) wait: String,
-    pub(crate) span: Duration,
+    pub(crate) lease: Duration,
     /// True if the grant came with a fence.
     pub(crate) with_fence: bool,
 }
 
 impl UnclaimedGrant {
-    /// The grant in a push. `None` for a hint: without it, the waits find the lock by their own attempts.
-    pub(super) fn of(pushed: Pushed, channel: &str, number: u64) -> Option<UnclaimedGrant> {
-        let Pushed { fence, span, random, key, .. } = pushed;
+    /// The grant in a notification. `None` for a hint: without it, the waits find the lock by their own attempts.
+    pub(super) fn of(notification: Notification, channel: &str, number: u64) -> Option<UnclaimedGrant> {
+        let Notification { fence, time, random, key, .. } = notification;
         Some(UnclaimedGrant {
             key: key?,
             random: random?,
             wait: format!("{channel}/{number}"),
-            span,
+            lease: time,
             with_fence: fence > 0,
         })
     }
 }
 
-impl Pushed {
+impl Notification {
     /// Parses a message that came on `channel`: the waits that it is for, and what it says. `None` for anything but a
-    /// push to waits of that channel.
-    pub(crate) fn read(message: &[u8], channel: &str) -> Option<(Vec<u64>, Pushed)> {
+    /// notification to waits of that channel.
+    pub(crate) fn read(message: &[u8], channel: &str) -> Option<(Vec<u64>, Notification)> {
         let mut words = std::str::from_utf8(message).ok()?.splitn(7, ' ');
         let numbers = words.next()?.strip_prefix(channel)?.strip_prefix('/')?.split(',');
         let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
         let mut next = || words.next()?.parse::<u64>().ok();
-        let (fence, span, age, pauses) = (next()?, next()?, next()?, next()?);
+        let (fence, time, age, pauses) = (next()?, next()?, next()?, next()?);
         let random = words.next().map(|random| (!random.is_empty()).then(|| random.to_owned()))?;
         let key = words.next().map(str::to_owned);
         // A grant names its lock and is for one wait; a hint names no lock.
         let is_whole = random.is_some() == key.is_some() && (random.is_none() || numbers.len() == 1);
-        let pushed = Pushed {
+        let notification = Notification {
             fence,
-            span: Duration::from_millis(span),
+            time: Duration::from_millis(time),
             age: Duration::from_millis(age),
             pauses: Pauses(pauses),
             random,
             key,
         };
-        is_whole.then_some((numbers, pushed))
+        is_whole.then_some((numbers, notification))
     }
 }
 
@@ -74,8 +75,8 @@ impl Pushed {
 mod tests {
     use super::*;
 
-    fn read(message: &str) -> Option<(Vec<u64>, Pushed)> {
-        Pushed::read(message.as_bytes(), "redlock-sync:1f")
+    fn read(message: &str) -> Option<(Vec<u64>, Notification)> {
+        Notification::read(message.as_bytes(), "redlock-sync:1f")
     }
 
     #[test]
@@ -83,10 +84,10 @@ mod tests {
         let ms = Duration::from_millis;
         let (numbers, grant) = read("redlock-sync:1f/12 7 300 20 3 abc a key").unwrap();
         let (random, key) = (Some("abc".to_owned()), Some("a key".to_owned()));
-        let told = Pushed { fence: 7, span: ms(300), age: ms(20), pauses: Pauses(3), random, key };
+        let told = Notification { fence: 7, time: ms(300), age: ms(20), pauses: Pauses(3), random, key };
         assert_eq!((numbers, grant), (vec![12], told));
         let (numbers, hint) = read("redlock-sync:1f/0,7,12 0 10 0 0 ").unwrap();
-        let told = Pushed { fence: 0, span: ms(10), age: ms(0), pauses: Pauses(0), random: None, key: None };
+        let told = Notification { fence: 0, time: ms(10), age: ms(0), pauses: Pauses(0), random: None, key: None };
         assert_eq!((numbers, hint), (vec![0, 7, 12], told));
     }
 
@@ -122,6 +123,6 @@ mod tests {
         ] {
             assert_eq!(read(text), None, "{text}");
         }
-        assert_eq!(Pushed::read(b"redlock-sync:1f/1 0 10 0 0 a \xff", "redlock-sync:1f"), None);
+        assert_eq!(Notification::read(b"redlock-sync:1f/1 0 10 0 0 a \xff", "redlock-sync:1f"), None);
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::listener::{self, Listener};
 use super::rules::QUEUE_LIFETIME;
 use crate::error::Error;
-use crate::protocol::{WaitEntry, millis};
+use crate::protocol::{WaitArgs, millis};
 use crate::token::random_part;
 
 /// A wait in the queues on the servers.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedWait {
     pub(crate) listener: listener::ListenerWait,
     /// Its id in the server queues. `None` until its client listens, or knows that it cannot listen.
     pub(crate) id: Option<Arc<str>>,
@@ -20,13 +20,13 @@ pub(crate) struct Queued {
     known: u64,
 }
 
-impl Queued {
-    pub(crate) fn begin(listener: &Arc<Listener>) -> Queued {
-        Queued { listener: listener.begin(), id: None, known: 0 }
+impl QueuedWait {
+    pub(crate) fn begin(listener: &Arc<Listener>) -> QueuedWait {
+        QueuedWait { listener: listener.begin(), id: None, known: 0 }
     }
 
-    /// True if the client cannot receive pushes, so that the wait polls. Ids that begin with `-` belong to such waits;
-    /// the servers cannot notify them.
+    /// True if the client cannot receive notifications, so that the wait polls. Ids that begin with `-` belong to such
+    /// waits; the servers cannot notify them.
     pub(crate) fn polls(&self) -> bool {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }
@@ -48,8 +48,8 @@ impl Queued {
     }
 
     /// The arguments by which an attempt names the wait.
-    pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> WaitEntry<'_> {
-        WaitEntry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
+    pub(crate) fn args(id: &str, is_last: bool, waited: Duration) -> WaitArgs<'_> {
+        WaitArgs { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
     }
 
     /// The node on which the client listens.

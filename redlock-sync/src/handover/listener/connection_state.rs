@@ -1,16 +1,16 @@
-//! The state of the push connection, and whether it is still alive.
+//! The state of the notification connection, and whether it is still alive.
 //!
 //! A reset is noticed at once. The **heartbeat** detects a silent break: the client publishes a message on its own
 //! channel each second, or every two seconds while all its waits are for tasks. The connection has failed if no
 //! connection receives the message, or if it does not arrive within a node timeout after the server has sent it. If the
-//! call itself gets no answer, something else is wrong, which a new push connection would not repair. The next
+//! call itself gets no answer, something else is wrong, which a new notification connection would not repair. The next
 //! heartbeat is then a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::node::Push;
+use crate::node::Subscriber;
 
 /// A heartbeat is requested this long after the last one. No read takes longer either, since a wait can begin during
 /// it.
@@ -38,13 +38,13 @@ pub(crate) struct Subscription {
 pub(crate) struct NewSubscription {
     pub(crate) node: usize,
     pub(crate) channel: Arc<str>,
-    pub(crate) conn: Box<dyn Push>,
+    pub(crate) conn: Box<dyn Subscriber>,
     /// The first message that arrived on it.
     pub(crate) first: Vec<u8>,
 }
 
 #[derive(Default)]
-pub(super) enum Connection {
+pub(super) enum ConnectionState {
     /// There is no connection, and none is made: no thread waits.
     #[default]
     Down,
@@ -53,9 +53,9 @@ pub(super) enum Connection {
     Up(Up),
 }
 
-impl Connection {
+impl ConnectionState {
     pub(super) fn subscription(&self) -> Option<&Subscription> {
-        if let Connection::Up(up) = self { Some(&up.subscription) } else { None }
+        if let ConnectionState::Up(up) = self { Some(&up.subscription) } else { None }
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Heartbeat {
 pub(super) struct Up {
     pub(super) subscription: Subscription,
     /// `None` while a thread reads.
-    pub(super) conn: Option<Box<dyn Push>>,
+    pub(super) conn: Option<Box<dyn Subscriber>>,
     /// When it was made.
     pub(super) since: Tick,
     /// When the current read, or the last one, began.
@@ -86,7 +86,7 @@ pub(super) struct Up {
 }
 
 impl Up {
-    pub(super) fn new(subscription: Subscription, conn: Box<dyn Push>, now: Tick) -> Up {
+    pub(super) fn new(subscription: Subscription, conn: Box<dyn Subscriber>, now: Tick) -> Up {
         Up {
             subscription,
             conn: Some(conn),
