@@ -156,13 +156,13 @@ fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
     wait: impl Into<Option<WaitArgs<'a>>>,
-    order: QueuePolicy<'_>,
+    policy: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let (id, wait) = (id(token), wait.into());
     exclusive()
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
         .call
 }
 
@@ -319,9 +319,9 @@ fn random_call(several: bool) -> Arc<Call> {
         3..12 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
-            let order =
+            let policy =
                 if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, lease: 5 * SECOND } };
-            attempt(any(), fence, an_entry, order, &leftover_tokens)
+            attempt(any(), fence, an_entry, policy, &leftover_tokens)
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));

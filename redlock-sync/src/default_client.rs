@@ -14,7 +14,7 @@ static FIRST: OnceLock<ProcessDefault> = OnceLock::new();
 /// The default client of one process. A forked child has a value of its own, with a lock of its own: another thread of
 /// the parent may have held the parent's lock at the time of the fork, and no thread of the child would release it.
 struct ProcessDefault {
-    home: ForkGuard,
+    process: ForkGuard,
     client: RwLock<Option<Redlock>>,
     /// True if the program set the client. It may name other servers, or another prefix, than the environment.
     was_set: AtomicBool,
@@ -25,13 +25,13 @@ struct ProcessDefault {
 impl ProcessDefault {
     fn new() -> ProcessDefault {
         let (client, was_set, child) = (RwLock::new(None), AtomicBool::new(false), OnceLock::new());
-        ProcessDefault { home: ForkGuard::new(), client, was_set, child }
+        ProcessDefault { process: ForkGuard::new(), client, was_set, child }
     }
 
     /// The default client of this process, and true if a process from which it was forked had set one.
     fn current() -> (&'static ProcessDefault, bool) {
         let (mut default, mut was_set) = (FIRST.get_or_init(ProcessDefault::new), false);
-        while default.home.is_left() {
+        while default.process.is_forked_child() {
             was_set |= default.was_set.load(Ordering::SeqCst);
             // The child cannot use the client of the parent. If the lock is held, the client is not dropped.
             drop(default.client.try_write().and_then(|mut client| client.take()));

@@ -14,7 +14,7 @@ impl ForkGuard {
     }
 
     /// True in a child that was forked since.
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn is_forked_child(&self) -> bool {
         // A guard reports a fork once only, so a copy is asked.
         self.0.clone().detected_fork()
     }

@@ -9,9 +9,9 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::listener::{Listener, UnclaimedGrant};
-use crate::handover::queue::WaitQueues;
 use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Chain;
+use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
 use crate::node::Priority;
@@ -26,7 +26,7 @@ pub(crate) struct ClientInner {
     /// A number that is unique among the clients of this process.
     pub(crate) id: u64,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) queues: Arc<WaitQueues<Lease>>,
+    pub(crate) queues: Arc<ThreadQueues<Lease>>,
     pub(crate) listener: Arc<Listener>,
     pub(crate) tokens: TokenSource,
     pub(crate) outages: Outages,
@@ -55,7 +55,7 @@ impl ClientInner {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let quorum = Arc::new(quorum);
         let clock = Arc::clone(&quorum.clock);
-        let queues = WaitQueues::new(Arc::clone(&clock));
+        let queues = ThreadQueues::new(Arc::clone(&clock));
         let backlog = Backlog::new(&quorum);
         let client = Arc::new(ClientInner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -81,12 +81,16 @@ impl ClientInner {
     /// Returns `Closed` once the client takes no more locks. Also in a forked child, which shares the sockets of its
     /// parent but has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        if self.tokens.home().is_left() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
+        if self.tokens.process().is_forked_child() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Like `ready`, but for calls that holders need until their end: those go on while the client shuts down.
     pub(crate) fn serves_holders(&self) -> Result<(), Error> {
-        if self.tokens.home().is_left() || self.has_ended.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+        if self.tokens.process().is_forked_child() || self.has_ended.load(Ordering::SeqCst) {
+            Err(Error::Closed)
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts a call. Each call is counted before it checks whether the client is closed; `end` closes the client
@@ -105,7 +109,7 @@ impl ClientInner {
             key: request.key.clone(),
             id,
             options: Arc::clone(&request.options),
-            home: self.tokens.home().clone(),
+            process: self.tokens.process().clone(),
             origin,
         }
     }
@@ -226,7 +230,7 @@ impl ClientInner {
 
     /// Ends all waits with `Closed`, for good, and gives up what is still held after the grace.
     pub(crate) fn end(&self, grace: Duration) -> Result<GivenUp, Error> {
-        if self.tokens.home().is_left() {
+        if self.tokens.process().is_forked_child() {
             return Err(Error::Closed);
         }
         let until = self.quorum.now().after(grace);
@@ -284,7 +288,7 @@ impl ClientInner {
 
 impl Drop for ClientInner {
     fn drop(&mut self) {
-        if !self.tokens.home().is_left() {
+        if !self.tokens.process().is_forked_child() {
             self.leases.renewer.close();
         }
     }

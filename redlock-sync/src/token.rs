@@ -191,17 +191,17 @@ impl fmt::Debug for LockToken {
 pub(crate) struct TokenSource {
     /// The middle part of each name: `:host:process:`.
     place: String,
-    home: ForkGuard,
+    process: ForkGuard,
 }
 
 impl TokenSource {
     pub(crate) fn new() -> TokenSource {
-        TokenSource { place: format!(":{}:{}:", host_name(), process_id()), home: ForkGuard::new() }
+        TokenSource { place: format!(":{}:{}:", host_name(), process_id()), process: ForkGuard::new() }
     }
 
     /// The process this client was made in.
-    pub(crate) fn home(&self) -> &ForkGuard {
-        &self.home
+    pub(crate) fn process(&self) -> &ForkGuard {
+        &self.process
     }
 
     /// A new token, and a random part for the token that its release may grant. Both take one call of the operating

@@ -20,13 +20,13 @@ fn ask_with(
     token: &str,
     wait: Option<WaitArgs<'_>>,
     fence: Option<u64>,
-    order: QueuePolicy<'_>,
+    policy: QueuePolicy<'_>,
     leftover_tokens: &[&str],
 ) -> Arc<Call> {
     let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let id = id(token);
     side(mode, several)
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, leftover_tokens: &leftover_tokens })
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
         .call
 }
 
@@ -306,8 +306,8 @@ fn random_call(several: bool) -> Arc<Call> {
         0..14 => {
             let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..2)).map(|_| any()).collect();
             let fence = [None, None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..4)];
-            let order = if fastrand::u32(0..8) == 0 { QueuePolicy::Holder } else { QueuePolicy::None };
-            ask_with(mode(), several, any(), an_entry, fence, order, &leftover_tokens)
+            let policy = if fastrand::u32(0..8) == 0 { QueuePolicy::Holder } else { QueuePolicy::None };
+            ask_with(mode(), several, any(), an_entry, fence, policy, &leftover_tokens)
         }
         14..16 => side(mode(), several).extend_and_count(&id(any()), SECOND * 5 * fastrand::u32(1..9)).call,
         16..20 => end(mode(), several, Some(any()), fastrand::bool().then_some(wait), Duration::ZERO),

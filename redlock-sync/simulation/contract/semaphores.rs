@@ -275,7 +275,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
                 lease: LEASE,
                 fence: None,
                 wait,
-                order: QueuePolicy::None,
+                policy: QueuePolicy::None,
                 leftover_tokens: &leftover_tokens,
             };
             let call = lock(fixed).acquire(&args).call;
@@ -347,7 +347,7 @@ fn ends(side: &mut dyn Side) {
     let take = |token: &str, lease| {
         let id = id(token);
         let args =
-            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: QueuePolicy::None, leftover_tokens: &[] };
+            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
@@ -395,7 +395,7 @@ fn refuses(side: &mut dyn Side) {
             lease: LEASE,
             fence: None,
             wait: None,
-            order: QueuePolicy::None,
+            policy: QueuePolicy::None,
             leftover_tokens: &[],
         };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };

@@ -97,7 +97,7 @@ pub(super) fn attempt(
     let is_fast_path = options.is_fast_path && !request.options.fenced && leftover_tokens.is_empty();
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
     let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
-    let call = if is_set_nx { call.native() } else { call };
+    let call = if is_set_nx { call.as_set_nx() } else { call };
     let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
     if is_set_nx && !ballot.tally().won() {
         quorum.quiet.record(request.key.as_str(), false, quorum.now());
@@ -147,12 +147,12 @@ impl<'a> Attempt<'a> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
         let random = if is_fast_path || client.quorum.len() > 1 { String::new() } else { random_part()? };
-        let order = match client.quorum.len() {
+        let policy = match client.quorum.len() {
             1 if is_fast_path => QueuePolicy::FastPath,
             1 => QueuePolicy::First { random: &random, lease: grant::lease(&client.quorum, request.options.lease) },
             _ => QueuePolicy::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, order, leftover_tokens }))
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, leftover_tokens }))
     }
 
     /// Returns an error if the round was not won, or was won too late for its lease.

@@ -8,8 +8,8 @@ use super::attempt::Attempt;
 use super::keep_or_share_head;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::queue::{QueueHead, QueueOutcome};
 use crate::handover::rules::Chain;
+use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::inner::ClientInner;
 use crate::lease::Lease;
 use crate::node::Priority;
@@ -62,7 +62,7 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     for ((attempt, ballot), released) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
         let votes = || ballot.votes.iter().zip(&released.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
-        if ballot.may_linger() || released.duplicate || !is_gone {
+        if ballot.token_may_remain() || released.duplicate || !is_gone {
             attempt.add_leftover_token(ballot.votes.iter().map(Vote::may_be_set).collect());
         }
     }

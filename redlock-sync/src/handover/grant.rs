@@ -73,7 +73,7 @@ impl GrantEvidence {
     /// Records what an attempt without success has learned. `marks` says whether the attempt named the wait.
     pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
-        let is_unknown = ballot.may_linger();
+        let is_unknown = ballot.token_may_remain();
         self.is_certain &= !ballot.duplicate && ballot.votes.iter().all(is_clean);
         self.wait_may_remain |= marks && is_unknown;
         for vote in &ballot.votes {

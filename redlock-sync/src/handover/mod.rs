@@ -3,7 +3,8 @@
 //! A holder that releases a lock gives it to the first of these that exists:
 //!
 //! 1. **The next thread** of this process, if it wants the lock with the same settings. It gets the lease unchanged,
-//!    without a call to a server ([`queue`]). While other processes wait, threads do this for at most 20 ms at a time.
+//!    without a call to a server ([`thread_queue`]). While other processes wait, threads do this for at most 20 ms at a
+//!    time.
 //! 2. **The first wait** in the queue on the server. The release sets the key for that wait and notifies its client, in
 //!    one step of one script ([`grant`]).
 //! 3. **Any attempt**: the release deletes the key. This happens if nothing waits. It also happens in the pause that
@@ -25,7 +26,8 @@
 //! The modules, from the bottom up:
 //!
 //! 1. [`rules`]: all spans of time: chains, the pauses between them, how long a grant is valid. Pure.
-//! 2. [`queue`]: the thread queues of one process. `remembered.rs`: what a thread queue stores besides its threads.
+//! 2. [`thread_queue`]: the thread queues of one process. `remembered.rs`: what a thread queue stores besides its
+//!    threads.
 //! 3. [`sharing`]: counts the threads that hold one lease together, and finds the one that releases it.
 //! 4. [`listener`]: the notification connection, which the waiting threads read in turn.
 //! 5. [`queued_wait`]: one wait in the server queues. [`grant`]: when a grant to it is the lock.
@@ -38,9 +40,9 @@
 pub(crate) mod grant;
 pub(crate) mod keys_without_ttl;
 pub(crate) mod listener;
-pub(crate) mod queue;
 pub(crate) mod queued_wait;
 mod remembered;
 pub(crate) mod rules;
 pub(crate) mod sharing;
+pub(crate) mod thread_queue;
 pub(crate) mod wait;

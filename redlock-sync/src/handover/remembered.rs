@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::clock::Tick;
-use crate::handover::queue::{WaitQueue, WaitQueues};
 use crate::handover::rules::FOREIGN_CLIENTS_REMEMBERED;
+use crate::handover::thread_queue::{ThreadQueue, ThreadQueues};
 use crate::token::LockId;
 
 /// Most leftover tokens that are remembered for one key.
 pub(super) const MAX_LEFTOVER_TOKENS: usize = 8;
 
-impl<T> WaitQueues<T> {
+impl<T> ThreadQueues<T> {
     /// Remembers a leftover token: no lease has it, but a node may have it until then. The next attempt may take the
     /// lock from it. So a late copy of this process's own call does not lock the process out.
     pub(crate) fn add_leftover_token(&self, key: &Arc<str>, id: LockId, until: Tick) {
@@ -60,7 +60,7 @@ impl<T> WaitQueues<T> {
         self.count_leftover_tokens(&by_key);
     }
 
-    fn count_leftover_tokens(&self, by_key: &HashMap<Arc<str>, WaitQueue<T>>) {
+    fn count_leftover_tokens(&self, by_key: &HashMap<Arc<str>, ThreadQueue<T>>) {
         // Stored under the lock; `leftover_tokens` reads it without.
         self.leftover_tokens.store(by_key.values().map(|queue| queue.leftover_tokens.len()).sum(), Ordering::SeqCst);
     }
@@ -76,7 +76,7 @@ impl<T> WaitQueues<T> {
         }
         // Each new entry also removes keys of which nothing else is remembered.
         by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
-        let mut queue = WaitQueue::default();
+        let mut queue = ThreadQueue::default();
         queue.foreign_clients_until = until;
         by_key.insert(Arc::clone(key), queue);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, Notification, Woken};
-use super::queue::WaitQueues;
 use super::queued_wait::QueuedWait;
 use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_SLEEP};
+use super::thread_queue::ThreadQueues;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Priority;
@@ -40,7 +40,7 @@ const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_SLEEP, Duration::from_se
 pub(crate) struct ServerWait<'a, T> {
     request: &'a Request,
     quorum: &'a Quorum,
-    queues: &'a Arc<WaitQueues<T>>,
+    queues: &'a Arc<ThreadQueues<T>>,
     listener: &'a Arc<Listener>,
     until: Tick,
     pub(crate) queued: Option<QueuedWait>,
@@ -55,7 +55,7 @@ impl<'a, T> ServerWait<'a, T> {
     pub(crate) fn new(
         request: &'a Request,
         quorum: &'a Quorum,
-        queues: &'a Arc<WaitQueues<T>>,
+        queues: &'a Arc<ThreadQueues<T>>,
         listener: &'a Arc<Listener>,
         until: Tick,
         pauses: Pauses,
@@ -253,7 +253,12 @@ fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
 // --- foreign clients -------------------------------------------------------------------------------------------------
 
 /// Leaves the key to foreign clients until `end`, and checks whether one takes it.
-pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
+pub(crate) fn leave_to_foreign_clients<T>(
+    quorum: &Quorum,
+    queues: &Arc<ThreadQueues<T>>,
+    request: &Request,
+    end: Tick,
+) {
     let cancel = &request.options.cancel;
     // The remainder of a minimum hold comes first.
     queues.sleep_until(end.before(LONG_PAUSE), cancel);
@@ -264,7 +269,7 @@ pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueu
 }
 
 /// Checks, during a pause, whether a foreign client has taken the lock.
-fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
+fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<ThreadQueues<T>>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
     let is_foreign = |vote: &Vote<Holders>| match vote {
@@ -277,7 +282,7 @@ fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, re
 }
 
 /// Remembers that a foreign client has the lock, if an attempt found one.
-pub(crate) fn record_foreign_clients<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
+pub(crate) fn record_foreign_clients<T>(queues: &Arc<ThreadQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
     let is_foreign = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
     if ballot.votes.iter().any(is_foreign) {
         queues.record_foreign_client(request.key.name());

@@ -20,7 +20,7 @@ use super::backlog::AwaitedRelease;
 use super::core::{Core, PreparedRelease, ReleaseOutcome, ReleaseTerms};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::queue::WaitQueues;
+use crate::handover::thread_queue::ThreadQueues;
 use crate::observer::Event;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::Released;
@@ -28,7 +28,7 @@ use crate::quorum::Ballot;
 
 struct DroppedLock {
     core: Arc<Core>,
-    queues: Arc<WaitQueues<Lease>>,
+    queues: Arc<ThreadQueues<Lease>>,
     call: TypedCall<Released>,
     terms: ReleaseTerms,
     /// How long the lock was held, if observers were notified of the acquisition.

@@ -37,12 +37,12 @@ pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
 
-use self::renewal::{Renewer, Worker};
+use self::renewal::{RenewalThread, Renewer};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::fork::ForkGuard;
-use crate::handover::queue::{QueueHead, WaitQueues};
 use crate::handover::sharing::SharedLease;
+use crate::handover::thread_queue::{QueueHead, ThreadQueues};
 use crate::options::Mode;
 use crate::token::LockId;
 
@@ -72,7 +72,7 @@ use crate::token::LockId;
 /// ```
 pub struct Lease {
     core: Arc<Core>,
-    worker: Arc<Worker>,
+    worker: Arc<RenewalThread>,
     leases: Arc<Leases>,
     /// Set once this lease has loss handlers.
     holder: OnceLock<HolderId>,
@@ -87,7 +87,7 @@ impl RefUnwindSafe for Lease {}
 impl UnwindSafe for Lease {}
 
 impl Lease {
-    fn of(core: Arc<Core>, worker: Arc<Worker>, leases: Arc<Leases>, taken: Tick) -> Lease {
+    fn of(core: Arc<Core>, worker: Arc<RenewalThread>, leases: Arc<Leases>, taken: Tick) -> Lease {
         let (holder, is_finished) = (OnceLock::new(), AtomicBool::new(false));
         Lease { core, worker, leases, holder, taken, wanted: None, is_finished }
     }
@@ -303,7 +303,7 @@ impl Lease {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }
-        if self.core.home.is_left() {
+        if self.core.process.is_forked_child() {
             return Some(Err(Error::Closed));
         }
         let result = self.give_up_share(began)?;
@@ -383,7 +383,7 @@ impl fmt::Debug for Lease {
 /// What all leases of a client share. It lives as long as one of them.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    queues: Arc<WaitQueues<Lease>>,
+    queues: Arc<ThreadQueues<Lease>>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) registry: Registry,
     backlog: Arc<Backlog>,
@@ -391,7 +391,11 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(queues: &Arc<WaitQueues<Lease>>, backlog: &Arc<Backlog>, clock: &Arc<dyn Clock>) -> Arc<Leases> {
+    pub(crate) fn new(
+        queues: &Arc<ThreadQueues<Lease>>,
+        backlog: &Arc<Backlog>,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<Leases> {
         let (queues, renewer, backlog) = (Arc::clone(queues), Renewer::new(Arc::clone(clock)), Arc::clone(backlog));
         Arc::new(Leases { queues, renewer, registry: Registry::default(), backlog, fork: ForkGuard::new() })
     }
@@ -408,7 +412,7 @@ impl Leases {
 
     /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.
     fn ended(&self, core: &Core, release: &ReleaseOutcome) {
-        if release.may_linger {
+        if release.token_may_remain {
             self.queues.add_leftover_token(core.key.name(), core.id.clone(), core.latest_end());
         }
     }
@@ -418,7 +422,7 @@ impl Drop for Leases {
     /// The last handle and the last guard of a client are gone. Releases of dropped guards have to reach the servers
     /// before the connections are closed.
     fn drop(&mut self) {
-        if !self.fork.is_left() {
+        if !self.fork.is_forked_child() {
             self.backlog.finish();
         }
     }

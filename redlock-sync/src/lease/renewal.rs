@@ -29,13 +29,13 @@ pub(crate) struct Renewer {
 
 #[derive(Debug, Default)]
 struct IdleWorkers {
-    workers: Vec<Arc<Worker>>,
+    workers: Vec<Arc<RenewalThread>>,
     is_closed: bool,
 }
 
 /// One renewal thread, as other threads see it.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct RenewalThread {
     slot: Mutex<WorkerSlot>,
     wake: Arc<Condvar>,
 }
@@ -70,7 +70,7 @@ impl Renewer {
     ///
     /// # Errors
     /// No thread is idle, and the system starts no new one.
-    pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<Worker>> {
+    pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<RenewalThread>> {
         let assignment = Assignment { due: core.first_due(), core };
         let idle = self.idle.lock().workers.pop();
         match idle {
@@ -82,16 +82,16 @@ impl Renewer {
         }
     }
 
-    fn start(self: &Arc<Self>, assignment: Assignment) -> io::Result<Arc<Worker>> {
+    fn start(self: &Arc<Self>, assignment: Assignment) -> io::Result<Arc<RenewalThread>> {
         let slot = WorkerSlot { assignment: Some(assignment), nap: SLICE, ..WorkerSlot::default() };
-        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
+        let worker = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
         Ok(worker)
     }
 
     /// Replaces the lease that the thread has by its successor, which has the same keys and is due at the same time.
-    pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
+    pub(crate) fn transfer(worker: &RenewalThread, core: Arc<Core>) {
         let mut slot = worker.slot.lock();
         let Some(assignment) = &mut slot.assignment else { return };
         assignment.core = core;
@@ -107,7 +107,7 @@ impl Renewer {
 
     /// Takes the lease away from its thread. A round under way ends by itself. The lease's own lock keeps that round
     /// apart from what follows.
-    pub(crate) fn retire(&self, worker: &Arc<Worker>, now: Tick) {
+    pub(crate) fn retire(&self, worker: &Arc<RenewalThread>, now: Tick) {
         let mut slot = worker.slot.lock();
         slot.assignment = None;
         slot.idle_since = now;
@@ -118,7 +118,7 @@ impl Renewer {
         }
     }
 
-    fn put_back(&self, worker: &Arc<Worker>) {
+    fn put_back(&self, worker: &Arc<RenewalThread>) {
         let mut idle = self.idle.lock();
         if idle.is_closed {
             worker.close();
@@ -137,14 +137,14 @@ impl Renewer {
     }
 
     /// True if the thread was idle until now. Then it cannot be given a lease any more.
-    fn forget(&self, worker: &Arc<Worker>) -> bool {
+    fn forget(&self, worker: &Arc<RenewalThread>) -> bool {
         let mut idle = self.idle.lock();
         let place = idle.workers.iter().position(|other| Arc::ptr_eq(other, worker));
         place.map(|i| idle.workers.swap_remove(i)).is_some()
     }
 }
 
-impl Worker {
+impl RenewalThread {
     fn give(&self, assignment: Assignment) {
         let mut slot = self.slot.lock();
         let must_wake = slot.wakes_at > assignment.due;
@@ -253,7 +253,7 @@ mod tests {
             key,
             id: tokens.fresh(None).unwrap().0,
             options: Arc::default(),
-            home: tokens.home().clone(),
+            process: tokens.process().clone(),
             origin: Origin::default(),
         };
         let ballot = Ballot { votes: [Vote::Yes(Acquired::default())].into(), started: clock.now(), duplicate: false };
@@ -268,7 +268,7 @@ mod tests {
         let former = core();
         let assignment = Assignment { core: Arc::clone(&former), due: SystemClock.now() };
         let slot = WorkerSlot { assignment: Some(assignment), is_running: true, ..WorkerSlot::default() };
-        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
+        let worker = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         worker.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
         assert_eq!(worker.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
         let successor = core();

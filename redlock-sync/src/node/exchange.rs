@@ -8,7 +8,7 @@ use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
 use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
 use super::pipes::connections::{ClaimedPipe, PipeRequest};
-use super::pipes::framer::Reply;
+use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
@@ -211,7 +211,7 @@ impl Progress<'_> {
         let note = sent.note;
         let form = match () {
             () if target.needs_source || server.needs_source(call) => Form::Source,
-            () if call.is_native && note == Note::Nothing && target.is_first() => Form::Native,
+            () if call.is_set_nx && note == Note::Nothing && target.is_first() => Form::SetNx,
             () => Form::Digest,
         };
         let payload = Payload::Script { call: Arc::clone(call), note, form, asks: target.route.asks };
@@ -268,7 +268,13 @@ impl Progress<'_> {
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the
     /// call, it goes to the other server. Returns `None` if the call must wait for a connection.
-    fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: &Transmission, said: Reply) -> Option<TargetState> {
+    fn after_reply(
+        &mut self,
+        i: usize,
+        server: &Arc<Server>,
+        sent: &Transmission,
+        said: WireReply,
+    ) -> Option<TargetState> {
         if redis_reply::is_noscript(&said) {
             self.targets.get_mut(i)?.needs_source = true;
             self.deadline = self.deadline.after(body_time(&self.targets.get(i)?.call));

@@ -2,31 +2,31 @@
 
 use redis::{RedisError, ServerError};
 
-use super::pipes::framer::Reply;
+use super::pipes::framer::WireReply;
 use super::{Executed, Failure, FailureKind, Value};
 
 /// The longest error text that is passed on. A server's error can fill a page.
 const MAX_TEXT: usize = 200;
 
 /// True if the server does not know the digest of the script.
-pub(super) fn is_noscript(said: &Reply) -> bool {
-    matches!(said, Reply::Raw(bytes) if bytes.starts_with(b"-NOSCRIPT"))
+pub(super) fn is_noscript(said: &WireReply) -> bool {
+    matches!(said, WireReply::Raw(bytes) if bytes.starts_with(b"-NOSCRIPT"))
 }
 
-pub(super) fn parsed(said: &Reply) -> redis::Value {
+pub(super) fn parsed(said: &WireReply) -> redis::Value {
     match said {
-        Reply::Raw(bytes) => redis::parse_redis_value(bytes).unwrap_or_default(),
+        WireReply::Raw(bytes) => redis::parse_redis_value(bytes).unwrap_or_default(),
         _ => redis::Value::Nil,
     }
 }
 
 /// Converts a reply to a value, or to the failure that it stands for.
-pub(super) fn read(said: Reply) -> Result<Value, Failure> {
+pub(super) fn read(said: WireReply) -> Result<Value, Failure> {
     match said {
-        Reply::Nil => Ok(Value::Nil),
-        Reply::Okay => Ok(Value::Okay),
-        Reply::Int(n) => Ok(Value::Int(n)),
-        Reply::Raw(bytes) => redis::parse_redis_value(&bytes).map_or_else(|_| Err(unexpected()), value),
+        WireReply::Nil => Ok(Value::Nil),
+        WireReply::Okay => Ok(Value::Okay),
+        WireReply::Int(n) => Ok(Value::Int(n)),
+        WireReply::Raw(bytes) => redis::parse_redis_value(&bytes).map_or_else(|_| Err(unexpected()), value),
     }
 }
 

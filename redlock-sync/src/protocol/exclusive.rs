@@ -37,7 +37,7 @@ impl Exclusive {
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
         let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
-        let (random, grant_lease) = match attempt.order {
+        let (random, grant_lease) = match attempt.policy {
             QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
             QueuePolicy::None | QueuePolicy::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
             QueuePolicy::First { random, lease } => (random, lease),
@@ -47,7 +47,7 @@ impl Exclusive {
         let mut args = vec![
             token,
             lease_ms,
-            Number(u64::from(matches!(attempt.order, QueuePolicy::None | QueuePolicy::Holder))),
+            Number(u64::from(matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder))),
             Text(wait.map_or("", |w| w.id)),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),

@@ -76,7 +76,7 @@ pub(crate) struct AcquireArgs<'a> {
     /// if no fence is wanted.
     pub(crate) fence: Option<u64>,
     pub(crate) wait: Option<WaitArgs<'a>>,
-    pub(crate) order: QueuePolicy<'a>,
+    pub(crate) policy: QueuePolicy<'a>,
     /// Prefixes of leftover tokens: no lease has them, but a node may still have them. The attempt takes the lock from
     /// them.
     pub(crate) leftover_tokens: &'a [LockId],
@@ -86,7 +86,7 @@ impl AcquireArgs<'_> {
     /// True if the attempt enters no wait, wants no fence, names no leftover token, and is not of a holder. Then the
     /// call of the fast path does the same.
     fn is_fast_path(&self) -> bool {
-        let is_holder = matches!(self.order, QueuePolicy::Holder);
+        let is_holder = matches!(self.policy, QueuePolicy::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
     }
 }
@@ -104,9 +104,6 @@ pub(crate) enum QueuePolicy<'a> {
     /// the lock if there is no such wait.
     First { random: &'a str, lease: Duration },
 }
-
-#[cfg(test)]
-pub(crate) use self::QueuePolicy as Order;
 
 /// A wait for the lock, as the servers know it.
 #[derive(Debug, Clone, Copy)]
@@ -169,10 +166,10 @@ impl<R> From<Arc<Call>> for TypedCall<R> {
 }
 
 impl<R> TypedCall<R> {
-    /// Sends the call as `SET NX` where that does the same ([`Call::is_native`]).
-    pub(crate) fn native(mut self) -> TypedCall<R> {
+    /// Sends the call as `SET NX` where that does the same ([`Call::is_set_nx`]).
+    pub(crate) fn as_set_nx(mut self) -> TypedCall<R> {
         if let Some(call) = Arc::get_mut(&mut self.call) {
-            call.is_native = true;
+            call.is_set_nx = true;
         }
         self
     }

@@ -74,7 +74,7 @@ impl ReadWrite {
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
-            Number(matches!(attempt.order, QueuePolicy::Holder).into()),
+            Number(matches!(attempt.policy, QueuePolicy::Holder).into()),
         ]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)

@@ -165,7 +165,7 @@ pub(crate) struct Call {
     pub(crate) lifetime: Duration,
     /// The call can be sent as `SET NX`, which does the same if the key is free and no wait is in its queue. It costs
     /// the server a third of the script.
-    pub(crate) is_native: bool,
+    pub(crate) is_set_nx: bool,
     words: usize,
     /// The call by digest, in the form in which Redis reads commands: the number of words, then each with its length.
     packed: Vec<u8>,
@@ -218,7 +218,7 @@ impl Call {
             purpose,
             token: token.cloned(),
             lifetime,
-            is_native: false,
+            is_set_nx: false,
             words,
             packed,
             head,
@@ -272,7 +272,7 @@ impl Call {
     }
 
     /// Appends the command `SET NX`, which does the same if the key is free.
-    pub(crate) fn write_native_to(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn write_set_nx_to(&self, bytes: &mut Vec<u8>) {
         push_head(bytes, 6);
         push(bytes, "SET");
         push_bytes(bytes, self.first_key().unwrap_or_default());
@@ -316,7 +316,7 @@ impl Call {
             purpose,
             token,
             lifetime,
-            is_native: false,
+            is_set_nx: false,
             words,
             packed,
             head,

@@ -232,7 +232,7 @@ mod tests {
             lease: Duration::from_secs(1),
             fence: None,
             wait: None,
-            order: QueuePolicy::None,
+            policy: QueuePolicy::None,
             leftover_tokens: &[],
         }
     }

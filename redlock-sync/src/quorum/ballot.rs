@@ -89,7 +89,7 @@ impl<R> Ballot<R> {
     }
 
     /// True if some node that did not vote yes may have our token, now or later.
-    pub(crate) fn may_linger(&self) -> bool {
+    pub(crate) fn token_may_remain(&self) -> bool {
         let is_unknown = |vote: &Vote<R>| matches!(vote, Vote::Failed(_)) && vote.may_be_set();
         self.duplicate || self.votes.iter().any(is_unknown)
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_void_vote_is_an_answer_and_no_yes() {
         let split = ballot(vec![yes(None), Vote::Void, Vote::Void]);
-        assert!(!split.tally().won() && split.tally().is_answered() && !split.may_linger());
+        assert!(!split.tally().won() && split.tally().is_answered() && !split.token_may_remain());
         assert_eq!(split.expires_in(), None);
     }
 
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_linger_where_it_may_be_set_without_a_yes() {
+    fn a_token_may_remain_where_it_may_be_set_without_a_yes() {
         let maybe = || said(FailureKind::TimedOut, Executed::Maybe);
-        assert!(!ballot(vec![yes(None), Vote::Absent, failed()]).may_linger());
-        assert!(ballot(vec![yes(None), maybe()]).may_linger());
-        assert!(Ballot { duplicate: true, ..ballot(vec![Vote::Absent]) }.may_linger());
+        assert!(!ballot(vec![yes(None), Vote::Absent, failed()]).token_may_remain());
+        assert!(ballot(vec![yes(None), maybe()]).token_may_remain());
+        assert!(Ballot { duplicate: true, ..ballot(vec![Vote::Absent]) }.token_may_remain());
     }
 
     fn seen(votes: &[Option<(&str, Option<u64>)>]) -> Option<(String, Option<u64>)> {

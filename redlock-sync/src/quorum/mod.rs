@@ -201,15 +201,15 @@ impl Quorum {
         if unsent.is_empty() {
             return ballot.duplicate;
         }
-        let mut is_left = ballot.may_linger();
+        let mut token_may_remain = ballot.token_may_remain();
         let pause = self.limits.node_timeout / 10;
         loop {
             let releases = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
             let vote = |i: usize| releases.votes.get(i);
-            is_left |= unsent.iter().any(|&i| vote(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
+            token_may_remain |= unsent.iter().any(|&i| vote(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
             unsent.retain(|&i| vote(i).is_some_and(Vote::is_unsent));
             if unsent.is_empty() || self.now().after(pause) >= by {
-                return is_left || !unsent.is_empty();
+                return token_may_remain || !unsent.is_empty();
             }
             self.clock.sleep(pause);
         }

@@ -1,12 +1,12 @@
 //! The library's `handover`, as far as the threads that wait are concerned.
 
-#[path = "../../../redlock-sync/src/handover/queue.rs"]
-pub(crate) mod queue;
 #[path = "../../../redlock-sync/src/handover/remembered.rs"]
 mod remembered;
 #[path = "../../../redlock-sync/src/handover/rules.rs"]
 pub(crate) mod rules;
 #[path = "../../../redlock-sync/src/handover/sharing.rs"]
 pub(crate) mod sharing;
+#[path = "../../../redlock-sync/src/handover/thread_queue.rs"]
+pub(crate) mod thread_queue;
 
 pub(crate) mod listener;

@@ -1,4 +1,4 @@
-//! Models of the library's threads: the queue in which the threads of a process wait for a lock (`handover/queue.rs`), the lease that they hold together
+//! Models of the library's threads: the queue in which the threads of a process wait for a lock (`handover/thread_queue.rs`), the lease that they hold together
 //! (`handover/sharing.rs`), the threads that renew leases (`lease/renewal.rs`), the notification connection that waiting threads read in turn (`handover/listener`), and the connections that all threads
 //! share (`node/pipes`).
 //!

@@ -10,7 +10,7 @@ use shuttle::thread;
 
 use crate::clock::Tick;
 use crate::node::pipes::command::{Abandoned, Callback, Outcome, Outcomes, WaitStatus};
-use crate::node::pipes::framer::Reply;
+use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::waiting;
 use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
 use crate::sync::Mutex;
@@ -54,7 +54,7 @@ fn two_calls_each(rig: &Rig) {
     let threads = [10, 20, 30, 40].map(|first| {
         rig.spawn(move |rig| {
             for n in first..first + 2 {
-                assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+                assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
             }
         })
     });
@@ -88,7 +88,7 @@ pub fn calls_for_which_no_thread_waits() {
         rig.spawn(move |rig| {
             let n = u64::from(token.as_bytes()[0]);
             rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended());
-            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
         })
     });
     join(threads);
@@ -137,7 +137,7 @@ pub fn each_callback_is_called_once() {
         let told = Arc::clone(&told);
         rig.spawn(move |rig| {
             let n = u64::from(token.as_bytes()[0]);
-            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
             told.release(&rig, token);
         })
     });
@@ -196,13 +196,13 @@ pub fn a_reader_whose_time_is_up() {
     let soon = world::now().after(PATIENCE / 4);
     let hurried = [1, 2].map(|n: u64| {
         rig.spawn(move |rig| match rig.number(n, soon) {
-            End::Reply(reply) => assert_eq!(reply, Reply::Int(n.cast_signed())),
+            End::Reply(reply) => assert_eq!(reply, WireReply::Int(n.cast_signed())),
             End::Left(Abandoned::Sent | Abandoned::Unsent) => assert!(world::now() >= soon, "left before its time"),
             other => panic!("{other:?}"),
         })
     });
     let patient = [3, 4].map(|n: u64| {
-        rig.spawn(move |rig| assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed()))))
+        rig.spawn(move |rig| assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed()))))
     });
     world::pass_until(soon);
     let server = rig.serve();
@@ -257,7 +257,7 @@ pub fn what_is_left_is_flushed() {
         rig.spawn(move |rig| rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended()))
     };
     let threads = ["a", "b", "c"].map(leave);
-    let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
+    let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
     join(threads);
     rig.flush();
     for token in ["a", "b", "c"] {
@@ -276,7 +276,7 @@ pub fn a_connection_that_breaks() {
         rig.spawn(move |rig| {
             let end = rig.number(n, Tick::NEVER);
             match end {
-                End::Reply(reply) => assert_eq!(reply, Reply::Int(n.cast_signed())),
+                End::Reply(reply) => assert_eq!(reply, WireReply::Int(n.cast_signed())),
                 End::Cut { was_written } => {
                     assert!(was_written || !rig.server.executed().contains(&Said::Number(n)), "was written");
                 }
@@ -314,7 +314,7 @@ pub fn several_servers() {
             }
             assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), WaitStatus::Done);
             for index in [0, 1] {
-                assert_eq!(outcome(&outcomes, index), End::Reply(Reply::Int(i64::try_from(index).unwrap())));
+                assert_eq!(outcome(&outcomes, index), End::Reply(WireReply::Int(i64::try_from(index).unwrap())));
             }
         })
     });
@@ -361,7 +361,7 @@ pub fn without_a_pump() {
     let threads = [1, 2, 3].map(|n: u64| {
         rig.spawn(move |rig| {
             rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), true, None).unattended());
-            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
         })
     });
     let time = Passing::start(Duration::from_millis(1));
@@ -383,7 +383,7 @@ pub fn a_pump_that_rests() {
             thread::yield_now();
         }
     });
-    let caller = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
+    let caller = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
     time.join().unwrap();
     caller.join().unwrap();
     rig.flush();

@@ -10,7 +10,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
 use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use crate::node::pipes::framer::Reply;
+use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
@@ -205,7 +205,7 @@ pub(crate) struct Rig {
 /// How a call ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    Reply(Reply),
+    Reply(WireReply),
     Cut { was_written: bool },
     Left(Abandoned),
 }
@@ -253,7 +253,7 @@ impl Rig {
 
     /// Is over when all that was written before is executed and answered.
     pub(crate) fn flush(&self) {
-        assert_eq!(self.number(0, Tick::NEVER), End::Reply(Reply::Int(0)));
+        assert_eq!(self.number(0, Tick::NEVER), End::Reply(WireReply::Int(0)));
     }
 
     /// Nothing is left to do.

@@ -1,4 +1,4 @@
-//! Models of the queue in which the threads of a process wait for a lock: `handover/queue.rs`.
+//! Models of the queue in which the threads of a process wait for a lock: `handover/thread_queue.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle, ThreadId};
 
 use crate::clock::{Clock, Tick};
-use crate::handover::queue::{QueueHead, QueueOutcome, WaitQueues};
+use crate::handover::thread_queue::{QueueHead, QueueOutcome, ThreadQueues};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
@@ -17,7 +17,7 @@ const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
 
 /// The queues of one client, and one key.
 pub(crate) struct Rig<T> {
-    pub(crate) queues: Arc<WaitQueues<T>>,
+    pub(crate) queues: Arc<ThreadQueues<T>>,
     pub(crate) key: Arc<str>,
     /// A thread is at the head or was handed what it has.
     is_held: Arc<Mutex<bool>>,
@@ -35,7 +35,7 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     fn on(clock: Arc<dyn Clock>) -> Rig<T> {
-        Rig { queues: WaitQueues::new(clock), key: "key".into(), is_held: Arc::new(Mutex::new(false)) }
+        Rig { queues: ThreadQueues::new(clock), key: "key".into(), is_held: Arc::new(Mutex::new(false)) }
     }
 
     pub(crate) fn enter(&self, until: Tick) -> QueueOutcome<T> {

@@ -8,9 +8,9 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::handover::queue::{QueueHead, QueueOutcome};
+use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::lease::core::Core;
-use crate::lease::renewal::{Renewer, Worker};
+use crate::lease::renewal::{RenewalThread, Renewer};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{Rig, unexpected};
 use crate::world::{self, ModelClock};
@@ -22,7 +22,7 @@ const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 struct Lease {
     head: QueueHead<Lease>,
     core: Arc<Core>,
-    worker: Arc<Worker>,
+    worker: Arc<RenewalThread>,
     renewer: Arc<Renewer>,
 }
 

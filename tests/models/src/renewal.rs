@@ -7,7 +7,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::lease::core::Core;
-use crate::lease::renewal::{Renewer, Worker};
+use crate::lease::renewal::{RenewalThread, Renewer};
 use crate::sync::Mutex;
 use crate::world::{self, ModelClock};
 
@@ -26,14 +26,14 @@ fn interval() -> Duration {
 #[derive(Clone)]
 struct Client {
     renewer: Arc<Renewer>,
-    with_guard: Arc<Mutex<Vec<Arc<Worker>>>>,
+    with_guard: Arc<Mutex<Vec<Arc<RenewalThread>>>>,
 }
 
 /// What a guard does about its renewal.
 struct Guard {
     client: Client,
     core: Arc<Core>,
-    worker: Arc<Worker>,
+    worker: Arc<RenewalThread>,
     rounds: u32,
 }
 

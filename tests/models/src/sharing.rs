@@ -1,12 +1,12 @@
-//! Models of what threads of a process share: `handover/sharing.rs` in the queue of `handover/queue.rs`. In place of servers there is a count of leases that
+//! Models of what threads of a process share: `handover/sharing.rs` in the queue of `handover/thread_queue.rs`. In place of servers there is a count of leases that
 //! read and of one that writes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::handover::queue::QueueOutcome;
 use crate::handover::sharing::{Gate, SharedLease};
+use crate::handover::thread_queue::QueueOutcome;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{EXCLUSIVE, Rig, all, unexpected};
 use crate::sync::{Condvar, Mutex};

@@ -42,9 +42,9 @@ use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
-use crate::handover::queue::QueueHead;
 use crate::handover::rules::Chain;
 use crate::handover::sharing::Gate;
+use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
@@ -70,7 +70,7 @@ pub(crate) struct Core {
     /// Counts the threads that hold the lease.
     pub(crate) gate: Arc<Gate>,
     /// The process that acquired it. A forked child's copy does nothing.
-    pub(crate) home: ForkGuard,
+    pub(crate) process: ForkGuard,
     born: Tick,
     /// True if observers were notified of the acquisition.
     is_observed: AtomicBool,
@@ -101,7 +101,7 @@ pub(crate) struct LeaseStart {
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
-    pub(crate) home: ForkGuard,
+    pub(crate) process: ForkGuard,
     pub(crate) origin: Origin,
 }
 
@@ -142,7 +142,7 @@ struct RoundState {
 pub(crate) struct ReleaseOutcome {
     pub(crate) result: Result<(), Error>,
     /// A node may still have the token, although the lease is over.
-    pub(crate) may_linger: bool,
+    pub(crate) token_may_remain: bool,
     /// A majority said that the token is gone, and so did each node that may have had it.
     pub(crate) is_done: bool,
 }
@@ -157,7 +157,7 @@ impl Core {
             expiry,
             offered_fence: ballot.largest_fence(),
             fence: None,
-            copy_may_run: ballot.may_linger(),
+            copy_may_run: ballot.token_may_remain(),
             at,
         };
         Core::new(start, io, ballot.started)
@@ -174,7 +174,7 @@ impl Core {
     }
 
     fn new(start: LeaseStart, io: RoundState, born: Tick) -> Core {
-        let LeaseStart { quorum, backlog, protocol, key, id, options, home, origin } = start;
+        let LeaseStart { quorum, backlog, protocol, key, id, options, process, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
         // With one node, its fence is final.
@@ -188,7 +188,7 @@ impl Core {
             id,
             options,
             gate: Arc::new(Gate::new()),
-            home,
+            process,
             born,
             hold_end,
             origin,
@@ -270,7 +270,7 @@ impl Core {
     }
 
     fn is_forked_copy(&self) -> bool {
-        self.home.is_left()
+        self.process.is_forked_child()
     }
 
     pub(crate) fn state(&self) -> LeaseState {
@@ -455,7 +455,7 @@ impl Core {
         }
         let fence = io.fence.or(io.offered_fence);
         let attempt =
-            AcquireArgs { id: &self.id, lease, fence, wait: None, order: QueuePolicy::Holder, leftover_tokens: &[] };
+            AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
         io.copy_may_run |= filled.duplicate;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, LeaseStart, LocalHandover, Origin, RoundState};
-use crate::handover::queue::{QueueHead, QueuedThread};
 use crate::handover::rules::{Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
+use crate::handover::thread_queue::{QueueHead, QueuedThread};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, LeaseStatus};
 use crate::options::RENEW_DIVISOR;
@@ -41,7 +41,7 @@ impl Core {
             key: self.key.clone(),
             id: self.id.clone(),
             options: Arc::clone(&self.options),
-            home: self.home.clone(),
+            process: self.process.clone(),
             origin: Origin { chain, ..self.origin.clone() },
         };
         let io = RoundState {

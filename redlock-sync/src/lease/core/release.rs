@@ -123,11 +123,11 @@ impl<'a> PreparedRelease<'a> {
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let may_linger = terms.token_may_remain(&ballot);
+        let token_may_remain = terms.token_may_remain(&ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        ReleaseOutcome { result: core.judge_release(&ballot, is_inferred), may_linger, is_done }
+        ReleaseOutcome { result: core.judge_release(&ballot, is_inferred), token_may_remain, is_done }
     }
 }
 
@@ -151,7 +151,7 @@ impl Core {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
-                may_linger: false,
+                token_may_remain: false,
                 is_done: true,
             });
         }
@@ -193,7 +193,7 @@ impl Core {
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        ReleaseOutcome { result: Err(error), may_linger: self.keep().is_zero(), is_done: false }
+        ReleaseOutcome { result: Err(error), token_may_remain: self.keep().is_zero(), is_done: false }
     }
 
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an

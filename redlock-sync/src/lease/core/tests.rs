@@ -8,8 +8,8 @@ use redlock_tests::{Act, Proxy, Server, servers};
 
 use super::*;
 use crate::clock::Clock;
-use crate::handover::queue::{QueueOutcome, WaitQueues};
 use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
+use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
 use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
 use crate::tests::{Sleeper, quorum};
@@ -50,9 +50,9 @@ impl Rig {
     fn start_of(&self, id: LockId, options: LockOptions) -> LeaseStart {
         let key = Key::new("", KEY, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
-        let (quorum, home) = (Arc::clone(&self.quorum), self.tokens.home().clone());
+        let (quorum, process) = (Arc::clone(&self.quorum), self.tokens.process().clone());
         let backlog = Backlog::new(&self.quorum);
-        LeaseStart { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
+        LeaseStart { quorum, backlog, protocol, key, id, options: options.into(), process, origin: Origin::default() }
     }
 
     fn start_for(&self, name: &str, options: LockOptions) -> LeaseStart {
@@ -70,7 +70,7 @@ impl Rig {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
         let attempt =
-            AcquireArgs { id: &start.id, lease, fence, wait: None, order: QueuePolicy::None, leftover_tokens: &[] };
+            AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
@@ -331,7 +331,7 @@ fn a_minimum_hold_outlives_the_release() {
     let core = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
     rig.clock.sleep_through(LEASE / 4);
     let release = core.release(SECOND);
-    assert_eq!((release.result, release.may_linger), (Ok(()), false));
+    assert_eq!((release.result, release.token_may_remain), (Ok(()), false));
     assert!(is_about(rig.time_to_live(0), LEASE / 4));
     let other = rig.servers[0].del(KEY).then(|| rig.lease(LockOptions { min_hold: LEASE / 2, ..options() })).unwrap();
     rig.clock.sleep_through(LEASE / 2);
@@ -358,7 +358,11 @@ fn what_a_release_finds_is_told() {
     held.on_lost(0, count());
     rig.proxies[0].refuse();
     let release = held.release(SECOND);
-    assert_eq!((release.result, release.may_linger), (Ok(()), true), "a majority is enough, but one may have it still");
+    assert_eq!(
+        (release.result, release.token_may_remain),
+        (Ok(()), true),
+        "a majority is enough, but one may have it still"
+    );
     assert_eq!(told.load(Ordering::SeqCst), 1, "it was not lost");
     rig.proxies[0].heal();
     rig.servers[0].del(KEY);
@@ -377,7 +381,7 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let io = core.io.lock();
     let release = std::thread::scope(|scope| scope.spawn(|| core.release(SECOND / 10)).join().unwrap());
     assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
-    assert!(release.may_linger);
+    assert!(release.token_may_remain);
     drop(io);
     assert_eq!(core.state(), LeaseState::Released);
     assert!(rig.servers[0].del(KEY));
@@ -447,7 +451,7 @@ fn a_chain_ends_with_a_pause() {
 #[test]
 fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let rig = Rig::start(1);
-    let queues = WaitQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
+    let queues = ThreadQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
     let mut core = rig.lease(options());
     let kind = core.protocol().kind();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::framer::Reply;
+use super::framer::WireReply;
 use super::halves::Broken;
 use super::table::Claim;
 use crate::clock::{Clock, Tick};
@@ -22,11 +22,11 @@ use crate::token::LockId;
 /// What became of a call at one server.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    Replied(Reply),
+    Replied(WireReply),
     /// The reply to the call, and the reply to the `WAIT` after it.
     Acknowledged {
-        reply: Reply,
-        replicas: Reply,
+        reply: WireReply,
+        replicas: WireReply,
     },
     /// The connection broke or was closed.
     Disconnected {
@@ -213,7 +213,7 @@ pub(crate) enum Form {
     /// With its source, for a server that does not know the script.
     Source,
     /// As `SET NX`, in a first attempt.
-    Native,
+    SetNx,
 }
 
 /// Whether a command is sent.
@@ -287,7 +287,7 @@ impl Command {
         match &self.payload {
             Payload::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
             Payload::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
-            Payload::Script { call, form: Form::Native, .. } => call.write_native_to(packet),
+            Payload::Script { call, form: Form::SetNx, .. } => call.write_set_nx_to(packet),
             Payload::Plain(command) => packet.extend_from_slice(command),
         }
     }

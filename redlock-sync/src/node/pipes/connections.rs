@@ -343,7 +343,7 @@ impl Drop for Connections {
     /// A forked child has copies of its parent's sockets. It must not shut them down, since the parent still uses them.
     fn drop(&mut self) {
         let all = self.all();
-        if self.fork.is_left() {
+        if self.fork.is_forked_child() {
             return std::mem::forget(all);
         }
         for pipe in all {

@@ -18,7 +18,7 @@ const MAX_KEPT_BUFFER: usize = 256 << 10;
 
 /// One reply. The frequent forms need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum WireReply {
     /// `$-1` or `*-1`.
     Nil,
     /// `+OK`.
@@ -28,9 +28,9 @@ pub(crate) enum Reply {
     Raw(Vec<u8>),
 }
 
-impl Reply {
+impl WireReply {
     pub(crate) fn is_error(&self) -> bool {
-        matches!(self, Reply::Raw(bytes) if bytes.first() == Some(&b'-'))
+        matches!(self, WireReply::Raw(bytes) if bytes.first() == Some(&b'-'))
     }
 }
 
@@ -86,7 +86,7 @@ impl Framer {
     }
 
     /// Takes the next complete reply. `None` if more bytes are needed.
-    pub(crate) fn take_reply(&mut self) -> Result<Option<Reply>, Garbled> {
+    pub(crate) fn take_reply(&mut self) -> Result<Option<WireReply>, Garbled> {
         while self.missing > 0 {
             let Some((long, more)) = element(self.unread())? else { return Ok(None) };
             self.counted += long;
@@ -149,12 +149,12 @@ fn number(line: &[u8]) -> Result<i64, Garbled> {
     std::str::from_utf8(line).ok().and_then(|line| line.parse().ok()).ok_or(Garbled)
 }
 
-fn reply(bytes: &[u8]) -> Result<Reply, Garbled> {
+fn reply(bytes: &[u8]) -> Result<WireReply, Garbled> {
     Ok(match bytes {
-        b"$-1\r\n" | b"*-1\r\n" => Reply::Nil,
-        b"+OK\r\n" => Reply::Okay,
-        [b':', line @ .., b'\r', b'\n'] => Reply::Int(number(line)?),
-        other => Reply::Raw(other.to_vec()),
+        b"$-1\r\n" | b"*-1\r\n" => WireReply::Nil,
+        b"+OK\r\n" => WireReply::Okay,
+        [b':', line @ .., b'\r', b'\n'] => WireReply::Int(number(line)?),
+        other => WireReply::Raw(other.to_vec()),
     })
 }
 
@@ -172,27 +172,27 @@ mod tests {
         }
     }
 
-    fn all(framer: &mut Framer) -> Vec<Reply> {
+    fn all(framer: &mut Framer) -> Vec<WireReply> {
         std::iter::from_fn(|| framer.take_reply().unwrap()).collect()
     }
 
-    fn raw(text: &str) -> Reply {
-        Reply::Raw(text.as_bytes().to_vec())
+    fn raw(text: &str) -> WireReply {
+        WireReply::Raw(text.as_bytes().to_vec())
     }
 
     const STREAM: &str = ":1\r\n+OK\r\n$-1\r\n*-1\r\n*3\r\n:0\r\n*2\r\n$3\r\na\r\n\r\n*0\r\n$-1\r\n-ERR no\r\n$0\r\n\r\n+QUEUED\r\n:-7\r\n*0\r\n";
 
-    fn replies() -> Vec<Reply> {
+    fn replies() -> Vec<WireReply> {
         vec![
-            Reply::Int(1),
-            Reply::Okay,
-            Reply::Nil,
-            Reply::Nil,
+            WireReply::Int(1),
+            WireReply::Okay,
+            WireReply::Nil,
+            WireReply::Nil,
             raw("*3\r\n:0\r\n*2\r\n$3\r\na\r\n\r\n*0\r\n$-1\r\n"),
             raw("-ERR no\r\n"),
             raw("$0\r\n\r\n"),
             raw("+QUEUED\r\n"),
-            Reply::Int(-7),
+            WireReply::Int(-7),
             raw("*0\r\n"),
         ]
     }
@@ -239,7 +239,7 @@ mod tests {
         for _ in 0..2 {
             feed(&mut framer, bulk.as_bytes());
             feed(&mut framer, b":5\r\n");
-            assert_eq!(all(&mut framer), [raw(&bulk), Reply::Int(5)]);
+            assert_eq!(all(&mut framer), [raw(&bulk), WireReply::Int(5)]);
         }
         framer.room();
         assert!(framer.bytes.len() <= MAX_KEPT_BUFFER, "{}", framer.bytes.len());
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn as_the_redis_crate_reads_it() {
         for reply in replies() {
-            if let Reply::Raw(bytes) = reply {
+            if let WireReply::Raw(bytes) = reply {
                 assert!(redis::parse_redis_value(&bytes).is_ok(), "{bytes:?}");
             }
         }

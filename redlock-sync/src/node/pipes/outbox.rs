@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::command::{Command, Outcome, Outcomes, Sending, Wakeup};
-use super::framer::Reply;
+use super::framer::WireReply;
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
@@ -120,7 +120,7 @@ pub(super) struct InFlight {
     /// True if a call in the current packet needs replicas.
     asks_replicas: bool,
     /// Calls with a reply, for which the reply to the `WAIT` is still due.
-    unacknowledged: Vec<(Command, Reply)>,
+    unacknowledged: Vec<(Command, WireReply)>,
 }
 
 #[derive(Debug)]
@@ -134,7 +134,7 @@ struct InFlightCall {
 #[derive(Debug)]
 pub(super) enum ReplyTarget {
     /// It is the last reply of a call.
-    Call(Command, Reply),
+    Call(Command, WireReply),
     /// It is the reply to a `WAIT`, and completes these calls.
     Acknowledged(Vec<(Command, Outcome)>),
     /// The call has another reply to come.
@@ -178,7 +178,7 @@ impl InFlight {
     }
 
     /// Assigns the next reply to its call. Also returns when the call was written. `None` if no reply is due.
-    pub(super) fn assign(&mut self, reply: Reply) -> Option<(ReplyTarget, Tick)> {
+    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(ReplyTarget, Tick)> {
         let InFlightCall { command, written } = self.calls.pop_front()?;
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });

@@ -87,7 +87,7 @@ fn acquire(key: &str, token: &str) -> Arc<Call> {
             lease: LEASE,
             fence: Some(0),
             wait: None,
-            order: QueuePolicy::None,
+            policy: QueuePolicy::None,
             leftover_tokens: &[],
         })
         .call

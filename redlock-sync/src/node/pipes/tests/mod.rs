@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use super::framer::Reply;
+use super::framer::WireReply;
 use super::halves::ReplyObserver;
 use super::pipe::Pipe;
 use super::waiting;
@@ -44,7 +44,7 @@ impl ReplyObserver for Unheard {
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
-    Reply(Reply),
+    Reply(WireReply),
     Disconnected { was_written: bool },
     Abandoned(Abandoned),
 }
@@ -82,5 +82,5 @@ fn ask(pipe: &Arc<Pipe>, n: u64, by: Tick) -> End {
 }
 
 fn answer(n: u64) -> End {
-    End::Reply(Reply::Int(n.cast_signed()))
+    End::Reply(WireReply::Int(n.cast_signed()))
 }

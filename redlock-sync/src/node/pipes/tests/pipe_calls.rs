@@ -53,7 +53,7 @@ fn a_connection_that_is_cut_after_each_byte() {
             vec![acquired, call(&pipe, script(Purpose::Release, "t"), true, soon())]
         });
         let [acquired, released] = &ends[..] else { panic!("{ends:?}") };
-        let whole = |end: &End, text: &str| *end == End::Reply(Reply::Raw(text.into()));
+        let whole = |end: &End, text: &str| *end == End::Reply(WireReply::Raw(text.into()));
         let is_cut = |end: &End| matches!(end, End::Disconnected { .. });
         assert!(whole(acquired, "*2\r\n:1\r\n$1\r\nx\r\n") || bytes < 16 && is_cut(acquired), "{bytes}: {acquired:?}");
         assert!(whole(released, "*1\r\n:1\r\n") || is_cut(released), "{bytes}: {released:?}");

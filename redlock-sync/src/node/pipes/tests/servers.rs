@@ -10,7 +10,7 @@ use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
 use crate::node::{Answers, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Priority, Value, server};
-use crate::protocol::{AcquireArgs, Exclusive, Next, Order, ReleaseArgs};
+use crate::protocol::{AcquireArgs, Exclusive, Next, QueuePolicy, ReleaseArgs};
 
 /// A client of some servers.
 pub(super) struct Client(Nodes);
@@ -44,7 +44,7 @@ fn exclusive(key: &str) -> Exclusive {
 pub(super) fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
     let lease = 2 * SOON;
-    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, order: Order::None, leftover_tokens: &[] };
+    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
     exclusive(key).acquire(&args).call
 }
 

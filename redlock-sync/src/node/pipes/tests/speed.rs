@@ -88,7 +88,7 @@ impl Callback for Looks {
     fn call(&self, _: usize, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { panic!("it is not answered in time") };
         let is_end = matches!(outcome, Outcome::Disconnected { .. });
-        assert!(is_end || matches!(outcome, Outcome::Replied(Reply::Int(_) | Reply::Raw(_))), "{outcome:?}");
+        assert!(is_end || matches!(outcome, Outcome::Replied(WireReply::Int(_) | WireReply::Raw(_))), "{outcome:?}");
     }
 }
 
@@ -103,7 +103,7 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
         let outcomes = Outcomes::new(1, None);
         pipe.send(outcomes.command(0, Payload::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
         assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), WaitStatus::Done);
-        assert!(matches!(outcomes.take(0), Some(Outcome::Replied(Reply::Okay))));
+        assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
         let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
         let payload = Payload::Script { call: free, note: Note::Nothing, form: Form::Digest, asks: false };
         pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, payload, true, Some(claim)).unattended());

@@ -10,29 +10,29 @@ use std::thread;
 const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
 
-fn queues() -> Arc<WaitQueues<u32>> {
-    WaitQueues::new(Arc::new(SystemClock))
+fn queues() -> Arc<ThreadQueues<u32>> {
+    ThreadQueues::new(Arc::new(SystemClock))
 }
 
-fn at_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, until: Tick) -> Option<QueueHead<u32>> {
+fn at_head(queues: &Arc<ThreadQueues<u32>>, key: &Arc<str>, until: Tick) -> Option<QueueHead<u32>> {
     match queues.enqueue(key, until, KIND, &LockOptions::default()) {
         QueueOutcome::Head(head) => Some(head),
         _ => None,
     }
 }
 
-fn try_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind) -> Option<QueueHead<u32>> {
+fn try_head(queues: &Arc<ThreadQueues<u32>>, key: &Arc<str>, kind: Kind) -> Option<QueueHead<u32>> {
     match queues.try_enqueue(key, kind, &LockOptions::default())? {
         QueueOutcome::Head(head) => Some(head),
         _ => None,
     }
 }
 
-fn waiting(queues: &WaitQueues<u32>, key: &Arc<str>) -> usize {
+fn waiting(queues: &ThreadQueues<u32>, key: &Arc<str>) -> usize {
     queues.by_key.lock().get(key).map_or(0, |queue| queue.waiting.len())
 }
 
-fn until_waiting(queues: &WaitQueues<u32>, key: &Arc<str>, n: usize) {
+fn until_waiting(queues: &ThreadQueues<u32>, key: &Arc<str>, n: usize) {
     while waiting(queues, key) != n {
         SystemClock.sleep(Duration::from_millis(1));
     }
@@ -168,9 +168,15 @@ struct Entrant {
     leave: mpsc::Sender<()>,
 }
 
-/// Starts a thread that wants this kind. The thread reports its number when it is a queue head, and stays the head until
-/// the test makes it leave.
-fn enter(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind, number: u32, tell: &mpsc::Sender<u32>) -> Entrant {
+/// Starts a thread that wants this kind. The thread reports its number when it is a queue head, and stays the head
+/// until the test makes it leave.
+fn enter(
+    queues: &Arc<ThreadQueues<u32>>,
+    key: &Arc<str>,
+    kind: Kind,
+    number: u32,
+    tell: &mpsc::Sender<u32>,
+) -> Entrant {
     let (queues, key, tell) = (Arc::clone(queues), Arc::clone(key), tell.clone());
     let (leave, left) = mpsc::channel();
     let thread = thread::spawn(move || {

@@ -11,7 +11,7 @@
 //! Two things must not happen: a thread whose time is up is handed a lock that it does not notice, or a lock is handed
 //! to no thread. So one step under the lock of `by_key` removes a thread from its queue and sets what it gets, or is
 //! promised ([`QueuedThread`] lists the steps). A thread whose time is up removes itself under the same lock
-//! ([`WaitQueues::dequeue`]). One of the two comes first, and the other sees it.
+//! ([`ThreadQueues::dequeue`]). One of the two comes first, and the other sees it.
 //!
 //! The queue of a key also stores what this process knows of the key: leftover tokens, a pause that is left to foreign
 //! clients, and whether a foreign client was seen.
@@ -41,9 +41,9 @@ const SHORT_SLICE: Duration = Duration::from_millis(50);
 /// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
 /// what threads hand over: a held lease.
 #[derive(Debug)]
-pub(crate) struct WaitQueues<T> {
+pub(crate) struct ThreadQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
+    pub(super) by_key: Mutex<HashMap<Arc<str>, ThreadQueue<T>>>,
     is_closed: AtomicBool,
     /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
     waiting_threads: AtomicUsize,
@@ -54,7 +54,7 @@ pub(crate) struct WaitQueues<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct WaitQueue<T> {
+pub(super) struct ThreadQueue<T> {
     /// Threads that try to get the lock, or hold it. More than one only if all of them share the lock.
     heads: usize,
     /// The mode of the queue heads.
@@ -70,9 +70,9 @@ pub(super) struct WaitQueue<T> {
     pub(super) leftover_tokens: Vec<(LockId, Tick)>,
 }
 
-impl<T> Default for WaitQueue<T> {
-    fn default() -> WaitQueue<T> {
-        WaitQueue {
+impl<T> Default for ThreadQueue<T> {
+    fn default() -> ThreadQueue<T> {
+        ThreadQueue {
             heads: 0,
             mode: Mode::Exclusive,
             kind: "",
@@ -85,7 +85,7 @@ impl<T> Default for WaitQueue<T> {
     }
 }
 
-impl<T> WaitQueue<T> {
+impl<T> ThreadQueue<T> {
     /// True if nothing of this key has to be remembered.
     pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
@@ -193,16 +193,16 @@ pub(crate) enum QueueOutcome<T> {
 /// The place at the front of a thread queue. Dropping it lets the next thread move up.
 #[derive(Debug)]
 pub(crate) struct QueueHead<T> {
-    queues: Arc<WaitQueues<T>>,
+    queues: Arc<ThreadQueues<T>>,
     key: Arc<str>,
     foreign_pause: ForeignPause,
     /// What the threads of this process can share once this queue head is dropped.
     shared: Option<SharedLease<T>>,
 }
 
-impl<T> WaitQueues<T> {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<WaitQueues<T>> {
-        Arc::new(WaitQueues {
+impl<T> ThreadQueues<T> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<ThreadQueues<T>> {
+        Arc::new(ThreadQueues {
             clock,
             by_key: Mutex::new(HashMap::new()),
             is_closed: AtomicBool::new(false),
@@ -490,5 +490,5 @@ impl<T> Drop for QueueHead<T> {
 }
 
 #[cfg(test)]
-#[path = "queue/tests.rs"]
+#[path = "thread_queue/tests.rs"]
 mod tests;
