@@ -364,9 +364,9 @@ impl Semaphore {
 }
 
 /// The protocol of attempts for `many` permits at once.
-fn for_many(key: Key, permits: u32, many: u32, quorum: &Quorum) -> Protocol {
+fn for_many(key: Key, total: u32, many: u32, quorum: &Quorum) -> Protocol {
     let (several, reservation) = (quorum.len() > 1, MIN_RESERVATION.max(quorum.limits.node_timeout * 2));
-    Protocol::Semaphore(protocol::Permits { key, permits, many, several, reservation, first: None, slots: Vec::new() })
+    Protocol::Semaphore(protocol::Permits { key, total, many, several, reservation, first: None, slots: Vec::new() })
 }
 
 /// # With a closure

@@ -167,7 +167,7 @@ impl<R> From<Arc<Call>> for TypedCall<R> {
 
 impl<R> TypedCall<R> {
     /// Sends the call as `SET NX` where that does the same ([`Call::is_set_nx`]).
-    pub(crate) fn as_set_nx(mut self) -> TypedCall<R> {
+    pub(crate) fn into_set_nx(mut self) -> TypedCall<R> {
         if let Some(call) = Arc::get_mut(&mut self.call) {
             call.is_set_nx = true;
         }

@@ -30,7 +30,7 @@ const KEEPS_OFF: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(crate) struct Permits {
     pub(crate) key: Key,
-    pub(crate) permits: u32,
+    pub(crate) total: u32,
     /// How many permits an attempt wants.
     pub(crate) many: u32,
     /// True with several nodes.
@@ -51,14 +51,14 @@ impl Permits {
         match (self.slots.is_empty(), self.first) {
             (false, _) => self.slots_text(),
             (true, Some(first)) => first.to_string(),
-            (true, None) if self.several => (id.as_str().bytes().fold(0, hash) % self.permits).to_string(),
+            (true, None) if self.several => (id.as_str().bytes().fold(0, hash) % self.total).to_string(),
             (true, None) => "0".to_owned(),
         }
     }
 
     /// The slots that a node lends to an attempt that begins at `first`, if it has lent `lent`.
     fn search(&self, first: u32, lent: &HashSet<u32>) -> Option<Vec<u32>> {
-        let around = (0..self.permits).map(|at| (first + at) % self.permits);
+        let around = (0..self.total).map(|at| (first + at) % self.total);
         let many = usize::try_from(self.many).ok()?;
         let slots: Vec<u32> = around.filter(|slot| !lent.contains(slot)).take(many).collect();
         (slots.len() == many).then_some(slots)
@@ -72,7 +72,7 @@ impl Permits {
     /// The wait as the server queue stores it, with what it wants.
     fn stored_wait(&self, wait: Option<&str>) -> String {
         match wait {
-            Some(wait) => format!("{wait} {} {}", self.permits, self.many),
+            Some(wait) => format!("{wait} {} {}", self.total, self.many),
             None => String::new(),
         }
     }
@@ -90,7 +90,7 @@ impl Permits {
         let call =
             |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
         let (first, reservation) = (self.first_slots(id), Number(millis(self.reservation_time())));
-        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), reservation];
+        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.total.into()), Text(&first), reservation];
         if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }
@@ -119,7 +119,7 @@ impl Permits {
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
         let (slots, stored_wait) = (self.slots_text(), self.stored_wait(wait));
-        let (permits, several) = (Number(self.permits.into()), Number(self.several.into()));
+        let (permits, several) = (Number(self.total.into()), Number(self.several.into()));
         let usual = [text(id), Text(&slots), permits, Number(millis(self.reservation)), several];
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
@@ -174,7 +174,7 @@ impl Permits {
             let found: Vec<Vec<u32>> = nodes.iter().filter_map(|lent| self.search(*first, lent)).collect();
             found.iter().any(|slots| 2 * found.iter().filter(|other| *other == slots).count() > lent.len())
         };
-        let first = (0..self.permits).find(agree)?;
+        let first = (0..self.total).find(agree)?;
         Some(Permits { first: Some(first), ..self.clone() })
     }
 }
@@ -188,7 +188,7 @@ mod tests {
 
     fn semaphore(several: bool) -> Permits {
         let key = Key::new("", "k", 100).unwrap();
-        Permits { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
+        Permits { key, total: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
     }
 
     fn yes(slots: &[u32]) -> Vote<Acquired> {

@@ -26,7 +26,7 @@ impl Sides {
         let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
         let urls = aside.as_ref().unwrap_or(&ours.place).urls_as("raw");
         let raw = (0..threads).map(|i| RawLock::native(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
-        Ok(Self { raw, ours, aside: aside })
+        Ok(Self { raw, ours, aside })
     }
 
     pub(crate) fn is_delayed(&self) -> bool {
