@@ -16,7 +16,7 @@ use crate::protocol::Request;
 use crate::quorum::Quorum;
 use crate::token::LockToken;
 
-/// A lock that one thread of one process holds at a time. Made by [`Redlock::mutex`](crate::Redlock::mutex).
+/// A lock that one thread of one process holds at a time. [`Redlock::mutex`](crate::Redlock::mutex) makes it.
 ///
 /// Picture one key on a hook. A thread takes it, and the others stand in a queue. If the process of the holder dies,
 /// the key hangs on the hook again after a lease.
@@ -309,7 +309,7 @@ pub struct GuardSend {
     _send: (),
 }
 
-/// The lock is held while this lives; dropping it releases the lock. Derefs to [`Lease`].
+/// The guard of a lock. The lock is held while the guard lives, and its drop releases the lock. It derefs to [`Lease`].
 ///
 /// **The drop does not wait for the servers**: it sends the release and returns. Every thread of this client finds the
 /// lock free at once. A release that fails is repeated in the background, and logged. If a renewal is under way, the
@@ -319,10 +319,10 @@ pub struct GuardSend {
 /// went wrong. Use it before this program tells another one that the lock is free: until a release has arrived, other
 /// clients find the lock taken. Use it also where the program has to know that the lock was lost.
 ///
-/// The last handle of a client waits for such releases, two node timeouts at most, when it is dropped. A process that
-/// ends otherwise (`exit`, or a return from `main` while a client is in a static) can leave a lock to its lease if its
-/// connection was busy at that moment: see [how to stop a process][page]. `std::mem::forget` of a guard keeps the
-/// lock, renewed, until [`max_hold`](Mutex::max_hold) or the end of the process.
+/// When the last handle of a client is dropped, it waits for such releases, two node timeouts at most. A process can
+/// also end without that drop: by `exit`, or by a return from `main` while a client is in a static. If its connection
+/// was busy at that moment, the lock stays taken until its lease ends: see [how to stop a process][page]. After
+/// `std::mem::forget` of a guard, its lock is renewed until [`max_hold`](Mutex::max_hold) or the end of the process.
 ///
 /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
 ///
