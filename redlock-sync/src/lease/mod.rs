@@ -122,7 +122,7 @@ impl Lease {
     /// and the step. Only [`fencing_token`](Lease::fencing_token) helps against that.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) from the moment at which another holder could have the lock, and from then on
+    /// - [`Lost`](Error::Lost) once the lease has run out or a loss is known, and from then on
     /// - [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing
     ///
     /// ```

@@ -310,7 +310,8 @@ impl MultiLock {
         self.each(|mutex| mutex.max_hold(hold))
     }
 
-    /// What ends the waits of this handle from another thread; see [`Mutex::cancel`](crate::Mutex::cancel).
+    /// Sets a [`Cancel`], by which another thread stops calls of this handle that wait: see
+    /// [`Mutex::cancel`](crate::Mutex::cancel).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -152,11 +152,12 @@ impl RwLock {
         self.acquire_to_read(MaxWait::No)
     }
 
-    /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node
-    /// timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
+    /// Blocks until this thread may read, for at most `wait`, and makes a last attempt at the end. The call takes at
+    /// most one node timeout longer than `wait`. If it has to take back an attempt that came too late, it takes a
+    /// quarter of a node timeout more.
     ///
     /// # Errors
-    /// The errors of [`try_read`](RwLock::try_read), at the end of the wait.
+    /// The errors of [`try_read`](RwLock::try_read), at the end of `wait`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
