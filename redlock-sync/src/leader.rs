@@ -106,7 +106,7 @@ impl Leader {
         self.lead(self.cancel.as_ref(), &CandidateStatus::default(), body)
     }
 
-    /// Like [`run`](Leader::run), but on a thread of its own. Its waits have a [`Cancel`], with the cost of that.
+    /// Like [`run`](Leader::run), but on a thread of its own, which waits with a [`Cancel`] and has the cost of that.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if no thread could be started. What `run` would return is returned by
@@ -345,9 +345,9 @@ impl LeaderHandle {
         self.status.state.try_lock().is_some_and(|state| state.leads.as_ref().is_some_and(|core| core.check().is_ok()))
     }
 
-    /// Ends the candidacy. A wait ends within 10 ms. A lock that is held is given up at once, within two node timeouts:
-    /// from then on `check` in the body is [`Lost`](Error::Lost), and another candidate leads. The body is not
-    /// interrupted: [`join`](LeaderHandle::join) waits for it.
+    /// Ends the candidacy. If the candidate waits, it stops within 10 ms. If it leads, it gives up the lock at once,
+    /// within two node timeouts. From then on, `check` in the body returns [`Lost`](Error::Lost), and another candidate
+    /// leads. The body is not interrupted: [`join`](LeaderHandle::join) waits for it.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -244,8 +244,8 @@ impl RwLock {
     /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
     ///
     /// # Errors
-    /// The errors of [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads,
-    /// unless that hold surely ends before the deadline.
+    /// The errors of [`try_write`](RwLock::try_write), at the end of `wait`. If this thread only reads, they come at
+    /// once, unless that hold surely ends before the deadline.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -324,10 +324,10 @@ impl RwLock {
         Ok(self.inspect()?.iter().any(|holder| holder.mode == HoldMode::Exclusive))
     }
 
-    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. It is empty
-    /// if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a process
-    /// that read by one lease are one holder. For a moment after a release, waits for which the lock is kept are shown
-    /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
+    /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
+    /// list is empty if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a
+    /// process that read by one lease are one holder. For a moment after a release, the list also has waiters for which
+    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`.
     ///
     /// # Errors
     /// The errors of [`is_locked`](RwLock::is_locked).

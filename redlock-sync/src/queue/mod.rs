@@ -141,8 +141,9 @@ impl Queue {
         self
     }
 
-    /// What ends [`claim`](Queue::claim) and [`try_claim_for`](Queue::try_claim_for) of this handle while they wait;
-    /// default: nothing does. They are [`Cancelled`](crate::Error::Cancelled) then. See [`Cancel`] for what it costs.
+    /// Sets a [`Cancel`], by which another thread stops [`claim`](Queue::claim) and
+    /// [`try_claim_for`](Queue::try_claim_for) of this handle while they wait; default none. They return
+    /// [`Cancelled`](crate::Error::Cancelled) then. [`Cancel`] says what it costs.
     ///
     /// ```
     /// let cancel = redlock_sync::Cancel::new();
