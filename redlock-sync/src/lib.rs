@@ -104,7 +104,7 @@
 //!    persistence, a jump of its wall clock, eviction, or a failover to a replica that does not have it. With one node:
 //!    that node loses nothing.
 //!
-//! If one of these may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write.
+//! If one of them may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write.
 //! Let the resource refuse a token that is smaller than the largest one it has seen. No lock with a lease protects
 //! against a holder that was paused. Only a fence does.
 //!
@@ -135,9 +135,9 @@
 //! [`Error`] has a variant for each situation, and says what may still be held after it. One table says what to do
 //! about each: [errors, and how to react][errors].
 //!
-//! An [`Observer`] gets an event for each acquire, release, renewal and loss, for metrics. A guard says how long its call
-//! [waited](Lease::waited), and for how long it has been [held](Lease::held_for). [`Redlock::health`] says what is wrong
-//! with the servers, and [`Redlock::is_ready`] answers a readiness probe.
+//! An [`Observer`] gets an event for each acquire, release, renewal and loss, for metrics. A guard says how long its
+//! call [waited](Lease::waited), and for how long it has been [held](Lease::held_for). [`Redlock::health`] says what is
+//! wrong with the servers, and [`Redlock::is_ready`] answers a readiness probe.
 //!
 //! # Settings
 //!
