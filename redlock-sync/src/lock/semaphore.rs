@@ -19,7 +19,8 @@ use crate::protocol::Protocol;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::quorum::Quorum;
 
-/// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
+/// A lock of which all processes together hold at most a number of permits.
+/// [`Redlock::semaphore`](crate::Redlock::semaphore) makes it.
 ///
 /// Picture a car park: a car that finds all places taken waits in a queue. A semaphore limits how many are inside, not
 /// how many enter in a second.
