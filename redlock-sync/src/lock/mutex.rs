@@ -353,19 +353,19 @@ pub struct MutexGuard<M = ThreadBound> {
 }
 
 impl<M> MutexGuard<M> {
-    /// Releases the lock and reports how that went: `Ok` once a majority of the nodes confirmed it. The key remains on
-    /// a minority of nodes that could not be reached, until its time-to-live ends; until then such a node cannot vote
-    /// for another client. Once this has returned, nothing more is sent for this lock but, after `Unconfirmed`, its
-    /// release.
+    /// Releases the lock, and returns `Ok` once a majority of the nodes confirmed that. If a minority of nodes could
+    /// not be reached, the key remains there until its time-to-live ends. Until then such a node cannot vote for
+    /// another client. Once this has returned, nothing more is sent for this lock, except its release after
+    /// `Unconfirmed`.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
+    /// - [`Lost`](Error::Lost) if the lock was not held any more. The work under it may have overlapped with another
     ///   holder
-    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
-    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`Unconfirmed`](Error::Unconfirmed) if no majority of the nodes confirmed. The release is repeated in the
+    ///   background until a majority confirms it, the lease has ended, or the client is [closed](crate::Redlock::close)
     /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
     ///
-    /// The lock is not held by this guard after any of these.
+    /// After any of these, this guard does not hold the lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -381,10 +381,10 @@ impl<M> MutexGuard<M> {
     }
 
     /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token
-    /// that is returned. The lock stays taken for what is left of the lease ([`remaining`](Lease::remaining);
-    /// [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it by then, it is free.
-    /// Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has
-    /// one.
+    /// that this returns. The lock stays taken for the rest of the lease ([`remaining`](Lease::remaining)). If that may
+    /// be too short, [`extend`](Lease::extend) the lease first. If no holder adopts the token by then, the lock is
+    /// free. Settings do not travel with the token: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that
+    /// adopts the token has one.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the lock was not held any more
