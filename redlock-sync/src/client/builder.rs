@@ -374,9 +374,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many replicas of a node must confirm a write before the node's vote counts; default 0. That applies to
-    /// each acquire, renewal, fencing token, arrival at a latch, push to a queue, and claim. With 0, the node alone
-    /// confirms, and a replica that becomes the master may lack the last locks.
+    /// How many replicas of a node must have confirmed what gives or extends a lease, before the node's vote counts:
+    /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
+    /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///
     /// The node asks its replicas within the same request (`WAIT`). So the request takes the round trip to the replicas
     /// longer, up to half of [`node_timeout`](Builder::node_timeout). If fewer replicas confirm, there is no lock: the

@@ -24,10 +24,9 @@ pub struct Ended {
     /// The keys of the locks that were still held, sorted, one for each lease. Permits that were acquired together are
     /// one lease. The guards of these locks report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked).
     pub given_up: Vec<String>,
-    /// How many releases no majority of the servers confirmed; zero if all is well. Each such lock stays taken until
-    /// the servers execute the release after all, and at most until its lease ends. [`Redlock::close`] and
-    /// [`Redlock::shutdown`] also count the releases of dropped guards that were still being repeated. A line at WARN
-    /// has the first cause.
+    /// The number of releases that no majority of the servers confirmed; zero if all is well. Each such lock stays
+    /// taken until a server executes the release after all, and at most until its lease ends. A client that ends also
+    /// counts the releases of earlier guards that it was still repeating. A line at WARN names the first cause.
     pub unconfirmed: usize,
 }
 

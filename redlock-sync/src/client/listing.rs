@@ -74,9 +74,11 @@ pub(super) type NodeListing = Vote<Page>;
 
 /// # Inspection
 impl Redlock {
-    /// Returns the holders of the lock of that name, whichever kind it is; empty if the lock is free. Unlike the
-    /// `inspect` of a handle, it also shows holders without a majority. It sends one request to each node for each 100
-    /// holders. If a lock has more holders, and one of them is renewed between two requests, it can be missing.
+    /// The holders of the lock with this name, of any kind; empty if the lock is free. It also returns holders without
+    /// a majority, which the `inspect` of a handle leaves out.
+    ///
+    /// It makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease
+    /// between two rounds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
