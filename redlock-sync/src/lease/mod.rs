@@ -209,7 +209,7 @@ impl Lease {
     }
 
     /// Makes the lease last for at least `lease` from now, by one request to each server. It never shortens the lease,
-    /// and never lengthens it beyond `max_hold`. Use it before a step that cannot be undone, since it asks the servers.
+    /// and never extends it beyond `max_hold`. Use it before a step that cannot be undone, since it asks the servers.
     /// Use it also with `renew(false)`, or before a step during which this process may get no processor time. Renewal
     /// goes on as before.
     ///
