@@ -12,18 +12,18 @@ use crate::sync::AtomicBool;
 /// How often a wait checks whether it was cancelled.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Ends waits for locks from another thread: of all handles that have it as their setting
+/// Stops calls that wait for locks, from another thread. It concerns all handles that have it as their setting
 /// [`cancel`](crate::Mutex::cancel).
 ///
-/// Clones are one and the same. Once cancelled it stays so: make a new one for the next wait. A lock that is held is
-/// not affected, and neither are its renewals.
+/// Clones are the same `Cancel`. It stays cancelled, so make a new one for the next call. It does not affect locks that
+/// are held, nor their renewals.
 ///
-/// A wait ends within 10 ms, or when the round that is under way has ended, which takes one node timeout at most. It
-/// leaves the queues on the servers by one more round. What was granted to it meanwhile goes to the next waiter. A wait
-/// that got the lock at that moment returns the lock.
+/// A call that waits returns within 10 ms, or when its current requests to the servers have ended, which takes one node
+/// timeout at most. One more request to each server removes the waiter from the queues there. If a lock was granted to
+/// it meanwhile, the lock goes to the next waiter. If the call got the lock at that moment, it returns the lock.
 ///
-/// A wait with a `Cancel` checks it every 5 ms. That costs no call to a server, and about 0.2 % of a core for each
-/// such thread.
+/// A thread that waits with a `Cancel` checks it every 5 ms. That costs no request to a server, and about 0.2 % of a
+/// core for each such thread.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -62,8 +62,8 @@ impl Cancel {
         Cancel::default()
     }
 
-    /// Ends the waits, also those that begin later. Returns at once; the waits end within 10 ms or the round that is
-    /// under way. May be called from any thread, and more than once.
+    /// Stops the calls that wait, also those that begin later. This returns at once. The calls return within 10 ms, or
+    /// when their current requests have ended. Any thread may call this, and more than once.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -79,7 +79,7 @@ impl Cancel {
         self.0.is_set.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was cancelled.
+    /// Returns whether it was cancelled.
     ///
     /// ```
     /// let cancel = redlock_sync::Cancel::new();

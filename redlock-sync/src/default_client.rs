@@ -41,19 +41,21 @@ impl ProcessDefault {
     }
 }
 
-/// The process-wide default client, which the macros use unless they are given another one.
+/// The default client of the process, which the macros use unless they name another one.
 impl Redlock {
-    /// Makes this the default client of the process. Once: call it early in `main`, before the first annotated
+    /// Makes this the default client of the process. Call it once, early in `main`, before the first annotated
     /// function.
     ///
-    /// A default client that was [closed](Redlock::close) can be replaced. Until then it stays the default client, and
-    /// every use of it is answered by [`Closed`](Error::Closed): none is made from the environment in its place.
+    /// A default client that was [closed](Redlock::close) can be replaced by another call. Until then it stays the
+    /// default client, and every use of it returns [`Closed`](Error::Closed). The library makes no other one from the
+    /// environment.
     ///
     /// # Errors
-    /// - [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the
-    ///   environment by a first use: two clients would not see each other's nested locks. The old one stays
+    /// - [`Config`](Error::Config) if there is a default client already that is not closed, whether it was set or made
+    ///   from the environment. The old client stays, because two clients would not see each other's nested locks
     ///
-    /// In a forked child the parent's does not count: the child sets one of its own, or every use is `Closed`.
+    /// In a forked child, the parent's default client does not count. The child sets its own, or every use returns
+    /// `Closed`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -92,18 +94,17 @@ impl Redlock {
         Ok(())
     }
 
-    /// The default client of the process: the one that was [set](Redlock::set_default), else one made now from the
-    /// environment, which stays. Making it does no I/O. A client that was [closed](Redlock::close) stays too, until
-    /// another one is set.
+    /// Returns the default client of the process: the one that was [set](Redlock::set_default). If none was set, this
+    /// call makes one from the environment, without I/O, which stays the default client. A client that was
+    /// [closed](Redlock::close) stays too, until another one is set.
     ///
-    /// In a forked child a client that the parent had made from the environment is made anew.
+    /// If the parent of a forked child had made its client from the environment, the child makes a new one.
     ///
-    /// The variables are those of [`Builder::from_env`]; `REDLOCK_NODES` or `REDIS_URL` has to be set.
+    /// The variables are those of [`Builder::from_env`]. `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
     /// # Errors
-    /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or names
-    ///   something that cannot be; the message names the variable. A failure is not remembered: the next call tries
-    ///   again
+    /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or has a value
+    ///   that is not valid. The message names the variable. The next call tries again
     /// - [`Closed`](Error::Closed) in a forked child if the parent had set one, and the child has not
     ///
     /// ```

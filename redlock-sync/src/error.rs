@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use crate::names::{key_in_message, printable};
 
-/// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock means that its guard held it when
-/// the call returned**; everything else is here.
+/// Why an operation on a lock did not succeed. **If a call that acquires a lock returns `Ok`, its guard held the lock
+/// when the call returned.**
 ///
-/// Four situations stay apart, because a program reacts to them differently: another holder has the lock
-/// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable),
-/// [`Unconfirmed`](Error::Unconfirmed)), the lock was held and no longer is ([`Lost`](Error::Lost)), and the call
-/// cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock), [`WrongType`](Error::WrongType),
-/// [`Config`](Error::Config), [`Closed`](Error::Closed)). A wait that the program ended itself is
-/// [`Cancelled`](Error::Cancelled). Only a queue of tasks can be [`Full`](Error::Full). What to
-/// do about each, in a table: [errors, and how to
+/// There are four situations, because a program reacts to them differently:
+///
+/// - Another holder has the lock: [`Busy`](Error::Busy).
+/// - Too few servers answer: [`Unavailable`](Error::Unavailable), [`Unconfirmed`](Error::Unconfirmed).
+/// - The lock was held, and is not held any more: [`Lost`](Error::Lost).
+/// - The call cannot work as written: [`WouldDeadlock`](Error::WouldDeadlock), [`WrongType`](Error::WrongType),
+///   [`Config`](Error::Config), [`Closed`](Error::Closed).
+///
+/// If the program stopped the call itself, the error is [`Cancelled`](Error::Cancelled). Only a queue of tasks can be
+/// [`Full`](Error::Full). A table says what to do about each: [errors, and how to
 /// react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
 ///
 /// ```
@@ -40,9 +43,9 @@ pub enum Error {
     Busy {
         /// The lock's key, with prefix.
         key: String,
-        /// The smallest remaining time-to-live of the key on a node: on one node it is when the lock ends if its holder
-        /// has died. On several nodes the lock can last longer on the others. Most holders release much earlier, so
-        /// this is no estimate of the wait. `None` when unknown.
+        /// The smallest remaining time-to-live of the key on a node. If the holder has died and there is one node, the
+        /// lock ends after this time. On several nodes the lock can last longer on the others. Most holders release
+        /// much earlier, so this does not say how long a waiter has to wait. `None` if it is not known.
         expires_in: Option<Duration>,
         /// The thread that asked is the holder, by another guard of the same client: waiting would not have helped.
         by_this_thread: bool,
@@ -119,10 +122,10 @@ pub enum Error {
         /// How many tasks there are.
         len: u64,
     },
-    /// A [`Cancel`](crate::Cancel) ended the wait. Nothing is held, and no server has this wait in a queue, but for one
-    /// that could not be reached: that one forgets it when its turn comes.
+    /// A [`Cancel`](crate::Cancel) stopped the call while it waited. This thread holds nothing, and no server has it in
+    /// a queue. A server that could not be reached removes it from the queue when its turn comes.
     Cancelled {
-        /// What was waited for: `acquire`, `claim`, or of a latch `wait for` or `count down`.
+        /// What the call waited for: `acquire`, `claim`, or of a latch `wait for` or `count down`.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,

@@ -22,7 +22,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest uninterrupted wait of `join`.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// A candidate that leads whenever it is its turn. Made by [`Redlock::leader`](crate::Redlock::leader).
+/// A candidate that leads whenever it is its turn. [`Redlock::leader`](crate::Redlock::leader) makes it.
 ///
 /// Picture a chair at the head of a table: one process sits there and works, the others wait in a queue behind it. When
 /// it stands up, or its process dies, the next one sits down.
@@ -32,18 +32,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// another candidate leads when the lease has ended, or about a second later.
 ///
 /// **The promise**: under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
-/// [`check`](crate::Lease::check) at the same time. **The duty of the body**: it calls `lease.check()?` before each
-/// step, and returns when that fails. A leader that was paused, or cut off from the servers, learns of it there before
-/// it acts. A resource that can compare numbers should get the [fencing token](crate::Lease::fencing_token) too, since
-/// a step that began in time can end late.
+/// [`check`](crate::Lease::check) at the same time. **The duty of the body**: the body calls `lease.check()?` before
+/// each step, and returns if that fails. So a leader that was paused, or cut off from the servers, learns of it before
+/// it acts. If a resource can compare numbers, give it the [fencing token](crate::Lease::fencing_token) too, since a
+/// step that began in time can end late.
 ///
-/// A term ends when the body returns, or panics; the lock is released then, so that another candidate leads. This one
-/// waits again after a [pause](Leader::pause). An error or a panic of the body is logged. So a body that fails at once
-/// does not take and release the lock in a busy loop.
+/// A term ends when the body returns or panics. Then the lock is released, so that another candidate leads. This
+/// candidate waits again after a [pause](Leader::pause). So a body that fails at once does not acquire and release the
+/// lock in a busy loop. An error or a panic of the body is logged.
 ///
-/// Observers get the events of the mutex, with the [`label`](Leader::label) of the leader:
-/// [`Acquired`](crate::Event::Acquired) when this process leads, and [`Released`](crate::Event::Released) or
-/// [`Lost`](crate::Event::Lost) when it does no longer.
+/// Observers get the events of the mutex, with the [`label`](Leader::label) of the leader.
+/// [`Acquired`](crate::Event::Acquired) comes when this process begins to lead. [`Released`](crate::Event::Released) or
+/// [`Lost`](crate::Event::Lost) comes when it does not lead any more.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -77,10 +77,11 @@ impl Leader {
         Leader { client, mutex, cancel: None, pause: PAUSE }
     }
 
-    /// Waits until this process leads, runs the body, releases the lock, and waits again, on this thread. Returns when
-    /// it was [cancelled](Leader::cancel), once a body that runs has returned; else only by an error.
+    /// Waits until this process leads, runs the body, releases the lock, and waits again, on this thread. The call
+    /// returns if it was [cancelled](Leader::cancel), once a body that runs has returned. Otherwise it returns only an
+    /// error.
     ///
-    /// While no majority of the servers answers, it goes on trying, and logs that.
+    /// While no majority of the servers answers, the call goes on trying, and logs that.
     ///
     /// # Errors
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the lock already
@@ -106,11 +107,11 @@ impl Leader {
         self.lead(self.cancel.as_ref(), &CandidateStatus::default(), body)
     }
 
-    /// Like [`run`](Leader::run), but on a thread of its own. Its waits have a [`Cancel`], with the cost of that.
+    /// Like [`run`](Leader::run), but on a thread of its own, which waits with a [`Cancel`] and has the cost of that.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) if no thread could be started. What `run` would return is returned by
-    /// [`join`](LeaderHandle::join).
+    /// [`Unavailable`](Error::Unavailable) if no thread could be started. [`join`](LeaderHandle::join) returns what
+    /// `run` would return.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -213,8 +214,8 @@ impl Leader {
         self
     }
 
-    /// How long this process leads without a renewal; default: the client's (30 s). Shorter: another one leads sooner
-    /// after this process dies. See [`Mutex::lease`](crate::Mutex::lease).
+    /// Sets how long this process leads without a renewal; default: the client's (30 s). With a shorter lease, another
+    /// process leads sooner after this one dies. See [`Mutex::lease`](crate::Mutex::lease).
     ///
     /// ```
     /// use std::time::Duration;
@@ -227,7 +228,7 @@ impl Leader {
         self.each(|mutex| mutex.lease(lease))
     }
 
-    /// The label under which observers show it, in place of its key; default empty. See
+    /// Sets the label under which observers show the lock, in place of its key; default empty. See
     /// [`Mutex::label`](crate::Mutex::label).
     ///
     /// ```
@@ -240,7 +241,7 @@ impl Leader {
         self.each(|mutex| mutex.label(label))
     }
 
-    /// Whether leading brings a [fencing token](crate::Lease::fencing_token) along; default false. See
+    /// Sets whether leading brings a [fencing token](crate::Lease::fencing_token) along; default false. See
     /// [`Mutex::fenced`](crate::Mutex::fenced).
     ///
     /// ```
@@ -253,10 +254,10 @@ impl Leader {
         self.each(|mutex| mutex.fenced(fenced))
     }
 
-    /// What ends the candidacy from another thread; default: nothing for [`run`](Leader::run), and
-    /// [`resign`](LeaderHandle::resign) for [`spawn`](Leader::spawn). Unlike `resign` it takes no lock away: a body
-    /// that runs goes on until it returns. Several candidates may have the same one, such as one for the end of the
-    /// program: to resign, or to drop a handle, does not cancel it.
+    /// Sets a [`Cancel`], by which another thread ends the candidacy; default none. A candidate of
+    /// [`spawn`](Leader::spawn) also has [`resign`](LeaderHandle::resign). Unlike `resign`, a `Cancel` takes no lock
+    /// away: a body that runs goes on until it returns. Several candidates may have the same `Cancel`, such as one for
+    /// the end of the program. If a candidate resigns, or its handle is dropped, that does not cancel it.
     ///
     /// ```
     /// use redlock_sync::{Cancel, Error, Redlock};
@@ -271,9 +272,9 @@ impl Leader {
         self
     }
 
-    /// How long this candidate stands aside after each term, and after a call that found no servers, 10 ms to 24 h;
-    /// default 1 s. Up to half of it is left out at random. Longer: a body that fails at once costs less. Shorter:
-    /// where this is the only candidate, it leads again sooner.
+    /// Sets how long this candidate stands aside after each term, and after a call that found no servers, 10 ms to 24
+    /// h; default 1 s. A random part of the pause, up to half of it, is left out. With a longer pause, a body that
+    /// fails at once costs less. With a shorter pause, a candidate that is the only one leads again sooner.
     ///
     /// ```
     /// use std::time::Duration;
@@ -308,7 +309,7 @@ struct StatusFields {
     ended: Option<Result<(), Error>>,
 }
 
-/// A candidate on a thread of its own. Made by [`Leader::spawn`]. Dropping it cancels the candidacy; a body that runs
+/// A candidate on a thread of its own. [`Leader::spawn`] makes it. Its drop cancels the candidacy, but a body that runs
 /// goes on until it returns.
 ///
 /// ```
@@ -329,8 +330,8 @@ pub struct LeaderHandle {
 }
 
 impl LeaderHandle {
-    /// Whether the body runs at this moment, and its lease has not ended. Advisory: it can have changed when this
-    /// returns. Use it to watch; the body asks [`check`](crate::Lease::check).
+    /// Returns whether the body runs at this moment, and its lease has not ended. That can have changed when this
+    /// returns, so use it to watch. The body calls [`check`](crate::Lease::check).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -346,9 +347,9 @@ impl LeaderHandle {
         self.status.state.try_lock().is_some_and(|state| state.leads.as_ref().is_some_and(|core| core.check().is_ok()))
     }
 
-    /// Ends the candidacy. A wait ends within 10 ms. A lock that is held is given up at once, within two node timeouts:
-    /// from then on `check` in the body is [`Lost`](Error::Lost), and another candidate leads. The body is not
-    /// interrupted: [`join`](LeaderHandle::join) waits for it.
+    /// Ends the candidacy. If the candidate waits, it stops within 10 ms. If it leads, it gives up the lock at once,
+    /// within two node timeouts. From then on, `check` in the body returns [`Lost`](Error::Lost), and another candidate
+    /// leads. The body is not interrupted: [`join`](LeaderHandle::join) waits for it.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

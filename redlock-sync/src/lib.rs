@@ -62,8 +62,8 @@
 //!   workers have arrived.
 //!
 //! Two more are built on a mutex. [`RunOnce`] runs a job once for each name, such as a report for each day. Of
-//! several processes, a [`Leader`] is the one that works. If it dies, another one takes over. A [`Cancel`] ends the
-//! waits for any of these from another thread.
+//! several processes, a [`Leader`] is the one that works. If it dies, another one takes over. With a [`Cancel`],
+//! another thread can stop calls that wait for any of these.
 //!
 //! # Several nodes
 //!
@@ -91,9 +91,9 @@
 //! talks to the servers. They hand the lock to each other in memory, for 20 ms at a time if other processes wait too.
 //!
 //! Between processes, a release gives the lock to the process that has waited longest, and wakes it. Both happen in one
-//! step on the server. [Some events break this order](Mutex#order). A wait polls the lock only if no message can tell
-//! that it is free, as when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`] ends all waits,
-//! and lets holders finish.
+//! step on the server. [Some events break this order](Mutex#order). A waiter polls the lock only if no message can
+//! notify it that the lock is free, as when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`]
+//! stops all waiters, and lets holders finish.
 //!
 //! # What is promised
 //!
@@ -135,9 +135,9 @@
 //! [`Error`] has a variant for each situation, and says what may still be held after it. One table says what to do
 //! about each: [errors, and how to react][errors].
 //!
-//! An [`Observer`] gets an event for each wait, hold, renewal and loss, for metrics. [`waited`](Lease::waited) and
-//! [`held_for`](Lease::held_for) ask a guard. [`Redlock::health`] says what is wrong with the servers, and
-//! [`Redlock::is_ready`] answers a readiness probe.
+//! An [`Observer`] gets an event for each acquire, release, renewal and loss, for metrics. A guard says how long its
+//! call [waited](Lease::waited), and for how long it has been [held](Lease::held_for). [`Redlock::health`] says what is
+//! wrong with the servers, and [`Redlock::is_ready`] answers a readiness probe.
 //!
 //! # Settings
 //!

@@ -57,11 +57,12 @@ const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
 const TERMS: LatchTerms =
     LatchTerms { check: "look for the mark of", arrive: "mark", reset: "forget", lifetime: "`remember`" };
 
-/// A job that several processes want to run, and that one of them runs once. Made by
-/// [`Redlock::once`](crate::Redlock::once).
+/// A job that several processes want to run, and that one of them runs once. [`Redlock::once`](crate::Redlock::once)
+/// makes it.
 ///
-/// Picture a list on the wall of a workshop. The first worker takes a job, does it, and ticks it off. The others see
-/// that it is in hand, or the tick. If the worker goes home before the tick, another one does the job from its start.
+/// Picture a list on the wall of a workshop. The first worker takes a job, does it, and ticks it off. The other workers
+/// see that the job is in hand, or that it is ticked off. If the worker goes home before the tick, another one does the
+/// job from its start.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -80,43 +81,45 @@ const TERMS: LatchTerms =
 /// ```
 ///
 /// **The promise**: under the [two conditions](crate::guarantees) of every lock, at most one call for a name returns
-/// [`Ran`](Once::Ran), for as long as the success is [remembered](RunOnce::remember). A call that returned
-/// [`Done`](Once::Done) is not followed by one that runs.
+/// [`Ran`](Once::Ran), for as long as the success is [remembered](RunOnce::remember). After a call has returned
+/// [`Done`](Once::Done), no later call runs the body in that time.
 ///
-/// **The duty of the body**: it can run more than once. A body that failed, panicked, or whose process died is run
-/// again by the next call, from its start, also if only the mark of its success was missing. So each of its steps has
-/// to do no harm when it is repeated. It calls `lease.check()?` before each of them, as under any lock.
+/// **The duty of the body**: the body can run more than once. If it failed or panicked, or if its process died, the
+/// next call runs it again from its start, even if only the mark of its success was missing. So each of its steps must
+/// do no harm if it is repeated. It calls `lease.check()?` before each step, as under any lock.
 ///
-/// **The duty of the caller**: after [`Busy`](Once::Busy) and after an error it calls again, or leaves the job to a
-/// process that does. If no process calls again, and the one that runs the body dies, the job does not run at all.
+/// **The duty of the caller**: after [`Busy`](Once::Busy) and after an error, the caller calls again, or leaves the job
+/// to a process that does. If the process that runs the body dies, and no process calls again, the job does not run at
+/// all.
 ///
-/// The lock is the [`Mutex`](crate::Mutex) of that name: it excludes a mutex and a leader of the same name. The mark
-/// is a key of about 150 bytes beside it. A call costs one round trip if the job is done, two if it is in hand, and
-/// five around the body.
+/// The lock is the [`Mutex`](crate::Mutex) of that name, so it excludes a mutex and a leader of the same name. The mark
+/// is another key, of about 150 bytes. A call costs one round trip if the job is done, two if another call runs it, and
+/// five if this call runs the body.
 ///
 /// # The name
 ///
 /// A name stands for one run, so it has to say which: `report:2026-11-24`, `import:42`, `invoice:7:reminder:2`. **Put
-/// the time in it for which the job was scheduled**, as cron libraries report it. Clocks play no part then: a process
-/// whose clock is an hour off, or that comes five hours late, asks for the same name. A name of the current time does
-/// not work: at midnight two processes ask for two days, and both run.
+/// the time into it for which the job was scheduled**, as cron libraries report it. Then clocks do not matter: a
+/// process whose clock is an hour off, or that comes five hours late, asks for the same name. A name with the current
+/// time does not work, because around midnight two processes ask for two days, and both run.
 ///
 /// # What does not work instead
 ///
-/// - [`min_hold`](crate::Mutex::min_hold): it lasts for a lease at most, and a process that is later than that runs
-///   the job again.
-/// - "Not within 24 hours of the last run": a run that was five hours late suppresses the one of the next day.
-/// - Periods counted by a server's clock: if that is a second late at the boundary, all processes find the old period
-///   done, and the new one is not run.
+/// - [`min_hold`](crate::Mutex::min_hold) lasts for a lease at most. A process that is later than that runs the job
+///   again.
+/// - With the rule "not within 24 hours of the last run", a run that was five hours late suppresses that of the next
+///   day.
+/// - If a server's clock counts the periods, and is a second late at the boundary, all processes find the old period
+///   done, and the job of the new period does not run.
 ///
 /// # What servers can lose
 ///
-/// A mark is as durable as the data of the server. A server that restarts empty, or a replica that takes over without
-/// the mark, has forgotten the success, and the next call runs the body again:
-/// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers the mark
-/// is stored on a majority, and each check gives it to those that lack it. A server that restarted within
-/// [`remember`](RunOnce::remember), while another one did not, does not count among those without a mark as long as
-/// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)): the call is `Unavailable` then.
+/// A mark is as durable as the data of the server. If a server restarts empty, or a replica takes over without the
+/// mark, the success is forgotten, and the next call runs the body again.
+/// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers a majority
+/// stores the mark, and each check stores it on the servers that lack it. If a server restarted within
+/// [`remember`](RunOnce::remember), while another one did not, it does not count as a server without a mark as long as
+/// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)). The call then returns `Unavailable`.
 #[derive(Clone)]
 pub struct RunOnce {
     client: Arc<ClientInner>,
@@ -124,7 +127,7 @@ pub struct RunOnce {
     remember: Duration,
 }
 
-/// What became of a call of [`RunOnce::run`].
+/// The outcome of a call of [`RunOnce::run`].
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -154,16 +157,15 @@ impl RunOnce {
         RunOnce { client, mutex, remember: REMEMBER }
     }
 
-    /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. Does not wait for
-    /// the lock.
+    /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. The call does not
+    /// wait for the lock.
     ///
     /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers, and
     /// the lock is released. While no majority answers, that is repeated for one lease at most.
     ///
     /// # Errors
     /// The body did not run:
-    /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` or `look for the mark of`: no majority could be
-    ///   asked
+    /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` or `look for the mark of`: no majority answered
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread has the lock, as in the body of a call for that name
     /// - [`WrongType`](Error::WrongType) if a key holds something else: with the `op` `acquire` that of the lock, else
     ///   that of the mark, such as `{report}:done`
@@ -208,7 +210,7 @@ impl RunOnce {
         outcome.map(Once::Ran)
     }
 
-    /// Whether the body has succeeded under this name, as far as it is remembered. Takes no lock.
+    /// Returns whether the body has succeeded under this name, as far as it is remembered. The call acquires no lock.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
@@ -225,16 +227,16 @@ impl RunOnce {
         Ok(self.mark()?.progress()?.is_open)
     }
 
-    /// Forgets a success, on every server, so that the next call runs the body again: for an operator whose job did
-    /// the wrong thing. A run that is under way is not affected.
+    /// Forgets a success, on every server, so that the next call runs the body again. It is for an operator whose job
+    /// did the wrong thing. It does not affect a run that is under way.
     ///
     /// Call it while no process calls [`run`](RunOnce::run) or [`is_done`](RunOnce::is_done) for that name. On several
-    /// servers a check that has found the mark stores it again where it is missing, also if it was forgotten meanwhile.
-    /// Where calls cannot be stopped, ask `is_done` afterwards, and forget it once more.
+    /// servers, a check that has found the mark stores it again on servers that lack it, even if it was forgotten
+    /// meanwhile. If you cannot stop such calls, call `is_done` afterwards, and forget the success once more.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) if not all servers have confirmed it: then some may remember it; repeat
-    ///   it
+    /// - [`Unavailable`](Error::Unavailable) if not all servers have confirmed it. Some may remember the success, so
+    ///   repeat the call
     /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
@@ -327,13 +329,13 @@ impl RunOnce {
         self
     }
 
-    /// For how long a success is remembered, 1 s to 365 days; default 48 h. Longer than the time from the first call
-    /// for a name to the last one: a call that comes later runs the body again. Longer costs memory on the servers,
-    /// about 150 bytes for each name.
+    /// Sets for how long a success is remembered, 1 s to 365 days; default 48 h. Choose more than the time from the
+    /// first call for a name to the last one, because a call that comes later runs the body again. A longer time costs
+    /// more memory on the servers, about 150 bytes for each name.
     ///
-    /// It is a time-to-live, which each success sets anew with the setting of its own call. No check extends it.
-    /// So versions of a program may differ in it. Wall clocks of clients play no part. A server whose wall clock is
-    /// set forward forgets sooner.
+    /// The time is a time-to-live, which each success sets with the setting of its own call. No check extends it. So
+    /// versions of a program may have different settings. The wall clocks of clients do not matter. If a server's wall
+    /// clock is set forward, the server forgets sooner.
     ///
     /// ```
     /// use std::time::Duration;
@@ -347,8 +349,8 @@ impl RunOnce {
         self
     }
 
-    /// How long the lock lasts without a renewal; default: the client's (30 s). Shorter: the body runs again sooner
-    /// after its process died. See [`Mutex::lease`](crate::Mutex::lease).
+    /// Sets how long the lock lasts without a renewal; default: the client's (30 s). With a shorter lease, the body
+    /// runs again sooner after its process died. See [`Mutex::lease`](crate::Mutex::lease).
     ///
     /// ```
     /// use std::time::Duration;
@@ -361,7 +363,7 @@ impl RunOnce {
         self.each(|mutex| mutex.lease(lease))
     }
 
-    /// When the lock of a body that hangs is lost, and another call can run it; default never. See
+    /// Sets after what time a body that hangs loses its lock, so that another call can run it; default never. See
     /// [`Mutex::max_hold`](crate::Mutex::max_hold).
     ///
     /// ```
@@ -375,7 +377,7 @@ impl RunOnce {
         self.each(|mutex| mutex.max_hold(max_hold))
     }
 
-    /// Whether a run brings a [fencing token](crate::Lease::fencing_token) along; default false. See
+    /// Sets whether a run brings a [fencing token](crate::Lease::fencing_token) along; default false. See
     /// [`Mutex::fenced`](crate::Mutex::fenced).
     ///
     /// ```
@@ -388,7 +390,7 @@ impl RunOnce {
         self.each(|mutex| mutex.fenced(fenced))
     }
 
-    /// The label under which observers show the lock, in place of its key; default empty. See
+    /// Sets the label under which observers show the lock, in place of its key; default empty. See
     /// [`Mutex::label`](crate::Mutex::label).
     ///
     /// ```

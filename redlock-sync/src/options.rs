@@ -186,13 +186,13 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
     Ok(())
 }
 
-/// The pauses between attempts to take a lock, when no message notifies a waiter that the lock is free: a program of
-/// another library holds it, servers cannot be reached, or the attempts are counted
+/// The pauses between attempts to acquire a lock if no message can notify a waiter that the lock is free. That is so if
+/// a program of another library holds it, if servers cannot be reached, or if the number of attempts is limited
 /// ([`max_attempts`](Retry::max_attempts)).
 ///
-/// The default grows from 2 ms to 100 ms, with half of each pause drawn at random. Shorter pauses find a free lock
-/// sooner and cost the server more commands. The random part, the jitter, keeps processes from making their attempts at
-/// the same moments again and again.
+/// The default pauses grow from 2 ms to 100 ms, and half of each pause is random. With shorter pauses, a waiter finds a
+/// free lock sooner, and the server has more commands to execute. The random part, the jitter, keeps processes from
+/// making their attempts at the same moments again and again.
 ///
 /// ```
 /// use redlock_sync::Retry;
@@ -215,8 +215,8 @@ pub struct Retry {
 const MIN_PAUSE: Duration = Duration::from_micros(500);
 
 impl Retry {
-    /// Pauses of this length, half of it drawn at random unless [`jitter`](Retry::jitter) says otherwise. A pause is
-    /// never shorter than half a millisecond, not even with zero.
+    /// Makes pauses of this length, half of which is random unless [`jitter`](Retry::jitter) sets another part. A pause
+    /// is never shorter than half a millisecond, even if this is zero.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -229,8 +229,8 @@ impl Retry {
         Retry::growing(interval, interval)
     }
 
-    /// The first pause is `first`; each later one is longer by half, up to `last`. `first` longer than `last` is a
-    /// [`Config`](Error::Config) error when the lock is used.
+    /// Makes pauses that grow. The first pause is `first`, and each later pause is longer by half, up to `last`. If
+    /// `first` is longer than `last`, the first use of the lock returns [`Config`](Error::Config).
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -243,9 +243,9 @@ impl Retry {
         Retry { first, last, jitter: 0.5, max_attempts: None }
     }
 
-    /// The part of each pause that is drawn at random, 0.0 to 1.0; default 0.5. More: processes that compete meet less
-    /// often. Less: pauses are closer to what was set. With 0.0, processes that have split the votes of several nodes
-    /// between them split them again.
+    /// Sets the part of each pause that is random, 0.0 to 1.0; default 0.5. With a larger part, attempts of different
+    /// processes are less often at the same moment. With a smaller part, pauses are closer to their set length. With
+    /// 0.0, processes that have split the votes of several nodes between them split them again.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -259,10 +259,10 @@ impl Retry {
         self
     }
 
-    /// Gives up with [`Busy`](Error::Busy) after that many attempts, in `lock()` too. Default: no limit.
+    /// Lets a call give up with [`Busy`](Error::Busy) after this many attempts, even `lock()`. Default: no limit.
     ///
-    /// Such a call does not wait in the queue on the servers: while other processes with this library wait there, the
-    /// lock goes to them, and each attempt finds it taken. Where the lock is contended, bound the wait by time instead
+    /// Such a call does not wait in the queue on the servers. While other processes with this library wait there, the
+    /// lock goes to them, and each attempt finds it taken. If several processes want the lock, limit the time instead
     /// (`try_lock_for`).
     ///
     /// ```

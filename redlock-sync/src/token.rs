@@ -65,9 +65,10 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name) set. For a mutex
-    /// without a `holder_name` that its last holder, another process, granted to a wait, it is `granted:` and that
-    /// wait: the name of the client's channel and a number. Empty for tokens of other programs that have none.
+    /// Returns the readable part: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name) set. If
+    /// a mutex without a `holder_name` was granted to a waiter by another process, it is `granted:` and the id of the
+    /// waiter: the name of the client's channel and a number. It is empty if a token of another program has no such
+    /// part.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

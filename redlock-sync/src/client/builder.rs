@@ -63,12 +63,12 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Adds a node. With one node a lock is on that one; with N independent masters a majority of them holds it
-    /// (Redlock). [How many, and how to run
+    /// Adds a node. With one node, a lock is on that node. With several independent masters, a lock is on a majority of
+    /// them (the Redlock algorithm). [How many, and how to run
     /// them](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#servers).
     ///
-    /// The URL is as in [`open`](Redlock::open). It names a server that stands alone, a group that Sentinels watch, or
-    /// a whole Redis Cluster, which is one node, whatever the number of its servers.
+    /// The URL is as in [`open`](Redlock::open). It names a single server, a group that Sentinels watch, or a whole
+    /// Redis Cluster. A group or a cluster is one node, whatever the number of its servers.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;
@@ -89,14 +89,13 @@ impl Builder {
         urls.into_iter().fold(self, Builder::node)
     }
 
-    /// Adds the server of a client of the `redis` crate, as [`node`](Builder::node) adds that of a URL: with its
-    /// address, TLS, database, user and password. Connections of its own are made there; those of the client are not
-    /// used. Feature `client`, which is not covered by the version of this crate until 1.0: it follows the major
-    /// version of the `redis` crate, 1.
+    /// Adds the server of a client of the `redis` crate, with its address, TLS, database, user and password. The locks
+    /// open their own connections to that server, and use none of the client. This method needs feature `client`. The
+    /// client has to be of version 1 of the `redis` crate. Until 1.0, any version of this crate may need another one.
     ///
-    /// [`build`](Builder::build) is [`Config`](Error::Config) for a client with certificates of its own, which nothing
-    /// outside that crate can read (name them by `Builder::tls`, feature `tls`), and for one that does not verify the
-    /// server's certificate.
+    /// If the client has its own certificates, [`build`](Builder::build) returns [`Config`](Error::Config), because
+    /// nothing outside of that crate can read them. Name them by `Builder::tls` (feature `tls`). `build` also returns
+    /// `Config` if the client does not verify the server's certificate.
     ///
     /// ```
     /// let client = redis::Client::open("redis://127.0.0.1/2")?;
@@ -110,7 +109,8 @@ impl Builder {
         self
     }
 
-    /// These servers and no others: takes out those that were named before, such as by [`from_env`](Builder::from_env).
+    /// Uses these servers only. Servers that were named before, such as by [`from_env`](Builder::from_env), are
+    /// removed.
     ///
     /// ```
     /// use redlock_sync::Builder;
@@ -122,9 +122,9 @@ impl Builder {
         self.nodes(urls)
     }
 
-    /// Text that precedes the name of every lock, latch and queue to make its key; default empty. Programs that
-    /// are to exclude each other need the same prefix; programs that share a server but no locks are kept apart by
-    /// different ones. It counts towards [`max_key_len`](Builder::max_key_len).
+    /// Sets the text that precedes the name of every lock, latch and queue in its key; default empty. Programs that
+    /// should exclude each other need the same prefix. If programs share a server but no locks, give them different
+    /// prefixes. The prefix counts towards [`max_key_len`](Builder::max_key_len).
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").key_prefix("Lock:").build()?;
@@ -135,8 +135,9 @@ impl Builder {
         self
     }
 
-    /// Default lease of the locks, 10 ms to 24 h; default 30 s. Renewal is due at a third of it. See
-    /// [`Mutex::lease`](crate::Mutex::lease).
+    /// Sets the lease of locks that have none of their own, 10 ms to 24 h; default 30 s. A thread renews the lease each
+    /// time a third of it has passed. [`Mutex::lease`](crate::Mutex::lease) says what a longer and a shorter lease
+    /// cost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -148,9 +149,10 @@ impl Builder {
         self
     }
 
-    /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All
-    /// nodes are asked at the same time, so it bounds the operation. Longer: slow nodes still count. Shorter: a dead
-    /// node delays the first call less, and short leases become possible, since a lease must exceed it.
+    /// Sets how long an operation waits for one node, to connect and for its reply; at least 1 ms, default 250 ms. The
+    /// client asks all nodes at the same time, so this time limits the whole operation. With a longer time, slow nodes
+    /// still count. With a shorter time, a dead node delays the first call less, and leases can be shorter, because a
+    /// lease must be longer than this time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,10 +168,10 @@ impl Builder {
         self
     }
 
-    /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked;
-    /// default 10 s. Zero gives up at the first failure; longer rides out a longer failover. Counted for the client as
-    /// a whole: a call in the midst of an outage does not wait all of it again. A lock that is merely busy is waited
-    /// for without limit.
+    /// Sets for how long `lock()`, which has no deadline, goes on trying while no majority of the nodes answers;
+    /// default 10 s. With zero, it gives up at the first failure. With a longer time, it outlasts a longer failover.
+    /// The time counts for the client as a whole, from the beginning of an outage. So a call that begins during the
+    /// outage waits only for the rest of it. If another holder has the lock, `lock()` waits without a limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -185,11 +187,11 @@ impl Builder {
         self
     }
 
-    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default:
-    /// without a limit. With a limit no such function blocks for ever: if the lock is still busy then, the call does
-    /// what its `busy` says; without a `busy`, what its `failed` says, by default return [`Busy`](Error::Busy). A
-    /// longer wait lets more calls run, and keeps their threads for longer. It does not apply to locks that are taken
-    /// by hand.
+    /// Sets how long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default:
+    /// without a limit. With a limit, no such function blocks for ever. If the lock is still busy at the end, the call
+    /// does what its `busy` says. Without a `busy`, it does what its `failed` says: by default it returns
+    /// [`Busy`](Error::Busy). With a longer limit, more calls get the lock, and threads wait for longer. The limit has
+    /// no effect on calls of the handles of locks.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -203,14 +205,14 @@ impl Builder {
         self
     }
 
-    /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for
-    /// secrets that change. It is given the server's address. Connections that exist stay logged in, as the server has
-    /// it, unless the credentials say for how long they are [valid](Credentials::valid_for). A password that the server
-    /// refuses is asked for once more.
+    /// Sets a function that returns the user and the password for each new connection to a server, for secrets that
+    /// change. They replace those in the URL. The function gets the server's address. Existing connections stay logged
+    /// in, as the server has it, unless the credentials say for how long they are [valid](Credentials::valid_for). If
+    /// the server refuses a password, the client calls the function once more.
     ///
-    /// It is called by threads that make connections, and a call for a lock may wait for it: keep what takes long in a
-    /// variable. An error, or a panic, is a failure of that server, [`Unavailable`](Error::Unavailable) if there are
-    /// too many; the next connection asks again.
+    /// Threads that make connections call the function, and a call for a lock may wait for it. So keep what takes long
+    /// in a variable. If the function returns an error or panics, that counts as a failure of the server. The error is
+    /// [`Unavailable`](Error::Unavailable) if too many servers fail. The next connection calls the function again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::builder().password("secret").start();
@@ -231,9 +233,9 @@ impl Builder {
         self
     }
 
-    /// Reads the password of all servers from the first line of this file, at each new connection: a secret that is
-    /// mounted into a container can change without a restart. The user is that of the URL. Default none. It takes the
-    /// place of [`credentials`](Builder::credentials), and a file that cannot be read has the same effect as an error
+    /// Reads the password of all servers from the first line of this file, at each new connection; default none. So a
+    /// secret that is mounted into a container can change without a restart. The user is that of the URL. This setting
+    /// replaces [`credentials`](Builder::credentials). If the file cannot be read, that has the same effect as an error
     /// there.
     ///
     /// ```
@@ -249,11 +251,11 @@ impl Builder {
         self
     }
 
-    /// Feature `tls`: which authorities servers with `rediss://` URLs are checked against, and which certificate this
-    /// client shows. Default: the system's authorities, and none.
+    /// Feature `tls`: sets which authorities the client trusts for servers with `rediss://` URLs, and which certificate
+    /// the client shows. Default: the system's authorities, and no certificate.
     ///
-    /// [`build`](Builder::build) checks that all of it can be read and fits together; what cannot be read at a later
-    /// connection is a failure of that server.
+    /// [`build`](Builder::build) checks that all certificates and keys can be read and fit together. If one cannot be
+    /// read at a later connection, that counts as a failure of that server.
     ///
     /// ```no_run
     /// use redlock_sync::{Redlock, Tls};
@@ -267,9 +269,9 @@ impl Builder {
         self
     }
 
-    /// Adds an observer, which is notified of events of the locks of the client: waits, holds, renewals, losses.
-    /// Several observers are notified one after the other. Default none: then no event is made. Each observer is called
-    /// three times for a lock that is taken and released, on the thread that does so.
+    /// Adds an observer, which is notified of events of the client's locks: calls that wait, holds, renewals, losses.
+    /// Default none, and then no event is made. Several observers are notified one after the other. For a lock that is
+    /// acquired and released, each observer is called three times, on the thread that does so.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer, Redlock};
@@ -287,9 +289,9 @@ impl Builder {
         self
     }
 
-    /// Checks the settings and makes the client. No I/O: servers are first spoken to when a lock is used, and what only
-    /// they can tell (two URLs of the same server, a replica, a missing permission) is a [`Config`](Error::Config)
-    /// error then.
+    /// Checks the settings and makes the client. No I/O: the client asks the servers when a lock is first used. Some
+    /// mistakes can be found only then: two URLs of the same server, a replica, a missing permission. They are
+    /// [`Config`](Error::Config) errors of that call.
     ///
     /// # Errors
     /// [`Config`](Error::Config) with the numbers or the URL (without its password).
@@ -309,8 +311,8 @@ impl Builder {
 ///
 /// The defaults of these suit nearly every program. `docs/settings.md` has all settings in tables.
 impl Builder {
-    /// Default pauses between attempts, when no message notifies a waiter that the lock is free; see [`Retry`] for when
-    /// that is, and for the default.
+    /// Sets the pauses between attempts if no message can notify a waiter that the lock is free. [`Retry`] says when
+    /// that is, and has the default.
     ///
     /// ```
     /// use redlock_sync::{Redlock, Retry};
@@ -324,9 +326,9 @@ impl Builder {
         self
     }
 
-    /// Connections to each node that the calls of all threads share, 1 to 16; default 3. They are opened when they are
-    /// needed, and made anew when they break. One more is for waiting, one for bodies of tasks, and up to two are added
-    /// while a server does not answer.
+    /// Sets how many connections to each node the calls of all threads share, 1 to 16; default 3. The client opens them
+    /// when it needs them, and opens new ones when they break. It has one more connection for notifications and one for
+    /// bodies of tasks. While a server does not answer, it has up to two more.
     ///
     /// Calls of many threads travel together in one packet, and a connection carries the next calls before the last
     /// ones are answered. So hundreds of threads need no more connections than one. More connections let calls about
@@ -341,8 +343,9 @@ impl Builder {
         self
     }
 
-    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder
-    /// has more time before its first renewal, and the shortest possible lease is longer by as much.
+    /// Sets how much of the lease must be left when an acquire returns, or the attempt counts as failed; default 10 ms.
+    /// With a longer time, a holder has more time before its first renewal, and the shortest possible lease is longer
+    /// by as much.
     ///
     /// ```
     /// use std::time::Duration;
@@ -357,9 +360,9 @@ impl Builder {
         self
     }
 
-    /// Longest key in bytes, prefix included; default 1024. A longer key is [`Config`](Error::Config) when the lock is
-    /// used. A larger limit admits longer names, which take more of the servers' memory and of each request; a smaller
-    /// one reports a name that grew by mistake sooner.
+    /// Sets the longest key in bytes, prefix included; default 1024. If a key is longer, each call of the lock returns
+    /// [`Config`](Error::Config). A larger limit admits longer names, which need more of the servers' memory and make
+    /// each request longer. A smaller limit reports sooner that a name grew by mistake.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
@@ -375,15 +378,15 @@ impl Builder {
     /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
     /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///
-    /// The node asks its replicas in the same round trip (`WAIT`), which takes their round trip longer, for up to half
-    /// of [`node_timeout`](Builder::node_timeout). With fewer confirmations there is no lock: what was written is taken
-    /// back, and the error is [`Unavailable`](Error::Unavailable) with their number. So a node without enough replicas
-    /// takes no lock, and a lease that is held ends if they stay away; a push may be queued all the same. Releases ask
-    /// no replica. The user needs the permission `+wait`.
+    /// The node asks its replicas within the same request (`WAIT`). So the request takes the round trip to the replicas
+    /// longer, up to half of [`node_timeout`](Builder::node_timeout). If fewer replicas confirm, there is no lock: the
+    /// client takes back what was written, and the error is [`Unavailable`](Error::Unavailable) with their number. So a
+    /// node without enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may be
+    /// queued all the same. A release asks no replica. The user needs the permission `+wait`.
     ///
-    /// With the number of all replicas, no replica that becomes the master lacks a lock that was given. With fewer, the
-    /// one that becomes it may: give the number of all, or have servers of their own ([`nodes`](Builder::nodes)). Nodes
-    /// in memory (feature `testing`) confirm always.
+    /// Use the number of all replicas, so that none of them can become the master without a lock that was granted. With
+    /// a smaller number, the new master may lack a lock. Or use several independent servers
+    /// ([`nodes`](Builder::nodes)). Nodes in memory (feature `testing`) always confirm.
     ///
     /// ```
     /// # let (server, replica) = (redlock_tests::Server::start(), redlock_tests::Server::start());
@@ -398,15 +401,16 @@ impl Builder {
         self
     }
 
-    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten
-    /// a lock that is still held; default true. "Just now" means that its uptime is shorter than the longest lease that
-    /// this client has asked for so far, extensions included. While no node is known to be up for longer than that, all
-    /// of them vote: a cold start of all is no restart. The price: for that long after a restart, the node's vote is
-    /// missing in every acquire.
+    /// Sets whether the client ignores the vote of a node that has just restarted, if there are several nodes; default
+    /// true. That is because the node may have forgotten a lock that is still held. "Just restarted" means that the
+    /// node's uptime is shorter than the longest lease that this client has asked for so far, extensions included. If
+    /// no node is known to be up for longer, all of them vote, because a start of all nodes at the same time is no
+    /// restart. The cost is that the node's vote is missing in every acquire for that time.
     ///
-    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the
-    /// longer lock of another client; give all clients of a lock the same longest lease. And it relies on the uptime in
-    /// `INFO`: where that is forbidden, or a proxy hides a restart, it has no effect.
+    /// The guard has two limits. A client knows only its own leases. So a client with short leases trusts a node again
+    /// too early, and can get a lock that another client holds by a longer lease, and that the node forgot. Use the
+    /// same longest lease in all clients of a lock. And the guard reads the uptime from `INFO`. If that is forbidden,
+    /// or if a proxy hides a restart, it has no effect.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;
@@ -417,19 +421,19 @@ impl Builder {
         self
     }
 
-    /// Whether a server that has just become the master of its Sentinel group counts as one that restarted just now: it
-    /// may not have heard of locks that the master before it had granted. "Just now" is as in
-    /// [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
+    /// Sets whether a server that has just become the master of its Sentinel group counts as one that has just
+    /// restarted. That is because it may not know of locks that the previous master granted. "Just" means the same time
+    /// as in [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
     ///
-    /// With one node no new lock is taken then until the longest lease of this client has passed since the failover,
-    /// [`Unavailable`](Error::Unavailable) meanwhile; locks that are held go on. The same holds after a restart of a
-    /// server that stands alone, and after a start of all: nothing can be locked for one lease. Take it with a short
-    /// lease. With several nodes the new master casts no vote for that time, and the others go on.
+    /// With one node, the client gets no new lock until its longest lease has passed since the failover: calls return
+    /// [`Unavailable`](Error::Unavailable) meanwhile. Locks that are held go on. The same holds after a restart of a
+    /// single server, and after a start of all servers: no lock can be had for one lease. So use this guard with a
+    /// short lease. With several nodes, the new master casts no vote for that time, and the others go on.
     ///
-    /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the
-    /// sentinels' answer to `SENTINEL MASTER`: where that is forbidden, each new connection counts as a failover. A
-    /// Redis Cluster does not report failovers: with a cluster as the only node the guard is [`Config`](Error::Config)
-    /// at the build.
+    /// The limits are those of `restart_guard`. The [page on Sentinel][page] says what can still happen. The guard
+    /// needs the sentinels' answer to `SENTINEL MASTER`. If that is forbidden, each new connection counts as a
+    /// failover. A Redis Cluster does not report failovers. So with a cluster as the only node, `build` returns
+    /// [`Config`](Error::Config).
     ///
     /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
     ///

@@ -21,8 +21,8 @@ use crate::names::printable;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Ended {
-    /// The keys of the locks that were still held, sorted, one for each lease: permits that were taken together are
-    /// one. Their guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked).
+    /// The keys of the locks that were still held, sorted, one for each lease. Permits that were acquired together are
+    /// one lease. The guards of these locks report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked).
     pub given_up: Vec<String>,
     /// The number of releases that no majority of the servers confirmed; zero if all is well. Each such lock stays
     /// taken until a server executes the release after all, and at most until its lease ends. A client that ends also
@@ -42,11 +42,12 @@ impl Ended {
 }
 
 impl Redlock {
-    /// Releases every lock that this client and its clones hold in this process. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. The client can be used as
-    /// before. All are released together, which takes two node timeouts at most; a release that is not confirmed by
-    /// then is repeated in the background. Then the [handlers](crate::Lease::on_lost) of their losses are called here,
-    /// one after the other.
+    /// Releases every lock that this client and its clones hold in this process. From then on, the guards report
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked). The client can be used as before.
+    ///
+    /// All locks are released together, which takes two node timeouts at most. If a release is not confirmed by then,
+    /// the client repeats it in the background. Then this call runs the [handlers](crate::Lease::on_lost) of the
+    /// losses, one after the other.
     ///
     /// # Errors
     /// [`Closed`](Error::Closed) after [`close`](Redlock::close), and in a forked child.
@@ -65,17 +66,17 @@ impl Redlock {
     }
 
     /// Ends this client and its clones in this process at once: it is [`shutdown`](Redlock::shutdown) without a grace.
-    /// Every wait for a lock returns [`Closed`](Error::Closed) promptly, every later use does too, and every lock that
-    /// is held is given up.
+    /// Every call that waits for a lock returns [`Closed`](Error::Closed) promptly, and so does every later use. Every
+    /// lock that is held is given up.
     ///
-    /// All locks are given up together, which takes two node timeouts at most, and one more if the release of a guard
-    /// that was dropped is unanswered; a release that is not confirmed by then is not repeated. Then the
-    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. At last it waits until
-    /// the threads that waited for a lock have returned: a few milliseconds, or up to a second and a node timeout if a
-    /// server hangs.
+    /// All locks are given up together, which takes two node timeouts at most. If the release of a dropped guard has no
+    /// answer yet, it takes one node timeout more. A release that is not confirmed by then is not repeated. Then this
+    /// call runs the [handlers](crate::Lease::on_lost) of the losses, one after the other. At last it waits until the
+    /// threads that waited for a lock have returned. That takes a few milliseconds, or up to a second and a node
+    /// timeout if a server hangs.
     ///
-    /// A default client that was closed stays the default client, and can be replaced:
-    /// [`set_default`](Redlock::set_default).
+    /// A default client that was closed stays the default client until [`set_default`](Redlock::set_default) replaces
+    /// it.
     ///
     /// # Errors
     /// [`Closed`](Error::Closed) in a forked child.
@@ -94,20 +95,19 @@ impl Redlock {
     }
 
     /// Ends this client and its clones as [`close`](Redlock::close) does, but gives the holders of locks time to
-    /// finish. From now on no new lock is given out (every attempt is [`Closed`](Error::Closed)), and every wait for
-    /// one ends with `Closed`. It returns as soon as all locks are released, those of claimed [jobs](crate::Job) too;
-    /// after `grace` at the latest it gives up what is still held, and returns the keys. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on, and a line at WARN names the
-    /// keys.
+    /// finish. From now on, every attempt to get a new lock returns [`Closed`](Error::Closed), and so does every call
+    /// that waits for one. This call returns as soon as all locks are released, those of claimed [jobs](crate::Job)
+    /// too. After `grace` it gives up the locks that are still held, and returns their keys. From then on, their guards
+    /// report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked), and a line at WARN names the keys.
     ///
-    /// Meanwhile holders can do what they need to come to an end: their leases are renewed; they can enter again what
-    /// they hold, ask for fencing tokens, push tasks to a queue and count down a latch. A lock that they do not hold
-    /// yet is refused, or the end could be put off again and again.
+    /// Meanwhile holders can do what they need to finish. Their leases are renewed. They can lock again what they hold,
+    /// ask for fencing tokens, push tasks to a queue and count down a latch. They cannot get a lock that they do not
+    /// hold yet. Otherwise the end could be delayed again and again.
     ///
-    /// A longer grace lets more work finish; choose it below the time after which the process is killed (Kubernetes: 30
-    /// s, Docker: 10 s, systemd: 90 s). What follows the grace takes as long as `close` does. A second call, such as
-    /// for a second signal, has a grace of its own: with zero it ends the first one. With signals, and at the end of
-    /// `main`: [how to stop a process][page].
+    /// With a longer grace, more work can finish. Choose less than the time after which the process is killed
+    /// (Kubernetes: 30 s, Docker: 10 s, systemd: 90 s). After the grace, this call takes as long as `close` does. A
+    /// second call, such as for a second signal, has a grace of its own. With a grace of zero, it ends the first call.
+    /// [How to stop a process][page] has an example with signals.
     ///
     /// # Errors
     /// [`Closed`](Error::Closed) in a forked child.

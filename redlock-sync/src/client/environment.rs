@@ -74,21 +74,21 @@ const SETTINGS: [Setting; 18] = [
 ];
 
 impl Builder {
-    /// Starts with the settings that environment variables have. Methods that are called after it override them;
-    /// [`node`](Builder::node) adds to the servers.
+    /// Makes a builder with the settings of environment variables. Methods that are called on it override these
+    /// settings, but [`node`](Builder::node) adds a server.
     ///
-    /// `REDLOCK_NODES` has URLs, separated by commas; a comma begins another one only before `scheme://`. `REDIS_URL`
-    /// has one URL, and counts if there is no `REDLOCK_NODES`. Each other setting has a variable of its name, such as
-    /// `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all of them][settings].
+    /// `REDLOCK_NODES` has URLs, separated by commas. A comma separates two URLs only if `scheme://` follows it.
+    /// `REDIS_URL` has one URL, and has an effect if `REDLOCK_NODES` is not set. Each other setting has a variable of
+    /// its name, such as `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all variables][settings].
     ///
-    /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. Variables that are empty count as not set. A variable that
-    /// begins with `REDLOCK_` and is no setting is a line in the log at WARN, with the name that may have been meant.
+    /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. If a variable is empty, it counts as not set. If a variable
+    /// begins with `REDLOCK_` and is no setting, the log names it at WARN, with the name that may have been meant.
     ///
     /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md#of-a-client
     ///
     /// # Errors
-    /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do
-    /// not go together are errors of [`build`](Builder::build), which names the variables that were set.
+    /// [`Config`](Error::Config) if a value is not valid; the message names the variable. If values are valid but
+    /// contradict each other, [`build`](Builder::build) returns the error, which names the variables that were set.
     ///
     /// ```no_run
     /// use redlock_sync::Builder;

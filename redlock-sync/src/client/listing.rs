@@ -17,8 +17,8 @@ use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
 use crate::quorum::Ballot;
 
-/// A lock that is held, or a permit of a semaphore, as the servers show it. The holder may have no majority of them:
-/// see [`nodes`](HeldLock::nodes).
+/// A held lock, or a held permit of a semaphore, as the servers show it. The holder may have it on less than a majority
+/// of the nodes: see [`nodes`](HeldLock::nodes).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -38,24 +38,24 @@ use crate::quorum::Ballot;
 pub struct HeldLock {
     /// The name of the lock: its key without the client's prefix.
     pub name: String,
-    /// Which kind of lock it is, and for a read-write lock which side.
+    /// The kind of the lock, and for a read-write lock the side.
     pub kind: LockKind,
     /// The holder, with the longest time that a node keeps the lock for it.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub holder: Holder,
-    /// On how many nodes it holds the lock. Where that is no majority, the lock was not acquired, or is lost, and ends
-    /// there with its time.
+    /// On how many nodes the holder has the lock. If that is no majority, the holder did not get the lock, or has lost
+    /// it. The key then ends with its time to live.
     pub nodes: usize,
     /// How many nodes the client has.
     pub of: usize,
-    /// How many wait for the lock, whichever side of it they want: the largest number that a node reported. Threads of
-    /// one client that want the same lock in the same way count once. Waits of other libraries are not known.
+    /// How many waiters the lock has, whichever side of it they want: the largest number that a node reported. Threads
+    /// of one client that want the same lock in the same way count once. Waiters of other libraries are not known.
     pub waiting: u64,
-    /// For how long this holder was seen with the lock, at least. Servers do not keep when a lock was taken, so it is
-    /// zero but in a [`Snapshot`](crate::Snapshot) that [follows](crate::Snapshot::following) another one.
+    /// For how long this holder was seen with the lock, at least. Servers do not store when a holder got a lock. So
+    /// this is zero, except in a [`Snapshot`](crate::Snapshot) that [follows](crate::Snapshot::following) another one.
     #[cfg_attr(feature = "serde", serde(rename = "seen_for_ms", serialize_with = "crate::serial::millis"))]
     pub seen_for: Duration,
-    /// The longest time that was seen to remain: nearly the lease, once one renewal was seen.
+    /// The longest time that was seen to remain. Once a renewal was seen, it is nearly the lease.
     #[cfg_attr(feature = "serde", serde(rename = "lease_ms", serialize_with = "crate::serial::some_millis"))]
     pub lease: Option<Duration>,
 }
@@ -82,7 +82,7 @@ impl Redlock {
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`WrongType`](Error::WrongType) if the key is no lock
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
@@ -110,14 +110,14 @@ impl Redlock {
         Ok(self.merge_holders(&listings))
     }
 
-    /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any
-    /// text, `?` for one character, and `\` escapes the next character. It is meant for display, not for programs that
-    /// decide: it goes through all keys of the servers, 100 at a time and for about 2 ms, and its entries are of
-    /// different times. Of a Redis Cluster it asks one master after the other.
+    /// Returns all held locks with tokens of this library, sorted by name. In the pattern, `*` stands for any text, `?`
+    /// for one character, and `\` escapes the next character. This call is meant for display, not for decisions. It
+    /// scans all keys of the servers, in steps of 100 keys and about 2 ms, and reads its entries at different moments.
+    /// In a Redis Cluster it asks one master after the other.
     ///
-    /// On servers that restrict their users it needs the permission `+scan`, and should have `+getrange`: without that
-    /// it copies whole values, which takes a server long if they are large. Keys that the user may not read are left
-    /// out.
+    /// If a server restricts its users, the user needs the permission `+scan`, and should have `+getrange`. Without
+    /// `+getrange` the server copies whole values, which is slow if a value is large. Keys that the user may not read
+    /// are left out.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
@@ -137,12 +137,12 @@ impl Redlock {
         Ok(self.merge_holders(&self.scan(&[self.pattern(pattern)], 1.0)?.0))
     }
 
-    /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as
+    /// Returns the names of all queues that have tasks or dead tasks, sorted. It scans all keys, as
     /// [`held_locks`](Redlock::held_locks) does.
     ///
     /// # Errors
-    /// The errors of [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes,
-    /// as queues live on one.
+    /// The errors of [`held_locks`](Redlock::held_locks), and [`Config`](Error::Config) if the client has several
+    /// nodes, since a queue is on one node.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

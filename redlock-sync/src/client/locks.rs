@@ -18,7 +18,7 @@ use crate::protocol::{Exclusive, Protocol};
 use crate::queue::Queue;
 
 impl Redlock {
-    /// The mutual-exclusion lock of that name. No I/O; a wrong name is reported by the first use.
+    /// Returns the mutex of that name. No I/O: the first use reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -30,10 +30,10 @@ impl Redlock {
         Mutex::new(self.handle(&key))
     }
 
-    /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same
-    /// name and the other way round.
+    /// Returns the mutex of that name which its holding thread may lock again. It and [`mutex`](Redlock::mutex) of the
+    /// same name exclude each other.
     ///
-    /// **Take [`mutex`](Redlock::mutex) in tasks of a work-stealing pool, such as rayon's**: [`ReentrantMutex`] says
+    /// **In tasks of a work-stealing pool, such as rayon's, use [`mutex`](Redlock::mutex)**: [`ReentrantMutex`] says
     /// why.
     ///
     /// ```
@@ -46,9 +46,9 @@ impl Redlock {
         ReentrantMutex::new(self.handle(&key))
     }
 
-    /// The semaphore of that name, with this number of permits, 1 to 1024, each held by one holder at a time. Every
-    /// caller gives the number; the servers do not store it: [changing it](Semaphore#changing-the-number). No I/O; a
-    /// wrong name or number is reported by the first use.
+    /// Returns the semaphore of that name, with this number of permits, 1 to 1024. One holder at a time holds each
+    /// permit. Every caller gives the number, since the servers do not store it: [how to change
+    /// it](Semaphore#changing-the-number). No I/O: the first use reports a wrong name or number.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -60,8 +60,8 @@ impl Redlock {
         Semaphore::new(Arc::clone(&self.inner), self.key(&key), Arc::clone(&self.options), permits)
     }
 
-    /// The read-write lock of that name: any number of readers at a time, or one writer. No I/O; a wrong name is
-    /// reported by the first use.
+    /// Returns the read-write lock of that name, which any number of readers hold at a time, or one writer. No I/O: the
+    /// first use reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -73,9 +73,9 @@ impl Redlock {
         RwLock::new(&self.inner, &self.key(&key), &self.options)
     }
 
-    /// The locks of these names, which are taken together or not at all: 1 to 64, in any order; one that is named twice
-    /// counts once. They exclude [`mutex`](Redlock::mutex) of the same names. No I/O; what is wrong is reported by the
-    /// first use.
+    /// Returns the locks of these names, which a thread gets together or not at all. There are 1 to 64 names, in any
+    /// order. A name that occurs twice counts once. These locks and [`mutex`](Redlock::mutex) of the same names exclude
+    /// each other. No I/O: the first use reports wrong names.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -88,10 +88,10 @@ impl Redlock {
         MultiLock::new(Arc::clone(&self.inner), mutexes)
     }
 
-    /// The latch of that name, which opens when `count` workers have arrived; at most 10,000. No I/O; a wrong name or
-    /// number is reported by the first use. All processes should give the same number: a handle finds the latch open as
-    /// soon as there are as many arrivals as it asks for. A lock of the same name is refused with
-    /// [`WrongType`](Error::WrongType), and vice versa.
+    /// Returns the latch of that name, which opens when `count` workers have arrived; at most 10,000. All processes
+    /// should give the same number, because a handle finds the latch open as soon as there are as many arrivals as its
+    /// own number. While there is a latch of a name, calls for a lock of this name return
+    /// [`WrongType`](Error::WrongType), and vice versa. No I/O: the first use reports a wrong name or number.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -103,8 +103,9 @@ impl Redlock {
         CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, self.options.retry.clone())
     }
 
-    /// A candidate for the leader of that name: of all processes that have one, the body of one runs at a time. No I/O;
-    /// a wrong name is reported by [`run`](Leader::run). It excludes [`mutex`](Redlock::mutex) of the same name.
+    /// Returns a candidate for the leader of that name. Of all processes that have such a candidate, one at a time runs
+    /// its body. The leader and [`mutex`](Redlock::mutex) of the same name exclude each other. No I/O:
+    /// [`run`](Leader::run) reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -116,8 +117,9 @@ impl Redlock {
         Leader::new(Arc::clone(&self.inner), self.mutex(name))
     }
 
-    /// The job of that name, which several processes want to run and one of them runs once. No I/O; a wrong name is
-    /// reported by [`run`](RunOnce::run). It excludes [`mutex`](Redlock::mutex) of the same name.
+    /// Returns the job of that name, which several processes want to run and one of them runs once. While the job runs,
+    /// it and [`mutex`](Redlock::mutex) of the same name exclude each other. No I/O: [`run`](RunOnce::run) reports a
+    /// wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -129,8 +131,8 @@ impl Redlock {
         RunOnce::new(Arc::clone(&self.inner), self.mutex(name))
     }
 
-    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first
-    /// use. A lock of the same name has other keys: neither affects the other.
+    /// Returns the queue of delayed tasks of that name, on a client of one node. A lock of the same name has other
+    /// keys, so neither affects the other. No I/O: the first use reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;

@@ -24,7 +24,8 @@ use crate::key::Key;
 use crate::lock::reentry::{self, HeldByThread};
 use crate::options::LockOptions;
 
-/// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
+/// A client of one Redis server, or of several independent servers (the Redlock algorithm). It is cheap to clone, and
+/// clones share everything.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -38,9 +39,9 @@ use crate::options::LockOptions;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client
-/// of its own only if no client had been used before the fork: threads that exist in the parent alone can make it hang,
-/// panic or crash.
+/// After a `fork`, every call on the parent's client returns [`Error::Closed`] in the child. The child can open its own
+/// client only if no client was used before the fork. Otherwise the child can hang, panic or crash, because the
+/// library's threads exist only in the parent.
 #[derive(Clone)]
 pub struct Redlock {
     inner: Arc<ClientInner>,
@@ -49,17 +50,18 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data;
-    /// for a lock that survives the loss of servers give [`builder`](Redlock::builder) three or five.
+    /// Makes a client of one server, with default settings. With one server, locks exclude each other as long as the
+    /// server keeps its data. If locks must survive the loss of a server, give [`builder`](Redlock::builder) three or
+    /// five servers.
     ///
-    /// The URL is such as `redis://user:password@host:6379/0`. Those of servers with TLS, sockets, Sentinel groups and
-    /// Redis Clusters are in [connect][connect], with what a failed first call means. What the user has to be allowed:
-    /// [Permissions](crate#permissions).
+    /// A URL looks like `redis://user:password@host:6379/0`. [Connect][connect] has the URLs for TLS, sockets, Sentinel
+    /// groups and Redis Clusters, and says what a failed first call means. [Permissions](crate#permissions) says what
+    /// the user has to be allowed.
     ///
     /// [connect]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#urls
     ///
     /// # Errors
-    /// [`Config`](Error::Config) for a URL that cannot be. No connection is made here.
+    /// [`Config`](Error::Config) if the URL is not valid. This call makes no connection.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -69,7 +71,7 @@ impl Redlock {
         Redlock::builder().node(url).build()
     }
 
-    /// Starts a client with settings of its own.
+    /// Starts a builder, which makes a client with other settings.
     ///
     /// ```
     /// use redlock_sync::Redlock;

@@ -10,15 +10,15 @@ const NAME: &str = "redlock-sync:health";
 
 impl Redlock {
     /// Asks the servers whether they can keep locks, and what is wrong with them: permissions (ACL), eviction,
-    /// persistence, replicas, clocks, and whatever keeps them from answering. Two rounds, so two node timeouts at most.
-    /// Nothing is changed on the servers.
+    /// persistence, replicas, clocks, and failures to answer. It sends two requests to each server, one after the
+    /// other, so it takes two node timeouts at most. It changes nothing on the servers.
     ///
-    /// For a probe that runs every few seconds, and for the log at the start of a program. It needs the permission
-    /// `+info`; without it, a warning says so.
+    /// Use it for a probe that runs every few seconds, and for the log at the start of a program. The user needs the
+    /// permission `+info`. Without it, a warning says so.
     ///
     /// # Errors
-    /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. That no server can be asked is no error
-    /// here.
+    /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. If no server answers, that is no error
+    /// of this call.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -35,11 +35,11 @@ impl Redlock {
         health(&self.inner, &key)
     }
 
-    /// Whether locks can be taken: for a readiness probe. False while no majority of the servers takes writes, and from
-    /// the beginning of a [`shutdown`](Redlock::shutdown) on. It asks as [`health`](Redlock::health) does, which says
-    /// why.
+    /// Returns whether locks can be acquired, for a readiness probe. It is false while no majority of the servers
+    /// accepts writes, and from the beginning of a [`shutdown`](Redlock::shutdown) on. It sends the same requests as
+    /// [`health`](Redlock::health), which says why it is false.
     ///
-    /// Not for a liveness probe: a process that is restarted because a server is away is no better off.
+    /// Do not use it for a liveness probe. If a server is away, a restart of the process does not help.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

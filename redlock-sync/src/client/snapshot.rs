@@ -110,18 +110,18 @@ impl SnapshotOptions {
 pub struct Snapshot {
     /// The holders of locks, sorted by the names of these. A lock with several holders is there several times.
     pub locks: Vec<HeldLock>,
-    /// Latches at which something arrived, sorted by name. Marks of jobs that are run [once](crate::Redlock::once) are
-    /// left out.
+    /// Latches at which a worker has arrived, sorted by name. Marks of jobs that are run [once](crate::Redlock::once)
+    /// are left out.
     pub latches: Vec<SeenLatch>,
-    /// Queues that have tasks or dead tasks, sorted by name. Empty for a client of several nodes, as queues live on
-    /// one.
+    /// Queues that have tasks or dead tasks, sorted by name. Empty for a client of several nodes, since a queue is on
+    /// one node.
     pub queues: Vec<SeenQueue>,
     /// The health of the servers, as they report it.
     pub health: Health,
-    /// The shortest round trip to each node, in their order; `None` for one that did not answer.
+    /// The shortest round trip to each node, in the order of the nodes; `None` for a node that did not answer.
     #[cfg_attr(feature = "serde", serde(rename = "round_trips_ms", serialize_with = "crate::serial::all_millis"))]
     pub round_trips: Vec<Option<Duration>>,
-    /// How long it took. The entries are of different times within it.
+    /// How long the snapshot took. Its entries were read at different moments in this time.
     #[cfg_attr(feature = "serde", serde(rename = "took_ms", serialize_with = "crate::serial::millis"))]
     pub took: Duration,
     /// How many holders, latches and queues there were beyond the [limit](SnapshotOptions::limit).
@@ -130,7 +130,7 @@ pub struct Snapshot {
     at: Tick,
 }
 
-/// A count-down latch at which something has arrived.
+/// A count-down latch at which a worker has arrived.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -147,12 +147,14 @@ pub struct Snapshot {
 pub struct SeenLatch {
     /// Its name, without the client's prefix.
     pub name: String,
-    /// How many have arrived: the largest number that a node reported. The servers do not know how many open it.
+    /// How many workers have arrived: the largest number that a node reported. The servers do not know how many open
+    /// the latch.
     pub arrived: u64,
-    /// A waiter found it open, or the last arrival did. A latch can be open before it is marked.
+    /// True if the latch is marked as open, by a waiter or by the last arrival. A latch can be open before it is
+    /// marked.
     #[cfg_attr(feature = "serde", serde(rename = "open"))]
     pub is_open: bool,
-    /// How many wait for it.
+    /// How many waiters it has.
     pub waiting: u64,
     /// How long the servers keep it without another arrival.
     #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "crate::serial::some_millis"))]
@@ -176,24 +178,24 @@ pub struct SeenLatch {
 pub struct SeenQueue {
     /// Its name, without the client's prefix.
     pub name: String,
-    /// Tasks in the queue: those that wait, and those that are claimed; dead ones are not counted.
+    /// Tasks that wait or are claimed. Dead tasks are not counted.
     pub tasks: u64,
     /// Tasks that wait and are due.
     pub due: u64,
-    /// Tasks that are claimed. One whose claim is over is due.
+    /// Tasks that are claimed. If the lease of a claim has ended, its task counts as due.
     pub claimed: u64,
     /// Dead tasks.
     pub dead: u64,
     /// For how long the first task has been due; zero if none is.
     #[cfg_attr(feature = "serde", serde(rename = "oldest_ms", serialize_with = "crate::serial::millis"))]
     pub oldest: Duration,
-    /// Why its numbers are not known; they are zero then.
+    /// Why the numbers of the queue are not known. If this is set, they are zero.
     pub problem: Option<String>,
 }
 
 impl Snapshot {
-    /// The same snapshot with what the earlier one knew: [`seen_for`](HeldLock::seen_for) and
-    /// [`lease`](HeldLock::lease) go on for each holder that is in both.
+    /// Returns this snapshot with what an earlier one knew. For each holder that is in both,
+    /// [`seen_for`](HeldLock::seen_for) and [`lease`](HeldLock::lease) continue those of the earlier snapshot.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -222,12 +224,12 @@ impl Snapshot {
 }
 
 impl Redlock {
-    /// Everything in one call: held locks with their holders and the number of waits, latches, queues with their
+    /// Reads everything in one call: held locks with their holders and numbers of waiters, latches, queues with their
     /// numbers, and the health of the servers. Like [`held_locks`](Redlock::held_locks), it is meant for display, and
-    /// goes through all keys of the servers. In a Redis Cluster it reads one master after the other.
+    /// scans all keys of the servers. In a Redis Cluster it reads one master after the other.
     ///
-    /// On servers that restrict their users it needs the permission `+scan`, and should have `+getrange`, `+zcount` and
-    /// `+hlen`.
+    /// If a server restricts its users, the user needs the permission `+scan`, and should have `+getrange`, `+zcount`
+    /// and `+hlen`.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority

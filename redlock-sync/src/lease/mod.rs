@@ -46,13 +46,13 @@ use crate::handover::thread_queue::{QueueHead, ThreadQueues};
 use crate::options::Mode;
 use crate::token::LockId;
 
-/// A lock that is held for a time and renewed: what the guard of each single lock derefs to; that of a
-/// [`MultiLock`](crate::MultiLock) has one for [each key](crate::MultiLockGuard::leases).
+/// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
+/// [`MultiLock`](crate::MultiLock) has a lease for [each key](crate::MultiLockGuard::leases).
 ///
-/// Each guard has a renewal thread, which renews the lease each time a third of it has passed. The methods here tell
-/// whether the lock is still held and what to give to the protected resource. Threads that read by a
-/// [`RwLock`](crate::RwLock) can share one lease on the servers, each with a `Lease` of its own. `Lease` is `Send` and
-/// `Sync`, so a thread that works for the holder can be lent `&Lease`; it is not `Clone`.
+/// Each guard has a renewal thread, which renews the lease each time a third of it has passed. The methods of a lease
+/// say whether the lock is still held, and return the fencing token for the protected resource. Threads that read by a
+/// [`RwLock`](crate::RwLock) can share one lease on the servers, and each has its own `Lease`. `Lease` is `Send` and
+/// `Sync`, so the holder can lend `&Lease` to a thread that works for it. It is not `Clone`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -113,13 +113,16 @@ impl Lease {
         Ok(())
     }
 
-    /// `Ok` while the lock is certainly held. No I/O: it compares the lease's deadline with a clock that counts
-    /// suspend, so it is right even when the renewal thread got no processor time. Call it before each step that must
-    /// not happen without the lock; between the call and the step the process can still be paused, against which only
-    /// [`fencing_token`](Lease::fencing_token) helps.
+    /// Returns `Ok` while, as far as this process knows, the lock is held. No I/O: it compares the end of the lease
+    /// with a clock that goes on while the machine sleeps, and knows of losses that a renewal or another call found. So
+    /// it is right even if the renewal thread got no processor time. If a server loses the key early, it learns that
+    /// only from the next renewal, or from [`extend`](Lease::extend).
+    ///
+    /// Call it before each step that must not happen without the lock. The process can still be paused between the call
+    /// and the step. Only [`fencing_token`](Lease::fencing_token) helps against that.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) from the moment at which another holder could have the lock, and from then on
+    /// - [`Lost`](Error::Lost) once the lease has run out or a loss is known, and from then on
     /// - [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing
     ///
     /// ```
@@ -136,7 +139,7 @@ impl Lease {
         self.core.check()
     }
 
-    /// How long the lock is held without a further renewal; zero when it is lost.
+    /// Returns for how long the lock is held without a further renewal; zero if it is lost.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -152,7 +155,7 @@ impl Lease {
         self.core.remaining()
     }
 
-    /// Held, suspended (a renewal failed, the lease still runs), lost or released. No I/O.
+    /// Returns the state: held, suspended (a renewal failed, and the lease still runs), lost or released. No I/O.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -167,26 +170,29 @@ impl Lease {
         self.core.state()
     }
 
-    /// A number that is strictly greater for every later holder of this lock. Give it to the protected resource with
-    /// each write, and let the resource refuse a number smaller than the largest it has seen: the only protection
-    /// against a holder that was paused and does not know yet that it lost the lock (Kleppmann, [How to do distributed
-    /// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
+    /// Returns a number that is strictly greater for every later holder of this lock. Give it to the protected resource
+    /// with each write, and let the resource refuse a number that is smaller than the largest it has seen. Nothing else
+    /// protects against a holder that was paused and does not know yet that it lost the lock (Kleppmann, [How to do
+    /// distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
     ///
-    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The
-    /// first call for a lock makes a round trip (two on several nodes, where the number is then stored on a majority);
-    /// later ones return the same number, also after renewals and re-entry. With [`fenced(true)`](crate::Mutex::fenced)
-    /// the acquire brings the number along: the first call then costs nothing on one node, and one round trip on
-    /// several. A lock that another thread of this client handed on has a number of its own, which takes a round trip.
+    /// The number is the server's time in microseconds or the last number plus one, whichever is larger. It is always
+    /// below 2^53. The first call for a lock makes a round trip. On several nodes it makes two, and a majority then
+    /// stores the number. Later calls return the same number, also after renewals and re-entry.
+    ///
+    /// With [`fenced(true)`](crate::Mutex::fenced) the acquire brings the number along. Then the first call costs
+    /// nothing on one node, and one round trip on several. If another thread of this client handed the lock on, the
+    /// lock has a new number, which costs a round trip.
     ///
     /// The servers keep the last number until 20 minutes after their clocks have passed it. So numbers rise even if a
-    /// server's clock is set back: by any amount while the number is kept, and by up to 20 minutes afterwards.
+    /// server's clock is set back, by any amount while the number is kept, and by up to 20 minutes afterwards.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the lock is not held any more
-    /// - [`Unavailable`](Error::Unavailable) if no majority confirmed it: the lock is held as long as before, ask again
+    /// - [`Unavailable`](Error::Unavailable) if no majority confirmed it. The lock is held for as long as before. Call
+    ///   again
     /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
-    /// - [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica),
-    ///   which does not mean that the lock is gone
+    /// - [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica).
+    ///   The lock may still be held
     /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
@@ -202,9 +208,10 @@ impl Lease {
         self.core.fencing_token()
     }
 
-    /// Makes the lease last at least `lease` from now, in one round. Never shortens it, never beyond `max_hold`. Useful
-    /// with `renew(false)`, or before a step during which this process may get no processor time. Renewal goes on as
-    /// before.
+    /// Makes the lease last for at least `lease` from now, by one request to each server. It never shortens the lease,
+    /// and never extends it beyond `max_hold`. Use it before a step that cannot be undone, since it asks the servers.
+    /// Use it also with `renew(false)`, or before a step during which this process may get no processor time. Renewal
+    /// goes on as before.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if it is not held any more
@@ -228,9 +235,10 @@ impl Lease {
         self.core.extend(lease)
     }
 
-    /// Calls `handler` once when the lock is lost: at once if it is lost already, never for a normal release. It runs
-    /// on the renewal thread, or on the thread of a holder whose call noticed the loss first; keep it short. A panic in
-    /// it is caught and logged. Several handlers are called in the order in which they were added.
+    /// Calls `handler` once when the lock is lost. If it is lost already, the call comes at once. A normal release
+    /// calls no handler. The handler runs on the renewal thread, or on the thread of a holder whose call noticed the
+    /// loss first, so keep it short. If it panics, the panic is caught and logged. Several handlers are called in the
+    /// order in which they were added.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

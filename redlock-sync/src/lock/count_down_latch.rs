@@ -63,7 +63,7 @@ const LONGEST_ID: usize = 200;
 /// closed as long as another server, which may have more, does not answer
 /// ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others the call is `Unavailable`.
 ///
-/// If too many servers lose their data, arrivals are gone and the latch stays closed: bound the wait by
+/// If too many servers lose their data, arrivals are gone and the latch stays closed. So wait with a limit, by
 /// [`wait_for`](CountDownLatch::wait_for), and let workers repeat [`count_down_as`](CountDownLatch::count_down_as).
 #[derive(Clone)]
 pub struct CountDownLatch {
@@ -80,10 +80,11 @@ impl CountDownLatch {
         CountDownLatch { client, key, count, lifetime: LIFETIME, retry, cancel: Cancelling::default() }
     }
 
-    /// For how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is
-    /// closed, as if none had arrived. Longer: threads that come late still find it open. Shorter: its key is gone
-    /// sooner. Choose it longer than the whole time from the first arrival to the last wait: of several servers, one
-    /// that restarted longer ago than this counts as having all arrivals.
+    /// Sets for how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is
+    /// closed, as if no worker had arrived. With a longer time, threads that come late still find it open. With a
+    /// shorter time, its key is gone sooner. Choose more than the whole time from the first arrival to the end of the
+    /// last waiter. That is because a server that restarted longer ago than this counts as having all arrivals, if
+    /// there are several servers.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -100,9 +101,9 @@ impl CountDownLatch {
         self
     }
 
-    /// What ends the waits of this handle from another thread; default: nothing does. They are
-    /// [`Cancelled`](Error::Cancelled) then. A count-down that waits for its servers ends too; it may count all the
-    /// same. See [`Cancel`] for what it costs.
+    /// Sets a [`Cancel`], by which another thread stops calls of this handle that wait; default none. Such a call
+    /// returns [`Cancelled`](Error::Cancelled). A count-down that waits for its servers returns too, and may count all
+    /// the same. [`Cancel`] says what it costs.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -152,10 +152,10 @@ impl Handle {
 /// take the lock, and `$free` is the method of the guard that releases it.
 macro_rules! settings {
     ($open:literal, $take:literal, $try:literal, $free:literal) => {
-        /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer
-        /// renewals, and the lock outlives longer outages of the servers. Shorter: other processes get the lock sooner
-        /// after this one dies. Checked when the lock is used: it must exceed drift (1 % + 2 ms) + node timeout +
-        /// minimum validity.
+        /// Sets how long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). With a longer
+        /// lease, there are fewer renewals, and the lock outlives longer outages of the servers. With a shorter lease,
+        /// other processes get the lock sooner after this one dies. The lease must be longer than drift (1 % + 2 ms),
+        /// node timeout and minimum validity together. The first use of the lock checks that.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -172,9 +172,9 @@ macro_rules! settings {
             self
         }
 
-        /// Whether the lease is renewed while the guard lives; default true. With `false` the lock is lost when the
-        /// lease has run out, unless [`extend`](crate::Lease::extend) is called in time: a bound on how long a hung
-        /// holder keeps the lock.
+        /// Sets whether the lease is renewed while the guard lives; default true. With `false`, the lock is lost when
+        /// the lease has run out, unless [`extend`](crate::Lease::extend) is called in time. That limits how long a
+        /// hung holder keeps it.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -191,8 +191,9 @@ macro_rules! settings {
         }
 
         /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default
-        /// zero, at most the lease. It is for scheduled jobs that can finish before the machine with the slowest clock
-        /// starts its copy. Longer: covers clocks that differ more. Shorter: the next run can start sooner.
+        /// zero, at most the lease. Use it for scheduled jobs that can finish before the machine with the slowest clock
+        /// starts the same job. With a longer time, the clocks may differ more. With a shorter time, the next run can
+        /// start sooner.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -210,11 +211,11 @@ macro_rules! settings {
             self
         }
 
-        /// Ends renewal so that the lock is lost this long after it was acquired, at the latest; at least `min_hold`
-        /// and the minimum of a lease, without a maximum. No default: without it, a guard that is forgotten, or whose
-        /// holder hangs, keeps the lock until its process ends. Longer: slow work keeps its lock. Shorter: others get
-        /// the lock of a holder that hangs sooner. The loss is reported as
-        /// [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+        /// Ends renewal so that the lock is lost at the latest this long after it was acquired, with the reason
+        /// [`MaxHold`](crate::LostReason::MaxHold). The time is at least `min_hold` and 10 ms, without a maximum. There
+        /// is no default: without `max_hold`, a forgotten guard, or a holder that hangs, keeps the lock until its
+        /// process ends. With a longer time, slow work keeps its lock. With a shorter time, others get the lock of a
+        /// holder that hangs sooner.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -231,9 +232,9 @@ macro_rules! settings {
             self
         }
 
-        /// What ends the waits of this handle from another thread; default: nothing does. See
-        /// [`Cancel`](crate::Cancel), also for what it costs. A wait that it ends is
-        /// [`Cancelled`](crate::Error::Cancelled), and so is each later call that would take the lock.
+        /// Sets a [`Cancel`](crate::Cancel), by which another thread stops calls of this handle that wait; default
+        /// none. Such a call returns [`Cancelled`](crate::Error::Cancelled), and so does each later call that would
+        /// acquire the lock. `Cancel` says what it costs.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -249,10 +250,10 @@ macro_rules! settings {
             self
         }
 
-        /// The label under which observers and metrics show the lock, in place of its key; default empty. Choose one
-        /// label for all locks of a kind, such as `order` for `order:42`: metrics have a series for each label. In an
-        /// annotated function it is the template. Threads that use different labels for one lock do not hand it to each
-        /// other in memory.
+        /// Sets the label under which observers and metrics show the lock, in place of its key; default empty. Choose
+        /// one label for all locks of a kind, such as `order` for `order:42`, since metrics have a series for each
+        /// label. In an annotated function the label is the template. Threads that use different labels for one lock do
+        /// not hand it to each other in memory.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -269,10 +270,10 @@ macro_rules! settings {
             self
         }
 
-        /// Whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With
-        /// `true` each acquire raises the lock's counter on the servers in the same step, and on one server
-        /// `fencing_token()` then needs no round trip of its own. With `false` only a lock whose `fencing_token()` is
-        /// asked for has a counter. Tokens rise from holder to holder either way.
+        /// Sets whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With
+        /// `true`, each acquire raises the lock's counter on the servers in the same step. Then `fencing_token()` needs
+        /// no round trip of its own on one server. With `false`, a lock has a counter only if `fencing_token()` is
+        /// called. Tokens rise from holder to holder either way.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -293,9 +294,10 @@ macro_rules! settings {
 /// Further settings of every kind of lock. Few programs need them.
 macro_rules! rarely_needed {
     ($open:literal, $take:literal) => {
-        /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default:
-        /// without it, as without `max_hold`, a holder that hangs keeps the lock. More: slow work keeps its lock.
-        /// Fewer: others get the lock of a holder that hangs sooner. Zero is `renew(false)`.
+        /// Ends renewal after this many renewals. The lock is lost one lease after the last of them. There is no
+        /// default: without it and without `max_hold`, a holder that hangs keeps the lock. With more renewals, slow
+        /// work keeps its lock. With fewer, others get the lock of a holder that hangs sooner. Zero means
+        /// `renew(false)`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -311,8 +313,8 @@ macro_rules! rarely_needed {
             self
         }
 
-        /// The pauses between attempts, when no message notifies a waiter that the lock is free; default: the client's.
-        /// [`Retry`](crate::Retry) says when that is, and what longer and shorter pauses cost.
+        /// Sets the pauses between attempts if no message can notify a waiter that the lock is free; default: the
+        /// client's. [`Retry`](crate::Retry) says when that is, and what longer and shorter pauses cost.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -330,10 +332,10 @@ macro_rules! rarely_needed {
             self
         }
 
-        /// The readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
-        /// process and thread; but of a mutex that was granted to a wait by its last holder only [that
-        /// wait](crate::LockId::holder_name). With a `holder_name` each holder shows it, at a cost: a mutex that is
-        /// granted to such a wait takes a round trip more, and readers with a `holder_name` have a lease each.
+        /// Sets the readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
+        /// process and thread. If a mutex was granted to a waiter by its last holder, the default is only [the id of
+        /// that waiter](crate::LockId::holder_name). A `holder_name` costs a round trip for each mutex that is granted
+        /// so. Readers that have a `holder_name` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -356,14 +358,14 @@ macro_rules! rarely_needed {
 /// it.
 macro_rules! taking_over {
     ($open:literal) => {
-        /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind
-        /// if it stops between `SETNX` and `EXPIRE`; default false. With `true` the key is taken over once its value
-        /// has not changed for one lease of this handle while the thread waited, if it still has no time-to-live then.
-        /// All handles for this key of a client need the setting: a thread without it that waits for the lock keeps the
-        /// others behind it from taking the key over. An annotated function has no such argument, so use handles for
-        /// such a key. **Set it only where no program holds the lock by a key that never ends: its holder would not
-        /// notice.** With `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty,
-        /// longer than 80 bytes, or not valid UTF-8 are left alone; so is a key of another type.
+        /// Sets whether a waiter takes over a key without a time-to-live; default false. A program leaves such a key if
+        /// it stops between `SETNX` and `EXPIRE`. With `true`, the waiter takes the key over once its value has not
+        /// changed for one lease of this handle, if it still has no time-to-live then. All handles of a client for this
+        /// key need the setting, because a waiter without it keeps the others behind it from taking the key over. An
+        /// annotated function has no such argument. **Use it only if no program holds the lock by a key that never
+        /// ends, since that holder would not notice the loss.** With `false`, such a key keeps the lock taken until it
+        /// is deleted by hand. A key stays untouched if it has another type, or if its value is empty, longer than 80
+        /// bytes, or not valid UTF-8.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -387,8 +389,8 @@ macro_rules! taking_over {
 /// The methods that inspect a lock and unlock it by force. Only exclusive kinds have them.
 macro_rules! inspection {
     ($open:literal) => {
-        /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have
-        /// changed when this returns: use it to watch a system, not to decide whether to act. A holder asks
+        /// Returns whether any process holds the lock at this moment, on a majority of the nodes. That can have changed
+        /// when this returns, so use it to watch a system, not to decide. A holder calls
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors

@@ -28,8 +28,8 @@ pub use self::guard::MultiLockGuard;
 /// The largest number of keys of one multi-lock. Each key can cost a round trip, and has a renewal thread.
 const MOST_KEYS: usize = 64;
 
-/// Several mutexes that are held together or not at all, such as the accounts of a transfer. Made by
-/// [`Redlock::multi_lock`](crate::Redlock::multi_lock).
+/// Several mutexes that a thread holds together or not at all, such as the accounts of a transfer.
+/// [`Redlock::multi_lock`](crate::Redlock::multi_lock) makes it.
 ///
 /// Picture a door with several keyholes: it opens for the thread that has all of the keys.
 ///
@@ -45,22 +45,22 @@ const MOST_KEYS: usize = 64;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a
-/// key. Multi-locks never deadlock with each other, in whatever order the keys are named. A thread that holds one of
+/// Each key is locked as by a [`Mutex`](crate::Mutex). So it excludes mutexes of that name, and multi-locks that share
+/// a key. Multi-locks never deadlock with each other, in whatever order the keys are named. A thread that holds one of
 /// the keys already gets an error, as with a mutex.
 ///
-/// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held;
-/// that one and those behind it take a round trip each. All of them are given up in one round trip. Each key has a
-/// lease and a renewal thread, and with several nodes a majority of its own. A multi-lock has the settings of a mutex
-/// except `min_hold`: with it, a key that is released because another one is held would stay taken.
+/// The keys are locked in their order. One round trip locks all free keys up to the first key that is held. That key
+/// and each key behind it cost a round trip each. One round trip releases all of them. Each key has a lease and a
+/// renewal thread, and with several nodes its own majority. A multi-lock has the settings of a mutex except `min_hold`.
+/// With `min_hold`, a key that is released because another one is held would stay taken.
 ///
-/// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it
-/// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
-/// lock several of them are the classical way to exclude a deadlock.
+/// For each key, a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key, it
+/// keeps the keys before it, so threads that want only these wait as well. There is no deadlock, because all
+/// multi-locks lock their keys in the same order.
 ///
-/// To inspect one of the keys, or to unlock it by force, use the [`Mutex`](crate::Mutex) of that
-/// name: a multi-lock has no `inspect` and no `force_unlock`, since each key has a holder of its own. A guard that
-/// loses one of its keys gives up all of them.
+/// To inspect one of the keys, or to unlock it by force, use the [`Mutex`](crate::Mutex) of that name. A multi-lock has
+/// no `inspect` and no `force_unlock`, since each key has its own holder. If a guard loses one of its keys, it gives up
+/// all of them.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the locks.
 #[derive(Clone)]
@@ -102,9 +102,9 @@ impl MultiLock {
         self.acquire(MaxWait::Forever)
     }
 
-    /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers
-    /// can find them taken. Gives up two node timeouts after it began, and then gives back what it has; if the servers
-    /// do not answer, that takes another node timeout and a quarter.
+    /// Makes one attempt for each key. If one of them is held, the others are released again, so for a moment other
+    /// callers can find them taken. The call gives up two node timeouts after it began, and then releases the keys that
+    /// it has. If the servers do not answer, that takes another node timeout and a quarter.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) with the key that is held, also by this thread
@@ -127,8 +127,8 @@ impl MultiLock {
         self.acquire(MaxWait::No)
     }
 
-    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it
-    /// takes to give back what it has, as [`try_lock`](MultiLock::try_lock) does.
+    /// Blocks until this thread has all keys, for at most `wait`. The call takes at most two node timeouts longer than
+    /// `wait`, and the time to release the keys that it has, as [`try_lock`](MultiLock::try_lock) does.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) with the key that was held at the end
@@ -169,9 +169,9 @@ impl MultiLock {
         self.acquire(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
-    /// Whether one of the keys is held at this moment, by this process or another, on a majority of the nodes: then a
-    /// call that does not wait is [`Busy`](Error::Busy). One round trip for each key, up to the first that is held. It
-    /// can have changed when this returns: use it to watch, not to decide.
+    /// Returns whether any process holds one of the keys at this moment, on a majority of the nodes. If so, a call that
+    /// does not wait returns [`Busy`](Error::Busy). This makes one round trip for each key, up to the first that is
+    /// held. The answer can have changed when this returns, so use it to watch, not to decide.
     ///
     /// # Errors
     /// The errors of [`Mutex::is_locked`](crate::Mutex::is_locked).
@@ -261,7 +261,7 @@ impl MultiLock {
 ///
 /// Each is a method that returns the handle with this setting.
 impl MultiLock {
-    /// How long each key is held without a renewal; see [`Mutex::lease`](crate::Mutex::lease).
+    /// Sets how long each key is held without a renewal: see [`Mutex::lease`](crate::Mutex::lease).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -277,7 +277,7 @@ impl MultiLock {
         self.each(|mutex| mutex.lease(lease))
     }
 
-    /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).
+    /// Sets whether the lease of each key is renewed while the guard lives: see [`Mutex::renew`](crate::Mutex::renew).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -292,9 +292,9 @@ impl MultiLock {
         self.each(|mutex| mutex.renew(renew))
     }
 
-    /// Ends renewal so that each key is lost this long after it was locked, at the latest; all keys are lost with the
-    /// first of them. See [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones
-    /// counts.
+    /// Ends renewal so that each key is lost at the latest this long after it was locked. If one key is lost, all are
+    /// lost. The time during which the call waits for the next keys counts. See
+    /// [`Mutex::max_hold`](crate::Mutex::max_hold).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -310,7 +310,8 @@ impl MultiLock {
         self.each(|mutex| mutex.max_hold(hold))
     }
 
-    /// What ends the waits of this handle from another thread; see [`Mutex::cancel`](crate::Mutex::cancel).
+    /// Sets a [`Cancel`], by which another thread stops calls of this handle that wait: see
+    /// [`Mutex::cancel`](crate::Mutex::cancel).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -325,7 +326,7 @@ impl MultiLock {
         self.each(|mutex| mutex.cancel(cancel))
     }
 
-    /// The label of each of the locks, which observers show; see [`Mutex::label`](crate::Mutex::label).
+    /// Sets the label of each of the locks, which observers show: see [`Mutex::label`](crate::Mutex::label).
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -338,8 +339,8 @@ impl MultiLock {
         self.each(|mutex| mutex.label(label.clone()))
     }
 
-    /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key
-    /// has one of its own: [`MultiLockGuard::leases`].
+    /// Sets whether acquiring a key brings its fencing token along: see [`Mutex::fenced`](crate::Mutex::fenced). Each
+    /// key has its own token: see [`MultiLockGuard::leases`].
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -359,7 +360,7 @@ impl MultiLock {
 
 /// # Settings that are rarely needed
 impl MultiLock {
-    /// Ends the renewal of each key after that many times; see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
+    /// Ends the renewal of each key after this many renewals: see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -374,8 +375,8 @@ impl MultiLock {
         self.each(|mutex| mutex.max_renewals(times))
     }
 
-    /// The pauses between attempts when no message notifies a waiter that a key is free; see
-    /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each key by itself.
+    /// Sets the pauses between attempts if no message can notify a waiter that a key is free: see
+    /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts counts for each key by itself.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -393,7 +394,7 @@ impl MultiLock {
         self.each(|mutex| mutex.retry(retry.clone()))
     }
 
-    /// The readable part of the tokens; see [`Mutex::holder_name`](crate::Mutex::holder_name).
+    /// Sets the readable part of the tokens: see [`Mutex::holder_name`](crate::Mutex::holder_name).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -410,8 +411,8 @@ impl MultiLock {
         self.each(|mutex| mutex.holder_name(name.clone()))
     }
 
-    /// Whether a thread that waits takes over a key without a time-to-live; see
-    /// [`Mutex::take_over_keys_without_ttl`](crate::Mutex::take_over_keys_without_ttl), which says when that is safe.
+    /// Sets whether a waiter takes over a key without a time-to-live.
+    /// [`Mutex::take_over_keys_without_ttl`](crate::Mutex::take_over_keys_without_ttl) says when that is safe.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

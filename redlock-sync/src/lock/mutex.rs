@@ -16,7 +16,7 @@ use crate::protocol::Request;
 use crate::quorum::Quorum;
 use crate::token::LockToken;
 
-/// A lock that one thread of one process holds at a time. Made by [`Redlock::mutex`](crate::Redlock::mutex).
+/// A lock that one thread of one process holds at a time. [`Redlock::mutex`](crate::Redlock::mutex) makes it.
 ///
 /// Picture one key on a hook. A thread takes it, and the others stand in a queue. If the process of the holder dies,
 /// the key hangs on the hook again after a lease.
@@ -37,23 +37,25 @@ use crate::token::LockToken;
 ///
 /// # Order
 ///
-/// On one server the lock is first come, first served, among the threads of all processes: a free lock goes to the
-/// thread that has waited longest. What breaks this order:
+/// On one server the lock is first come, first served, among the threads of all processes. A free lock goes to the
+/// thread that has waited longest, except in these cases:
 ///
-/// - Each client has its own place, also two clients of one process. Only the first of the threads of a client is in
-///   the server's queue. While other processes wait, these threads pass the lock on to each other for at most 20 ms, or
-///   256 times, before it goes to the next process.
-/// - A client whose process has ended, or whose connection for messages has broken, is passed over. After it has
-///   connected again its threads rejoin at the end of the queue. A client that may not subscribe to its channel polls,
-///   and so does every client while a slot of a Redis Cluster moves.
-/// - A client that knows of no queue for the lock can take it once while it is free although others wait: after the
-///   lease of a holder that died, or while it is left free for other programs. Its release serves the queue.
-/// - A server that loses its data loses the queue, and so does a failover to a replica that lacks it.
-/// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the
-///   queue: they get the lock if they find it free. For such programs it is left free from time to time.
+/// - Each client has one place in the server's queue, even if a process has two clients. Only the first waiting thread
+///   of a client is in that queue. While other processes wait, the threads of one client pass the lock on to each other
+///   for at most 20 ms, or 256 times. Then the lock goes to the next process.
+/// - A release skips a client if its process has ended, or if its connection for notifications has broken. After the
+///   client has connected again, its threads join the end of the queue. If a client may not subscribe to its channel,
+///   it polls. All clients poll while a slot of a Redis Cluster moves.
+/// - A client that does not know yet that others wait can get a free lock before them, once. The lock is free while
+///   others wait after the lease of a dead holder has ended, or while it is left free for other programs. The release
+///   of that client serves the queue.
+/// - If a server loses its data, or a replica without the queue becomes the master, the queue is lost.
+/// - A thread whose [`retry`](Mutex::retry) policy limits the number of attempts is not in the queue, and gets the lock
+///   only if it finds it free. The same is true of a program of another library. For such programs the lock is left
+///   free from time to time.
 ///
-/// On several servers each has a queue, and any attempt may take a free lock. A release wakes the threads that have
-/// waited longest, so these usually come first.
+/// Of several servers, each has its own queue, and any attempt may get a free lock. A release wakes the threads that
+/// have waited longest, so they usually come first.
 #[derive(Clone)]
 pub struct Mutex {
     handle: Handle,
@@ -68,15 +70,15 @@ impl Mutex {
         self.handle.set(change);
     }
 
-    /// Blocks until this thread has the lock. Threads of this client that want the same key are served in the order in
-    /// which they came; for those of others see [the order](Mutex#order).
+    /// Blocks until this thread has the lock. Threads of this client that want the same key get it in the order in
+    /// which they came. For threads of other clients, see [the order](Mutex#order).
     ///
     /// # Errors
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already, and no
     ///   [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals) ends
     ///   that hold
-    /// - [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until
-    ///   those guards are gone
+    /// - [`Lost`](Error::Lost) if this thread has guards of a [`ReentrantMutex`](crate::ReentrantMutex) that lost the
+    ///   lock, until those guards are gone
     /// - [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
     ///   [`unavailable_after`](crate::Builder::unavailable_after)
@@ -97,8 +99,8 @@ impl Mutex {
         self.acquire(MaxWait::Forever)
     }
 
-    /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a
-    /// waiter, which may have died since. Takes one node timeout at most.
+    /// Makes one attempt, with one round trip to each node. If the last holder has just passed the lock on to a waiter,
+    /// which may have died since, there are two round trips. The call takes one node timeout at most.
     ///
     /// A lock that is taken is an error, and not `Ok(None)` as in
     /// [`Queue::try_claim`](crate::Queue::try_claim): `?` then never goes on without the lock.
@@ -125,13 +127,14 @@ impl Mutex {
         self.acquire(MaxWait::No)
     }
 
-    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
-    /// node timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
+    /// Blocks until this thread has the lock, for at most `wait`, and makes a last attempt at the end. The call takes
+    /// at most one node timeout longer than `wait`. If it has to take back an attempt that came too late, it takes a
+    /// quarter of a node timeout more.
     ///
     /// # Errors
-    /// - [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely
-    ///   ends before the deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or
-    ///   [`max_renewals`](Mutex::max_renewals))
+    /// - [`Busy`](Error::Busy) if the lock was held all the time. If this thread holds it, the call returns `Busy` at
+    ///   once, unless [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or
+    ///   [`max_renewals`](Mutex::max_renewals) ends that hold before the deadline
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
     /// - the errors of [`lock`](Mutex::lock)
     ///
@@ -169,34 +172,35 @@ impl Mutex {
         self.acquire(self.handle.until(deadline))
     }
 
-    /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so
-    /// that the lock is never free in between. The guard that is returned holds it, with this handle's settings, a
-    /// renewal thread and a [fencing token](Lease::fencing_token) that exceeds the former one. Does not wait for a
-    /// lock; a call takes four node timeouts at most.
+    /// Takes over a held lock by the [token](MutexGuard::into_token) of its former holder. That is one step, so the
+    /// lock is never free in between. The guard that this returns has this handle's settings, a renewal thread, and a
+    /// [fencing token](Lease::fencing_token) that is greater than the former one. The call does not wait for a lock. It
+    /// takes four node timeouts at most.
     ///
-    /// Of any number of calls with the same token, at most one gets the lock. With several nodes, calls at the same
-    /// time may each get some of them, and none a majority. Each gives its nodes back to the token then, and tries
-    /// again, up to four times within a node timeout. One of them gets the lock, and the others get `Lost`, or
-    /// `Unavailable` as long as none has it.
+    /// If several calls use the same token, at most one of them gets the lock. With several nodes, calls at the same
+    /// time can each get some of the nodes, so that no call has a majority. Then each call gives its nodes back to the
+    /// token and tries again, up to four times within a node timeout. One of the calls gets the lock, and the others
+    /// return `Lost`. As long as no call has the lock, a call can return `Unavailable`.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
     /// [`key_prefix`](crate::Builder::key_prefix).
     ///
-    /// In one case a token can be adopted a second time. If the connection broke on which the first holder asked for
-    /// the lock, that call may reach the server late. If the adopted lock has been released by then, the call sets the
-    /// key once more, with the old token, for its lease. The lock was free at that moment: there are never two holders,
-    /// and fencing tokens rise.
+    /// In one case a token can be adopted a second time. If the connection broke while the first holder acquired the
+    /// lock, the server may execute that request late. If the adopted lock has been released by then, the request sets
+    /// the key once more, with the old token, for one lease. The lock was free at that moment, so there are never two
+    /// holders, and fencing tokens rise.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it
     ///   is the token of another lock
-    /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If
-    ///   the token held the lock, it holds it still: for the rest of its lease, or for one lease of this handle if that
-    ///   is shorter. A node that executes this call after it has failed gives the lock back to the token. Try again
-    ///   with the same client, until that succeeds or is `Lost`; another client may get `Lost` from a node that has
-    ///   not given the lock back yet
-    /// - [`Busy`](Error::Busy) if this thread holds the key already, and [`Lost`](Error::Lost) too if it holds it by a
-    ///   [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock
+    /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or if no call has a majority yet. If the token
+    ///   held the lock, it still holds it, for the rest of its lease or for one lease of this handle, whichever is
+    ///   shorter. If a node executes this call after it has failed, the lock is given back to the token. Try again with
+    ///   the same client, until the call succeeds or returns `Lost`. Another client can get `Lost` as long as a node
+    ///   has not given the lock back
+    /// - [`Busy`](Error::Busy) if this thread holds the key already
+    /// - [`Lost`](Error::Lost) also if this thread has guards of a [`ReentrantMutex`](crate::ReentrantMutex) that lost
+    ///   the lock
     /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// After an error this call holds nothing.
@@ -305,7 +309,7 @@ pub struct GuardSend {
     _send: (),
 }
 
-/// The lock is held while this lives; dropping it releases the lock. Derefs to [`Lease`].
+/// The guard of a lock. The lock is held while the guard lives, and its drop releases the lock. It derefs to [`Lease`].
 ///
 /// **The drop does not wait for the servers**: it sends the release and returns. Every thread of this client finds the
 /// lock free at once. A release that fails is repeated in the background, and logged. If a renewal is under way, the
@@ -315,10 +319,10 @@ pub struct GuardSend {
 /// went wrong. Use it before this program tells another one that the lock is free: until a release has arrived, other
 /// clients find the lock taken. Use it also where the program has to know that the lock was lost.
 ///
-/// The last handle of a client waits for such releases, two node timeouts at most, when it is dropped. A process that
-/// ends otherwise (`exit`, or a return from `main` while a client is in a static) can leave a lock to its lease if its
-/// connection was busy at that moment: see [how to stop a process][page]. `std::mem::forget` of a guard keeps the
-/// lock, renewed, until [`max_hold`](Mutex::max_hold) or the end of the process.
+/// When the last handle of a client is dropped, it waits for such releases, two node timeouts at most. A process can
+/// also end without that drop: by `exit`, or by a return from `main` while a client is in a static. If its connection
+/// was busy at that moment, the lock stays taken until its lease ends: see [how to stop a process][page]. After
+/// `std::mem::forget` of a guard, its lock is renewed until [`max_hold`](Mutex::max_hold) or the end of the process.
 ///
 /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
 ///
@@ -349,19 +353,19 @@ pub struct MutexGuard<M = ThreadBound> {
 }
 
 impl<M> MutexGuard<M> {
-    /// Releases the lock and reports how that went: `Ok` once a majority of the nodes confirmed it. The key remains on
-    /// a minority of nodes that could not be reached, until its time-to-live ends; until then such a node cannot vote
-    /// for another client. Once this has returned, nothing more is sent for this lock but, after `Unconfirmed`, its
-    /// release.
+    /// Releases the lock, and returns `Ok` once a majority of the nodes confirmed that. If a minority of nodes could
+    /// not be reached, the key remains there until its time-to-live ends. Until then such a node cannot vote for
+    /// another client. Once this has returned, nothing more is sent for this lock, except its release after
+    /// `Unconfirmed`.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
+    /// - [`Lost`](Error::Lost) if the lock was not held any more. The work under it may have overlapped with another
     ///   holder
-    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
-    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`Unconfirmed`](Error::Unconfirmed) if no majority of the nodes confirmed. The release is repeated in the
+    ///   background until a majority confirms it, the lease has ended, or the client is [closed](crate::Redlock::close)
     /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
     ///
-    /// The lock is not held by this guard after any of these.
+    /// After any of these, this guard does not hold the lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -377,10 +381,10 @@ impl<M> MutexGuard<M> {
     }
 
     /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token
-    /// that is returned. The lock stays taken for what is left of the lease ([`remaining`](Lease::remaining);
-    /// [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it by then, it is free.
-    /// Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has
-    /// one.
+    /// that this returns. The lock stays taken for the rest of the lease ([`remaining`](Lease::remaining)). If that may
+    /// be too short, [`extend`](Lease::extend) the lease first. If no holder adopts the token by then, the lock is
+    /// free. Settings do not travel with the token: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that
+    /// adopts the token has one.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the lock was not held any more

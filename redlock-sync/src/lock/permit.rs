@@ -8,9 +8,9 @@ use crate::lock::handle::derefs_to_lease;
 use crate::lock::mutex::{GuardSend, ThreadBound};
 
 /// A permit of a [`Semaphore`](crate::Semaphore), or several that were [acquired at
-/// once](crate::Semaphore::acquire_many); released when it is dropped.
+/// once](crate::Semaphore::acquire_many). Its drop releases them.
 ///
-/// The drop does not wait for the servers, like that of a [`MutexGuard`](crate::MutexGuard).
+/// As with a [`MutexGuard`](crate::MutexGuard), the drop does not wait for the servers.
 ///
 /// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
 /// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this
@@ -31,10 +31,10 @@ pub struct SemaphorePermit<M = ThreadBound> {
 }
 
 impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the
-    /// semaphore's number of permits unless [that was changed](crate::Semaphore#changing-the-number). No two holders
-    /// have the same slot at a time, so each slot can stand for one thing that is used by one holder at a time: a
-    /// device, a licence, a port.
+    /// Returns the number of the permit, from 0 on, or the first number if it has [several](SemaphorePermit::slots).
+    /// The number is less than the semaphore's number of permits unless [that was
+    /// changed](crate::Semaphore#changing-the-number). No two holders have the same slot at a time. So each slot can
+    /// stand for one thing that one holder uses at a time: a device, a licence, a port.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -51,7 +51,7 @@ impl<M> SemaphorePermit<M> {
         self.slots().first().copied().unwrap_or_default()
     }
 
-    /// All of its slots, in ascending order: one, or as many as were [acquired at
+    /// Returns all of its slots, in ascending order: one, or as many as were [acquired at
     /// once](crate::Semaphore::acquire_many).
     ///
     /// ```

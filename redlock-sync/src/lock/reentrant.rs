@@ -12,20 +12,20 @@ use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
-/// A mutex that the thread which holds it may lock again. Made by
-/// [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
+/// A mutex that the thread which holds it may lock again. [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex)
+/// makes it.
 ///
 /// Picture the key of a [`Mutex`](crate::Mutex) in a thread's pocket: with it the thread opens further doors of the
 /// same lock. It is the lock of the mutex of that name, with the same [order](crate::Mutex#order).
 ///
-/// Ownership is by thread, client and key, as with Java's locks. A nested `lock()` costs no I/O and shares the outer
-/// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` has no effect. The last guard to
-/// go releases the lock, in whatever order they are dropped.
+/// A thread owns the lock, for one client and one key, as with Java's locks. A nested `lock()` costs no I/O and shares
+/// the outer guard's lease, with the same token, fence and renewal. The nested handle's own `lease` or `max_hold` has
+/// no effect. The lock is released with the last guard, in whatever order the guards are dropped.
 ///
-/// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread: while the
-/// first waits for a parallel part of its own. The second task then enters the lock that the first one holds, and both
-/// are in the critical section.** Take a [`Mutex`](crate::Mutex) in tasks of such a pool: there the second task gets
-/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
+/// **While a task waits for its own parallel part, a work-stealing pool, such as rayon's, can run a second task on the
+/// same thread. The second task then enters the lock that the first one holds, and both are in the critical section.**
+/// In tasks of such a pool, use a [`Mutex`](crate::Mutex). With it, the second task gets
+/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that have a limit.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -54,11 +54,11 @@ impl ReentrantMutex {
         self.handle.set(change);
     }
 
-    /// Blocks until this thread has the lock; returns at once if it holds the lock already.
+    /// Blocks until this thread has the lock. If it holds the lock already, the call returns at once.
     ///
     /// # Errors
     /// - the errors of [`Mutex::lock`](crate::Mutex::lock)
-    /// - [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are gone it cannot be locked
+    /// - [`Lost`](Error::Lost) if this thread's outer guards lost the lock. Until they are gone, the thread cannot lock
     ///   again, since the outer code still relies on the lock that it lost
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key by a [`Mutex`](crate::Mutex)
     ///
@@ -75,7 +75,7 @@ impl ReentrantMutex {
         self.acquire(MaxWait::Forever)
     }
 
-    /// Makes one attempt; returns at once and without I/O if this thread holds the lock already.
+    /// Makes one attempt. If this thread holds the lock already, the call returns at once and without I/O.
     ///
     /// # Errors
     /// The errors of [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for
@@ -93,8 +93,9 @@ impl ReentrantMutex {
         self.acquire(MaxWait::No)
     }
 
-    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
-    /// node timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
+    /// Blocks until this thread has the lock, for at most `wait`, and makes a last attempt at the end. The call takes
+    /// at most one node timeout longer than `wait`. If it has to take back an attempt that came too late, it takes a
+    /// quarter of a node timeout more.
     ///
     /// # Errors
     /// The errors of [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for
@@ -170,9 +171,9 @@ impl fmt::Debug for ReentrantMutex {
     }
 }
 
-/// One of the holds of a thread: the lock is released when the last of them is dropped or
-/// [unlocked](ReentrantMutexGuard::unlock). That drop does not wait for the servers, like that of a
-/// [`MutexGuard`](crate::MutexGuard). Derefs to [`Lease`](crate::Lease). It cannot leave its thread:
+/// A guard of a reentrant mutex. The lock is released when the last guard of the thread is dropped or
+/// [unlocked](ReentrantMutexGuard::unlock). As with a [`MutexGuard`](crate::MutexGuard), the drop does not wait for the
+/// servers. The guard derefs to [`Lease`](crate::Lease). It cannot leave its thread:
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();

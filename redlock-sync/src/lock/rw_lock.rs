@@ -17,8 +17,8 @@ use crate::options::{LockOptions, Mode};
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 use crate::protocol::{Protocol, ReadWrite};
 
-/// A lock that any number of readers hold at a time, or one writer. Made by
-/// [`Redlock::rw_lock`](crate::Redlock::rw_lock).
+/// A lock that any number of readers hold at a time, or one writer. [`Redlock::rw_lock`](crate::Redlock::rw_lock) makes
+/// it.
 ///
 /// Picture a room: any number of threads may read in it together, and a thread that writes is alone there.
 ///
@@ -39,46 +39,50 @@ use crate::protocol::{Protocol, ReadWrite};
 ///
 /// # Order
 ///
-/// A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all
-/// readers that wait go in together, before the next writer, so a stream of writers does not keep them waiting
+/// A waiting writer keeps new readers out, so a stream of readers does not keep it waiting. After a writer, all waiting
+/// readers get the lock together, before the next writer, so a stream of writers does not keep them waiting
 /// (phase-fair, after Brandenburg and Anderson, "Spin-based reader-writer synchronization for multiprocessor real-time
-/// systems", 2010). On one node writers are served in the order in which they came.
+/// systems", 2010). On one node, writers get the lock in the order in which they came.
 ///
 /// # Nesting
 ///
-/// Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a
-/// thread that writes can read and write again, all without I/O. The guards of a thread share a lease, which the last
-/// of them gives up, in whatever order they are dropped. If the last write guard is dropped while a read guard of the
-/// thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside others.
-/// A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
-/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
+/// A thread owns the lock, as with [`ReentrantMutex`](crate::ReentrantMutex). A thread that reads can read again, and a
+/// thread that writes can read and write again, all without I/O. The guards of a thread share a lease. The lock is
+/// released with the last guard, in whatever order the guards are dropped. If the last write guard is dropped while a
+/// read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): from then on the thread
+/// reads, beside others.
+///
+/// A thread that only reads cannot write, because two readers that both want to write would wait for each other for
+/// ever. It gets [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that have a limit.
 ///
 /// # Leases
 ///
-/// Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one
-/// takes nothing from the others. The threads of a process that read by the same client with equal settings have one
-/// lease together. The first takes it, and those that come while one of them reads join it without a round trip; the
-/// last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096
-/// joins, one of those that join asks the servers whether another process waits to write. If so, no more threads join,
-/// and those that come later wait for that writer. When the lease is lost, each of its readers is notified. A reader
-/// has a lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
-/// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
+/// Each writer has its own token, lease and renewal, and so has each process that reads. So if one of them dies, the
+/// others keep the lock. The threads of a process that read by the same client with equal settings share one lease. The
+/// first of them acquires it. Threads that come while one of them reads join it without a round trip, and the last one
+/// releases it. So many reading threads cost the servers no more than one.
+///
+/// Every 20 ms, or 4096 joins, one of the joining threads asks the servers whether another process waits to write. If
+/// so, no more threads join, and those that come later wait for that writer. If the lease is lost, each of its readers
+/// is notified. A reader has its own lease if its handle sets [`holder_name`](RwLock::holder_name),
+/// [`min_hold`](RwLock::min_hold), [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or
+/// [`renew(false)`](RwLock::renew).
 ///
 /// # Stopped processes
 ///
-/// On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until
-/// it goes on, is killed, or its connection ends.
+/// If a process is stopped (SIGSTOP) while one of its threads waits to write, it keeps new readers out on one node.
+/// That ends when the process goes on, is killed, or loses its connection.
 ///
 /// # A holder that is stuck
 ///
-/// There is no `force_unlock`, as [that of a mutex](crate::Mutex::force_unlock): the readers of a process share a
-/// lease, and a writer can become a reader, so it would end work that is not stuck. Stop the process of that holder,
-/// and its lease ends by itself.
+/// A read-write lock has no `force_unlock`, unlike [a mutex](crate::Mutex::force_unlock). That is because the readers
+/// of a process share a lease, and a writer can become a reader, so it could also stop holders that are not stuck. End
+/// the process of the holder. Then its lease ends by itself.
 ///
 /// # Other kinds
 ///
-/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType) at
-/// once, also if this client holds that lock.
+/// A lock of another kind with the same name has a key of another type. While it is held, a call returns
+/// [`WrongType`](Error::WrongType) at once, also if this client holds that lock.
 #[derive(Clone)]
 pub struct RwLock {
     reader: Handle,
@@ -102,12 +106,13 @@ impl RwLock {
 
     // --- reading -----------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits.
-    /// Usually without a round trip if another thread of this process reads, by the same client with equal settings.
+    /// Blocks until this thread may read. If the thread reads or writes already, the call returns at once, also while a
+    /// writer waits. If another thread of this process reads by the same client with equal settings, the call usually
+    /// makes no round trip.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be
-    ///   locked again, since the outer code still relies on the lock that it lost
+    /// - [`Lost`](Error::Lost) if this thread has outer guards that lost the lock. Until they are gone, the thread
+    ///   cannot lock again, since the outer code still relies on the lock that it lost
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key
     /// - [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
@@ -129,8 +134,9 @@ impl RwLock {
         self.acquire_to_read(MaxWait::Forever)
     }
 
-    /// Makes one attempt to read, with one round trip to each node; two if the lock was just passed on to waiters,
-    /// which may have died since. Returns at once and without I/O if this thread reads or writes already.
+    /// Makes one attempt to read, with one round trip to each node. If the lock was just passed on to waiters, which
+    /// may have died since, there are two round trips. If this thread reads or writes already, the call returns at once
+    /// and without I/O.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if another thread or process writes or waits to write
@@ -152,11 +158,12 @@ impl RwLock {
         self.acquire_to_read(MaxWait::No)
     }
 
-    /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node
-    /// timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
+    /// Blocks until this thread may read, for at most `wait`, and makes a last attempt at the end. The call takes at
+    /// most one node timeout longer than `wait`. If it has to take back an attempt that came too late, it takes a
+    /// quarter of a node timeout more.
     ///
     /// # Errors
-    /// The errors of [`try_read`](RwLock::try_read), at the end of the wait.
+    /// The errors of [`try_read`](RwLock::try_read), at the end of `wait`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -192,9 +199,9 @@ impl RwLock {
 
     // --- writing -----------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may write, alone; returns at once if it writes already. While it waits no new readers
-    /// are let in, except those whose turn comes first: after another writer, the readers that waited for that one go
-    /// in before the next writer.
+    /// Blocks until this thread may write, alone. If it writes already, the call returns at once. While it waits, no
+    /// new readers get the lock, except those whose turn comes first: readers that waited for another writer get it
+    /// after that writer, before the next one.
     ///
     /// # Errors
     /// The errors of [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and
@@ -218,7 +225,7 @@ impl RwLock {
         self.acquire_to_write(MaxWait::Forever)
     }
 
-    /// One attempt to write, as [`try_read`](RwLock::try_read).
+    /// Makes one attempt to write, as [`try_read`](RwLock::try_read) does to read.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads
@@ -240,11 +247,12 @@ impl RwLock {
         self.acquire_to_write(MaxWait::No)
     }
 
-    /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
+    /// Blocks until this thread may write, for at most `wait`. It takes as long as
+    /// [`try_read_for`](RwLock::try_read_for).
     ///
     /// # Errors
-    /// The errors of [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads,
-    /// unless that hold surely ends before the deadline.
+    /// The errors of [`try_write`](RwLock::try_write), at the end of `wait`. If this thread only reads, they come at
+    /// once, unless that hold surely ends before the deadline.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -280,8 +288,8 @@ impl RwLock {
 
     // --- inspection --------------------------------------------------------------------------------------------------
 
-    /// Whether the lock is held at this moment, to read or to write, by this process or another, on a majority of the
-    /// nodes. It can have changed when this returns: use it to watch, not to decide. A holder asks
+    /// Returns whether any process holds the lock at this moment, to read or to write, on a majority of the nodes. That
+    /// can have changed when this returns, so use it to watch, not to decide. A holder calls
     /// [`check`](crate::Lease::check).
     ///
     /// # Errors
@@ -304,7 +312,7 @@ impl RwLock {
         Ok(!self.inspect()?.is_empty())
     }
 
-    /// Whether the lock is held to write at this moment.
+    /// Returns whether any process holds the lock to write at this moment.
     ///
     /// # Errors
     /// The errors of [`is_locked`](RwLock::is_locked).
@@ -323,10 +331,10 @@ impl RwLock {
         Ok(self.inspect()?.iter().any(|holder| holder.mode == HoldMode::Exclusive))
     }
 
-    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. It is empty
-    /// if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a process
-    /// that read by one lease are one holder. For a moment after a release, waits for which the lock is kept are shown
-    /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
+    /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
+    /// list is empty if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a
+    /// process that read by one lease are one holder. For a moment after a release, the list also has waiters for which
+    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`.
     ///
     /// # Errors
     /// The errors of [`is_locked`](RwLock::is_locked).
@@ -374,9 +382,9 @@ impl RwLock {
 
 /// # Settings of one side
 impl RwLock {
-    /// Like [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
-    /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
-    /// where readers must outlive a long outage of the servers.
+    /// Like [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. Others
+    /// wait for one lease after a process has died. Use a short lease for readers if many short-lived processes read,
+    /// and a long one if readers must outlive a long outage of the servers.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -393,8 +401,8 @@ impl RwLock {
         self
     }
 
-    /// Like [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
-    /// [`read_lease`](RwLock::read_lease) for what the two depend on.
+    /// Like [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h.
+    /// [`read_lease`](RwLock::read_lease) says what to consider.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -19,7 +19,8 @@ use crate::protocol::Protocol;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::quorum::Quorum;
 
-/// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
+/// A lock of which all processes together hold at most a number of permits.
+/// [`Redlock::semaphore`](crate::Redlock::semaphore) makes it.
 ///
 /// Picture a car park: a car that finds all places taken waits in a queue. A semaphore limits how many are inside, not
 /// how many enter in a second.
@@ -46,27 +47,27 @@ use crate::quorum::Quorum;
 ///
 /// # Order
 ///
-/// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread loses
-/// its turn if it does not claim the permit that is reserved for it within half a second, or two node timeouts if they
-/// are longer. On several servers any attempt may take a free permit: a release wakes those that have waited longest,
-/// so these usually come first.
+/// On one server, threads of all processes get permits in the order in which they began to wait. When it is a thread's
+/// turn, a permit is reserved for it for half a second, or for two node timeouts if they are longer. If the thread does
+/// not claim the permit in that time, it loses its turn. On several servers, any attempt may get a free permit. A
+/// release wakes the threads that have waited longest, so they usually come first.
 ///
-/// On several servers, where permits are held on different majorities, each server can lend an attempt a different
-/// slot. A call that does not wait then looks for slots that are free on a majority, and tries these.
-/// [`try_acquire`](Semaphore::try_acquire) can still be `Busy` although a permit is free, but only while other calls
-/// take, give back or wait for permits at that moment. The calls that wait try again.
+/// On several servers, different permits are on different majorities, so each server can lend another [slot](#slots) to
+/// an attempt. Then a call that does not wait asks which slots are free on a majority, and tries these.
+/// [`try_acquire`](Semaphore::try_acquire) can still return `Busy` although a permit is free. That happens only if
+/// other calls acquire, release or wait for permits at that moment. Calls that wait try again.
 ///
 /// # A holder that is stuck
 ///
-/// There is no `force_unlock`, as [that of a mutex](crate::Mutex::force_unlock): permits that were acquired together
-/// are one lease, so it could take more than the one that is stuck. Stop the process of that holder, and its lease ends
-/// by itself.
+/// A semaphore has no `force_unlock`, unlike [a mutex](crate::Mutex::force_unlock). That is because permits that were
+/// acquired together are one lease, so it could take away more than the permit that is stuck. End the process of the
+/// holder. Then its lease ends by itself.
 ///
 /// # Changing the number
 ///
 /// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the
-/// larger number of permits is held. No holder loses a permit to a smaller number: permits beyond it are retired when
-/// they are released.
+/// larger number of permits is held. If the new number is smaller, no holder loses its permit. Permits beyond the new
+/// number are not given again after their release.
 ///
 /// # Slots
 ///
@@ -119,14 +120,14 @@ impl Semaphore {
         self.acquire_permits(1, MaxWait::Forever)
     }
 
-    /// Blocks until this thread has this number of permits, all of them at once. Nothing is held while it waits.
+    /// Blocks until this thread has this number of permits. It gets all of them at once, and holds none while it waits.
     ///
-    /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn,
-    /// permits are kept for it until there are enough: threads that come later wait, although some are free. On several
-    /// servers attempts that began to wait later give way to it.
+    /// On one server, the thread has its place in the [order](Semaphore#order) like any other. When it is its turn,
+    /// free permits are kept for it until there are enough. Threads that came later wait meanwhile, although some
+    /// permits are free. On several servers, attempts of threads that began to wait later give way to it.
     ///
-    /// The permits are one lease: they are renewed, released and lost together. If the process of a thread that waits
-    /// for several dies when permits are being kept for it, these stay taken for about one of its leases.
+    /// The permits are one lease, so they are renewed, released and lost together. If a process dies while permits are
+    /// kept for one of its threads, these permits stay taken for about one lease of that process.
     ///
     /// # Errors
     /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
@@ -146,8 +147,8 @@ impl Semaphore {
         self.acquire_permits(permits, MaxWait::Forever)
     }
 
-    /// Makes one attempt, with one round trip to each node; on several nodes that [lent different
-    /// slots](Semaphore#order) a second one. Takes one node timeout at most.
+    /// Makes one attempt, with one round trip to each node. If several nodes [lent different slots](Semaphore#order),
+    /// there is a second round trip. The call takes one node timeout at most.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them
@@ -167,8 +168,9 @@ impl Semaphore {
         self.acquire_permits(1, MaxWait::No)
     }
 
-    /// Makes one attempt to take this number of permits, all or none: to [`acquire_many`](Semaphore::acquire_many) what
-    /// [`try_acquire`](Semaphore::try_acquire) is to [`acquire`](Semaphore::acquire).
+    /// Makes one attempt to get this number of permits, all or none. It is for
+    /// [`acquire_many`](Semaphore::acquire_many) what [`try_acquire`](Semaphore::try_acquire) is for
+    /// [`acquire`](Semaphore::acquire).
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them
@@ -188,11 +190,12 @@ impl Semaphore {
         self.acquire_permits(permits, MaxWait::No)
     }
 
-    /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one
-    /// node timeout longer, and a quarter of one more if it has to roll back an attempt that came too late.
+    /// Blocks until this thread has a permit, for at most `wait`, and makes a last attempt at the end. The call takes
+    /// at most one node timeout longer than `wait`. If it has to take back an attempt that came too late, it takes a
+    /// quarter of a node timeout more.
     ///
     /// # Errors
-    /// - [`Busy`](Error::Busy) if it got none in that time
+    /// - [`Busy`](Error::Busy) if this thread got no permit in that time
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
     /// - the errors of [`acquire`](Semaphore::acquire)
     ///
@@ -266,8 +269,9 @@ impl Semaphore {
         self.acquire_permits(permits, self.handle.until(deadline))
     }
 
-    /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread
-    /// that waited. It can have changed when this returns: use it to watch, not to decide.
+    /// Returns how many permits are free at this moment. A permit is not free if it is held on a majority of the nodes,
+    /// or on its way to a thread that waited. The number can have changed when this returns, so use it to watch, not to
+    /// decide.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
@@ -289,8 +293,9 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
     }
 
-    /// Whether a permit is held at this moment, by this process or another, on a majority of the nodes; also one beyond
-    /// the number of this handle. Others can be free all the same: [`available`](Semaphore::available) counts them.
+    /// Returns whether any process holds a permit at this moment, on a majority of the nodes. A permit beyond the
+    /// number of this handle counts too. Other permits can be free all the same: [`available`](Semaphore::available)
+    /// counts them.
     ///
     /// # Errors
     /// The errors of [`available`](Semaphore::available).
@@ -310,8 +315,9 @@ impl Semaphore {
         Ok(!self.inspect()?.is_empty())
     }
 
-    /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot);
-    /// also those beyond the number of this handle. A holder that has several permits occurs once for each.
+    /// Returns the holders at this moment, on a majority of the nodes, in the order of their
+    /// [slots](SemaphorePermit::slot). Holders beyond the number of this handle are included. A holder that has several
+    /// permits occurs once for each.
     ///
     /// # Errors
     /// The errors of [`available`](Semaphore::available).

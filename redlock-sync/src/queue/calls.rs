@@ -26,11 +26,12 @@ const MOST_SHOWN: usize = 1000;
 /// # Pushing
 impl Queue {
     /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were
-    /// pushed, but for those that name that time themselves ([`Task::at`]).
+    /// pushed, except those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory:
-    ///   the task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued
+    /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused the push, such as for lack of
+    ///   memory. The task may be queued all the same. Pushing the same [`Task`] again does not double it while it is
+    ///   queued
     /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
     ///   [`Closed`](Error::Closed): nothing was queued
     ///
@@ -49,12 +50,13 @@ impl Queue {
         outcomes.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
     }
 
-    /// Puts many tasks into the queue, and returns for each what became of it. They are sent in calls of up to 100
-    /// tasks and 1 MiB of bodies. Tasks that are due at once are claimed in this order.
+    /// Puts many tasks into the queue, and returns the outcome for each. They are sent in requests of up to 100 tasks
+    /// and 1 MiB of bodies. Tasks that are due at once are claimed in this order.
     ///
     /// # Errors
-    /// The errors of [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the tasks of
-    /// the calls before it are queued. [`Config`](Error::Config) for one of the tasks: none is queued.
+    /// The errors of [`push`](Queue::push). The server executes each request as a whole or not at all. So after an
+    /// error, the tasks of the earlier requests are queued. If one of the tasks is [`Config`](Error::Config), no task
+    /// is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -100,9 +102,9 @@ fn batch(tasks: &[Task]) -> &[Task] {
 
 /// # Claiming
 impl Queue {
-    /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the
-    /// queue, and the others wait for that thread. The server notifies it when a task is due, and it asks by itself at
-    /// least every five seconds.
+    /// Claims the task that has been due for longest. If no task is due, the call waits for one. One thread of the
+    /// process waits for the queue, and the others wait for that thread. The server notifies it when a task is due, and
+    /// it asks by itself at least every five seconds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
@@ -130,11 +132,11 @@ impl Queue {
         }
     }
 
-    /// Claims a task; waits for one for at most `wait`. `None` if no task was due in that time; see
-    /// [`try_claim`](Queue::try_claim) for why that is no error.
+    /// Claims a task, and waits for one for at most `wait`. Returns `None` if no task was due in that time.
+    /// [`try_claim`](Queue::try_claim) says why that is no error.
     ///
     /// # Errors
-    /// The errors of [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at the end of the wait.
+    /// The errors of [`claim`](Queue::claim), but [`Unavailable`](Error::Unavailable) comes at the end of `wait`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -148,13 +150,13 @@ impl Queue {
         self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)), None)
     }
 
-    /// Claims a task if one is due: one round trip. `None` if no task is due.
+    /// Claims a task if one is due, in one round trip. Returns `None` if no task is due.
     ///
-    /// A lock that is taken is the error [`Busy`](Error::Busy), since a program must not go on without its lock. A
-    /// queue without a due task is no failure: there is nothing to do, and `None` says so.
+    /// If a lock is taken, the error is [`Busy`](Error::Busy), since a program must not go on without its lock. If a
+    /// queue has no due task, that is no failure: there is nothing to do, and `None` says so.
     ///
     /// # Errors
-    /// The errors of [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at once.
+    /// The errors of [`claim`](Queue::claim), but [`Unavailable`](Error::Unavailable) comes at once.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -176,9 +178,9 @@ impl Queue {
         Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
     }
 
-    /// Starts this number of threads, which claim tasks and call `handler` with each.
+    /// Starts this number of threads, which claim tasks and call `handler` with each job.
     ///
-    /// More threads handle more tasks at the same time; each costs a thread and, while it works, a renewal thread. No
+    /// With more threads, more tasks run at the same time. While a thread works, it has a renewal thread beside it. No
     /// task is claimed before a thread is free for it.
     ///
     /// # Errors
@@ -212,13 +214,14 @@ impl Queue {
         Worker::start(self.clone(), threads, Box::new(move |job: &Job| handler(job).into()))
     }
 
-    /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the
-    /// caller: **at most once**. One call returns up to 64 KiB of bodies, or one body that is larger: call it until
-    /// it returns none. A task whose claim is over is due too. One whose body is missing dies and is not returned. If
-    /// the reply is lost, its tasks are lost, and the call is repeated with other tasks.
+    /// Removes up to `most` due tasks, at most 1000, from the queue at once, and returns them. They are gone, whatever
+    /// happens to the caller, so each task is handled **at most once**. One call returns up to 64 KiB of bodies, or one
+    /// body that is larger. So call it until it returns no task. If the claim of a task is over, the task is due too.
+    /// If the body of a task is missing, the task dies and is not returned. If the reply is lost, its tasks are lost,
+    /// and the call is repeated with other tasks.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable): tasks may be gone without being returned
+    /// - [`Unavailable`](Error::Unavailable), and then tasks may be gone without being returned
     /// - [`Config`](Error::Config) for more than 1000
     /// - the errors of [`push`](Queue::push)
     ///

@@ -31,16 +31,15 @@ use crate::key::QueueKeys;
 use crate::options::{LockOptions, Retry};
 use crate::protocol::task_queue::Tasks;
 
-/// A queue of tasks, each of which is due at once or later, on one server. Made by
-/// [`Redlock::queue`](crate::Redlock::queue).
+/// A queue of tasks on one server. Each task is due at once or later. [`Redlock::queue`](crate::Redlock::queue) makes
+/// it.
 ///
 /// Picture a board with cards. A worker does not take a card away: it puts its name on it for the length of a lease,
 /// and renews that while it works. The card of a worker that died is free again.
 ///
-/// A task is run at least once, by one claimant at a time; when a claimant has lost its task to another one, its ack is
-/// refused. Its promises and their limits:
-/// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned
-/// and shared.
+/// A task is run at least once, by one claimant at a time. If a claimant has lost its task to another one, its ack is
+/// refused. The page on [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md) has the promises
+/// and their limits. A handle is cheap: it can be cloned and shared.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -97,9 +96,9 @@ impl Queue {
         Arc::make_mut(&mut self.options)
     }
 
-    /// How long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A renewal is due at each
-    /// third of it. Longer: fewer renewals, and a claim outlives longer outages of the server. Shorter: the task of a
-    /// process that died is claimed again sooner.
+    /// Sets how long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A thread renews the
+    /// claim each time a third of it has passed. With a longer lease, there are fewer renewals, and a claim outlives
+    /// longer outages of the server. With a shorter lease, the task of a dead process is claimed again sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -112,9 +111,9 @@ impl Queue {
         self
     }
 
-    /// Whether claims are renewed; default true: a task stays with its handler for as long as that works, or hangs.
-    /// With `false` it comes back one lease after it was claimed, also while its handler still works, and no claim
-    /// makes a renewal request. Either way a claim has a thread, which notices a loss.
+    /// Sets whether claims are renewed; default true. With `true`, a task stays claimed as long as its handler works or
+    /// hangs. With `false`, it comes back one lease after it was claimed, even while its handler works, and no renewal
+    /// is sent. Either way a claim has a thread, which notices a loss.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").renew(false);
@@ -126,9 +125,10 @@ impl Queue {
         self
     }
 
-    /// Longest time for which a claim is held, renewals included; no default. Without it, the task of a handler that
-    /// hangs stays with that handler until its process ends; with it, the task of a handler that is only slow runs
-    /// twice. Longer: slow handlers can finish. Shorter: the task of a handler that hangs is claimed again sooner.
+    /// Sets the longest time for which a claim is held, renewals included; no default. Without it, if a handler hangs,
+    /// its task stays claimed until the process ends. With it, if a handler is only slow, its task runs twice. With a
+    /// longer time, slow handlers can finish. With a shorter time, the task of a handler that hangs is claimed again
+    /// sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -142,8 +142,9 @@ impl Queue {
         self
     }
 
-    /// What ends [`claim`](Queue::claim) and [`try_claim_for`](Queue::try_claim_for) of this handle while they wait;
-    /// default: nothing does. They are [`Cancelled`](crate::Error::Cancelled) then. See [`Cancel`] for what it costs.
+    /// Sets a [`Cancel`], by which another thread stops [`claim`](Queue::claim) and
+    /// [`try_claim_for`](Queue::try_claim_for) of this handle while they wait; default none. They return
+    /// [`Cancelled`](crate::Error::Cancelled) then. [`Cancel`] says what it costs.
     ///
     /// ```
     /// let cancel = redlock_sync::Cancel::new();
@@ -156,10 +157,10 @@ impl Queue {
         self
     }
 
-    /// The pauses after attempts that failed, and how many attempts a task has; default 5 s growing to an hour, 20
-    /// attempts. Longer pauses are kinder to a service that is down, shorter ones get work done sooner once it is back.
-    /// More attempts outlast longer outages; fewer keep a task that can never succeed from being tried for long.
-    /// Without a number of attempts no task dies by itself.
+    /// Sets the pauses after attempts that failed, and how many attempts a task has; default 5 s growing to an hour, 20
+    /// attempts. With longer pauses, a service that is down gets fewer calls. With shorter pauses, the work is done
+    /// sooner once the service is back. With more attempts, tasks outlast longer outages. With fewer, a task that can
+    /// never succeed is dead sooner. Without a limit of attempts, no task dies by itself.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -174,10 +175,10 @@ impl Queue {
         self
     }
 
-    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full); of a
-    /// `push_all` the tasks of the calls before that one are queued. A limit bounds the server's memory if claimants
-    /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for
-    /// longer; zero admits none.
+    /// Sets the most tasks that the queue may have, claimed ones included; no default. A push beyond it returns
+    /// [`Full`](Error::Full). If a `push_all` returns `Full`, the tasks of its earlier requests are queued. A limit
+    /// bounds the server's memory if claimants stay away. Without a limit, a push is refused only if the server itself
+    /// is full. With a larger limit, claimants can stay away for longer. Zero admits no task.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -196,9 +197,9 @@ impl Queue {
 
 /// # Settings that are rarely needed
 impl Queue {
-    /// The label under which observers and metrics show the queue; default: its name, without the client's
-    /// `key_prefix`. Metrics have a series for each label: choose one for all queues of a kind, such as `mails` for
-    /// `mails:{7}`, if there are many.
+    /// Sets the label under which observers and metrics show the queue; default: its name, without the client's
+    /// `key_prefix`. Metrics have a series for each label. So if there are many queues of a kind, choose one label for
+    /// all of them, such as `mails` for `mails:{7}`.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").label("mails");
@@ -210,9 +211,10 @@ impl Queue {
         self
     }
 
-    /// Longest body in bytes; default 512 KiB. A larger limit lets more into a task; a smaller one spares the server's
-    /// memory and the way to it, as a body travels with its push and with each claim. Store large data elsewhere, and
-    /// put its address into the body. A longer body is [`Config`](Error::Config) when it is pushed.
+    /// Sets the longest body in bytes; default 512 KiB. With a larger limit, more fits into a task. With a smaller
+    /// limit, less of the server's memory and of the network is used, since a body travels with its push and with each
+    /// claim. Store large data elsewhere, and put its address into the body. A push of a longer body returns
+    /// [`Config`](Error::Config).
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_body(1024);
@@ -224,9 +226,9 @@ impl Queue {
         self
     }
 
-    /// How many dead tasks are kept; default 10 000. Each death beyond it drops the one that has been dead for longest.
-    /// More keep a longer history for [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all), fewer need less
-    /// memory; zero keeps none.
+    /// Sets how many dead tasks are kept; default 10 000. If one more task dies, the task that has been dead for
+    /// longest is dropped. With a larger number, [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all) reach
+    /// further back. With a smaller number, less memory is used. Zero keeps none.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").keep_dead(100);

@@ -54,12 +54,13 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
     }
 }
 
-/// Threads of this process that handle the tasks of a queue. Made by [`Queue::worker`].
+/// Threads of this process that handle the tasks of a queue. [`Queue::worker`] makes it.
 ///
-/// Each thread claims a task, calls the handler and ends the claim by what that returns. A panic of the handler is a
-/// retry with the panic's text. One thread at a time waits for a task. While the server is away, refuses for a while or
-/// is a replica the threads go on trying, a few times a second; other errors, such as [`Config`](Error::Config), end
-/// the worker, and [`join`](Worker::join) returns them. Dropping the worker stops its claiming; jobs in hand go on.
+/// Each thread claims a task, calls the handler, and ends the claim by the value that the handler returns. If the
+/// handler panics, the task is tried again, and its reason is the panic's text. One thread at a time waits for a task.
+/// While the server is away, refuses for a while, or is a replica, the threads go on trying, a few times a second.
+/// Other errors, such as [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. After the
+/// drop of a worker, its threads claim no more tasks, and current jobs go on.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -122,12 +123,13 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Ends the worker: no task is claimed from now on, threads that wait end within 50 ms, and handlers that run may
-    /// go on for `grace`. Returns how many still run then; in a forked child that is none. Their claims are no longer
-    /// renewed: their tasks come back when their leases have ended, unless the handlers end before that.
+    /// Ends the worker. From now on it claims no task. Threads that wait end within 50 ms, and handlers that run may go
+    /// on for `grace`. Returns how many handlers still run then; in a forked child the number is zero. The claims of
+    /// these handlers are no longer renewed. So their tasks come back when their leases have ended, unless the handlers
+    /// end before that.
     ///
-    /// A longer grace lets more jobs finish; a shorter one ends the process sooner, and work that was under way is done
-    /// once more.
+    /// With a longer grace, more jobs can finish. With a shorter grace, the process ends sooner, and work that was
+    /// under way is done once more.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -150,10 +152,10 @@ impl Worker {
         state.working.len()
     }
 
-    /// Waits until the worker has ended by an error: of a setting, of a permission, or because the client was closed.
+    /// Waits until an error has ended the worker: a wrong setting, a missing permission, or a closed client.
     ///
     /// # Errors
-    /// That error. [`Closed`](Error::Closed) at once in a forked child, which has none of the threads.
+    /// That error. In a forked child, which has none of the threads, [`Closed`](Error::Closed) comes at once.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

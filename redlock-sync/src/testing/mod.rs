@@ -58,7 +58,7 @@
 //! # Time
 //!
 //! The clients of a [`Memory`] and its nodes have a clock of their own. It runs as the machine's does, and
-//! [`advance`](Memory::advance) adds to it: leases run out and waits end without any thread sleeping for so long.
+//! [`advance`](Memory::advance) adds to it. So leases and time limits run out without any thread sleeping for so long.
 
 mod clock;
 
@@ -248,8 +248,8 @@ impl Memory {
         server.map(|server| act(server))
     }
 
-    /// Lets this time pass at once for the nodes and all of their clients. Leases that end in it have ended; waits
-    /// whose time is up end; renewals that are due in it have been made when this returns.
+    /// Lets this time pass at once for the nodes and all of their clients. When this returns, leases that end in this
+    /// time have ended, and renewals that are due in it have been made. Calls whose time limit has passed return.
     ///
     /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it
     /// would have been renewed in time. To let more time pass than a lease, with the lock held all the time, advance by
