@@ -11,7 +11,15 @@ const WAITS: [&str; 5] = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
 
 fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Permits {
     let many = u32::try_from(slots.len()).unwrap().max(1);
-    Permits { key: exclusive().key, permits, many, several, reservation: LEASE, first: None, slots: slots.to_vec() }
+    Permits {
+        key: exclusive().key,
+        total: permits,
+        many,
+        several,
+        reservation: LEASE,
+        first: None,
+        slots: slots.to_vec(),
+    }
 }
 
 fn reserved(wait: &str) -> String {

@@ -210,6 +210,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
             "s" => 1000,
             "m" => 60_000,
             "h" => 3_600_000,
+            "d" => 86_400_000,
             _ => return None,
         };
         let part = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(unit)?);
