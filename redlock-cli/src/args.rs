@@ -344,7 +344,7 @@ fn nothing_more(mut values: vec::IntoIter<String>, order: Queue) -> Result<Queue
 }
 
 fn length(parser: &mut Parser) -> Result<Duration, Error> {
-    parser.value()?.parse_with(|text| duration(text).ok_or("write a length of time such as 30s, 250ms or 1h30m"))
+    parser.value()?.parse_with(|text| duration(text).ok_or("write a length of time such as 30s, 250ms, 1h30m or 7d"))
 }
 
 fn help(of: &str) -> &'static str {

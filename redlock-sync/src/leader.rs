@@ -168,7 +168,7 @@ impl Leader {
             match mutex.lock() {
                 Ok(guard) => term(guard, &cancelling, status, &mut body),
                 Err(Error::Cancelled { .. }) => return Ok(()),
-                // The begin and the end of an outage are logged once, by the attempts.
+                // The attempts log the begin and the end of an outage once. `Busy` means that another process leads.
                 Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
                     log::debug!("a candidate waits: {error}");
                 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ALIVE, CHANNEL, DEAD, Failure, Remote, SECOND_ALIVE, Side, Value, assert_alike, id, in_memory, scripts, shown,
+    ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, assert_alike, id, in_memory, scripts,
+    shown,
 };
 use crate::key::QueueKeys;
 use crate::protocol::script::{Arg, Call, Purpose, Script};
@@ -144,7 +145,7 @@ fn random_calls_of_a_queue_have_the_same_replies() {
     let (mut memory, mut remote) = (in_memory(), Remote::start());
     memory.listen(CHANNEL);
     remote.listen(CHANNEL);
-    for seed in 0..60 {
+    for seed in 0..15 * FACTOR {
         fastrand::seed(seed);
         assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
         let (mut done, mut token) = (String::new(), 0);

@@ -342,7 +342,7 @@ fn random_calls_on_a_read_write_lock_have_the_same_replies() {
     remote.listen(CHANNEL);
     // So that no two ends fall into the same ms, where their order would be by name.
     let moment = Duration::from_millis(2);
-    for seed in 0..60 {
+    for seed in 0..15 * FACTOR {
         soon(|is_late| {
             fastrand::seed(seed);
             assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
@@ -367,7 +367,7 @@ fn a_second_copy_of_a_call_takes_nothing_from_others() {
         let tokens = all.trim_matches(['[', ']']).split(", ").filter(|word| word.starts_with(['r', 'w']));
         tokens.filter(|token| !token.contains(":granted:")).map(str::to_owned).collect::<Vec<_>>()
     };
-    for seed in 0..400 {
+    for seed in 0..100 * FACTOR {
         fastrand::seed(seed);
         let mut memory = in_memory();
         memory.listen(CHANNEL);

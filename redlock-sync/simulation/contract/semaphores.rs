@@ -339,12 +339,12 @@ fn compare(side: &mut dyn Side, seeds: u64) {
 
 #[test]
 fn semaphores_in_memory_do_what_the_model_says() {
-    compare(&mut in_memory(), 2000);
+    compare(&mut in_memory(), 500 * FACTOR);
 }
 
 #[test]
 fn semaphores_on_a_server_do_what_the_model_says() {
-    compare(&mut Remote::start(), 150);
+    compare(&mut Remote::start(), 40 * FACTOR);
 }
 
 /// A permit whose time has passed is as free as one that was released, and its token cannot have it back.

@@ -22,7 +22,7 @@ const KNOWN_OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const KNOWN_OTHER_PREFIXES: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
 
-const TIME: &str = "a length of time; write such as 30s, 250ms or 1h30m";
+const TIME: &str = "a length of time; write such as 30s, 250ms, 1h30m or 7d";
 const NUMBER: &str = "a number";
 /// Used without the feature only: with the feature, no path is invalid before it is read.
 const WITHOUT_TLS: &str = "a setting without the crate's feature `tls`";

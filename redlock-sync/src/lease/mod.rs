@@ -49,7 +49,7 @@ use crate::token::LockId;
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
 /// [`MultiLock`](crate::MultiLock) has a lease for [each key](crate::MultiLockGuard::leases).
 ///
-/// Each guard has a renewal thread, which renews the lease each time a third of it has passed. The methods of a lease
+/// Each lease has a renewal thread, which renews the lease each time a third of it has passed. The methods of a lease
 /// say whether the lock is still held, and return the fencing token for the protected resource. Threads that read by a
 /// [`RwLock`](crate::RwLock) can share one lease on the servers, and each has its own `Lease`. `Lease` is `Send` and
 /// `Sync`, so the holder can lend `&Lease` to a thread that works for it. It is not `Clone`.

@@ -230,13 +230,16 @@ impl Read for TimedSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.left()?;
-            if left < SHORT_WAIT {
-                wait_readable(&self.socket, left)?;
+            // The socket always has a timeout, in case that `poll` is wrong.
+            let ready = if left < SHORT_WAIT && !self.read_timeout.is_zero() {
+                wait_readable(&self.socket, left)
             } else if left != self.read_timeout {
-                self.socket.set_read_timeout(Some(left))?;
                 self.read_timeout = left;
-            }
-            match (&*self.socket).read(buffer) {
+                self.socket.set_read_timeout(Some(left))
+            } else {
+                Ok(())
+            };
+            match ready.and_then(|()| (&*self.socket).read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.inspect(|bytes| self.add_moved(*bytes)),
             }
@@ -251,8 +254,8 @@ fn wait_readable(socket: &TcpStream, within: Duration) -> io::Result<()> {
     let within = within.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&within)) {
         Ok(0) => Err(io::ErrorKind::TimedOut.into()),
-        // The read returns an error of the socket. After a signal it waits for the socket's timeout at most.
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        // The read returns an error of the socket.
+        Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
