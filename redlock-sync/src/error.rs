@@ -43,9 +43,9 @@ pub enum Error {
     Busy {
         /// The lock's key, with prefix.
         key: String,
-        /// The time after which a majority of the nodes is free of the key if nothing renews it. If the holder has died,
-        /// the lock ends after this time. Most holders release much earlier, so this does not say how long a waiter
-        /// has to wait. `None` if it is not known.
+        /// The time after which a majority of the nodes is free of the key if nothing renews it. If the holder has
+        /// died, the lock ends after this time. Most holders release much earlier, so this does not say how long a
+        /// waiter has to wait. `None` if it is not known.
         expires_in: Option<Duration>,
         /// The thread that asked is the holder, by another guard of the same client: waiting would not have helped.
         by_this_thread: bool,

@@ -259,8 +259,8 @@ mod tests {
     /// How many parts a name has at most. In a debug build, six take half a minute.
     const MAX_PARTS: u32 = if cfg!(debug_assertions) { 5 } else { 6 };
 
-    /// Every name of up to [`MAX_PARTS`] parts, from those that could be confused: braces, separators, letters, and what helpers
-    /// end in.
+    /// Every name of up to [`MAX_PARTS`] parts, from those that could be confused: braces, separators, letters, and
+    /// what helpers end in.
     fn names() -> impl Iterator<Item = String> {
         const PARTS: [&str; 8] = ["{", "}", ":", "a", "permit_queue", "fence", "queue", ":queue"];
         (1..=MAX_PARTS).flat_map(|len| {

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Redlock};
+use redlock_sync::{Cancel, Error, Redlock};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 const KEY: &str = "order:42";
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 /// Longer than such a mark lasts, and shorter than before there were any: 40 waits were granted the lock for 300 ms each, or kept others out for an hour.
 const MARKS_END: Duration = Duration::from_secs(8);
 
@@ -16,26 +16,26 @@ fn open(urls: Vec<String>) -> Redlock {
     settings.lease(Duration::from_secs(60)).build().unwrap()
 }
 
-type Take = fn(&Redlock, Duration) -> Result<(), Error>;
+type Take = fn(&Redlock, &Cancel) -> Result<(), Error>;
 
-fn mutex(locks: &Redlock, wait: Duration) -> Result<(), Error> {
-    locks.mutex(KEY).try_lock_for(wait)?.unlock()
+fn mutex(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
+    locks.mutex(KEY).cancel(cancel).try_lock_for(SOON)?.unlock()
 }
 
-fn read(locks: &Redlock, wait: Duration) -> Result<(), Error> {
-    locks.rw_lock(KEY).try_read_for(wait)?.unlock().map(drop)
+fn read(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
+    locks.rw_lock(KEY).cancel(cancel).try_read_for(SOON)?.unlock().map(drop)
 }
 
-fn write(locks: &Redlock, wait: Duration) -> Result<(), Error> {
-    locks.rw_lock(KEY).try_write_for(wait)?.unlock().map(drop)
+fn write(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
+    locks.rw_lock(KEY).cancel(cancel).try_write_for(SOON)?.unlock().map(drop)
 }
 
-fn permit(locks: &Redlock, wait: Duration) -> Result<(), Error> {
-    locks.semaphore(KEY, 3).try_acquire_for(wait)?.release()
+fn permit(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
+    locks.semaphore(KEY, 3).cancel(cancel).try_acquire_for(SOON)?.release()
 }
 
-fn all_permits(locks: &Redlock, wait: Duration) -> Result<(), Error> {
-    locks.semaphore(KEY, 3).try_acquire_many_for(3, wait)?.release()
+fn all_permits(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
+    locks.semaphore(KEY, 3).cancel(cancel).try_acquire_many_for(3, SOON)?.release()
 }
 
 /// How many waits a server has in its queues.
@@ -60,10 +60,12 @@ fn behind_dead_waits(
     }
     let urls = || servers.iter().map(Server::url).collect();
     let release = hold(&open(urls()));
+    let (dead, cancel) = (Cancel::new(), Cancel::new());
     thread::scope(|scope| {
         for _ in 0..many {
             let locks = open(proxies.iter().map(Proxy::url).collect());
-            scope.spawn(move || assert!(wait(&locks, Duration::from_secs(5)).is_err()));
+            let dead = &dead;
+            scope.spawn(move || assert!(wait(&locks, dead).is_err()));
         }
         eventually("all wait", SOON, || queued(&servers[0]) == many);
         for proxy in &proxies {
@@ -73,8 +75,9 @@ fn behind_dead_waits(
         }
         release();
         let began = Stopwatch::start();
-        let outcome = take(&open(urls()), SOON);
+        let outcome = take(&open(urls()), &cancel);
         let took = began.elapsed();
+        dead.cancel();
         outcome.unwrap();
         assert!(took < MARKS_END, "{took:?} behind {many} dead waits on {nodes} nodes");
     });

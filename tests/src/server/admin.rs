@@ -142,9 +142,11 @@ impl Server {
             let (from, to) = (batch * 20_000 + 1, (batch + 1) * 20_000);
             self.ask::<()>(cmd("EVAL").arg(fill).arg(0).arg(from).arg(to).arg(ms));
         }
-        // The first of them may have ended.
+        // On a busy machine many of them have ended by now.
         let there: usize = self.ask(&cmd("DBSIZE"));
-        assert!(there > 200_000, "{self} has {there} keys");
+        if there < 200_000 {
+            self.crowd(2 * ms);
+        }
     }
 
     /// Sets the string at `key`, without a time to live.

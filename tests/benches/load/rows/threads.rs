@@ -100,7 +100,17 @@ impl Figures {
             program
         });
         let pace = Pace::default();
-        let span = plan.span(if threads > MANY { 2 * BLOCK } else { BLOCK });
+        // Many threads take a moment until all of them run.
+        let span = plan.span(
+            BLOCK
+                * if threads > 128 {
+                    6
+                } else if threads > MANY {
+                    2
+                } else {
+                    1
+                },
+        );
         sides.raw(pace, span)?;
         failed.add(sides.ours.block(pace, span)?.1.without_pairs());
         failed.add(sides.ours.dropping(pace, span)?.1.without_pairs());

@@ -24,7 +24,7 @@ use crate::watch::watch;
 use crate::wire::{Heard, sweep};
 
 /// How long clients may go on after they were ordered to end.
-const LAST_WORDS: Duration = Duration::from_secs(30);
+const LAST_WORDS: Duration = Duration::from_secs(75);
 
 /// The file with the number of violations of each checker, and the time of the first.
 pub(crate) const FOUND: &str = "found.txt";

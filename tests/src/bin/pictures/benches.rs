@@ -16,13 +16,13 @@ const COSTS: [(&str, &str, &str); 6] = [
     ("handover", "gap release -> next holder, p50", "release to next holder"),
     ("nodes5", "lock + unlock, p50", "lock + unlock, 5 servers"),
 ];
-/// Rows of `load`: the row, the beginning of the measure, and the number of threads.
-const THREADS: [(&str, &str, u16); 5] = [
-    ("threads", "8 threads, pairs", 8),
-    ("threads", "32 threads, pairs", 32),
-    ("threads", "128 threads, pairs", 128),
-    ("crowd", "600 threads", 600),
-    ("crowd", "1000 threads", 1000),
+/// Numbers of threads in the row `threads` of `load`.
+const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
+/// Lines of that row, and how the picture calls them. The first is also asked for the bare commands.
+const SERIES: [(&str, &str); 3] = [
+    ("lock + unlock", "redlock-sync, unlock()"),
+    ("lock + drop", "redlock-sync, drop"),
+    ("rslock", "rslock, tasks in place of threads"),
 ];
 
 /// Takes the numbers out of the `--json` output of both benches.
@@ -39,9 +39,13 @@ pub(crate) fn import(limits: &str, load: &str) {
     }
     cost.write("cost");
     let mut threads = Data::default();
-    for (row, measure, count) in THREADS {
-        for value in pair(&load, row, measure) {
-            threads.add(&format!("{count}"), value);
+    for count in THREADS {
+        for (line, _) in SERIES {
+            let [ours, bare] = pair(&load, "threads", &format!("{count} threads, {line}"));
+            threads.add(line.replace(' ', "-").as_str(), ours);
+            if line == SERIES[0].0 {
+                threads.add("bare", bare);
+            }
         }
     }
     threads.write("threads");
@@ -88,27 +92,42 @@ pub(crate) fn cost(data: &Data, theme: &'static Theme) -> String {
 }
 
 pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
-    let (height, top, bottom) = (330.0, 64.0, 250.0);
-    let mut svg = Svg::new(theme, height, "Pairs of lock and unlock per second, over the number of threads.");
-    svg.title("Lock + unlock per second, a key for each thread");
-    legend(&mut svg, 28.0);
-    let all = THREADS.iter().flat_map(|(.., count)| data.all(&format!("{count}")));
-    let most = all.fold(1.0_f64, |most, value| most.max(*value));
-    for (i, (row, _, count)) in THREADS.into_iter().enumerate() {
-        let x = 50.0 + 148.0 * f64::from(u8::try_from(i).expect("five rows"));
-        let [ours, raw] = data.all(&format!("{count}")) else { panic!("{count} threads have not two numbers") };
-        for (value, colour, x) in [(ours, theme.blue, x), (raw, theme.dim, x + 52.0)] {
-            let high = value / most * (bottom - top);
-            svg.bar((x, bottom - high), (48.0, high), colour);
-            let thousands = format!("{:.1} k", value / 1e3);
-            svg.text((x + 24.0, bottom - high - 6.0), Anchor::Middle, theme.ink, &thousands);
-        }
-        svg.text((x + 50.0, bottom + 18.0), Anchor::Middle, theme.ink, &format!("{count} threads"));
-        let load = if row == "crowd" { "hold, pause 20 ms" } else { "no hold" };
-        svg.text((x + 50.0, bottom + 36.0), Anchor::Middle, theme.dim, load);
+    let (height, top, bottom, left, right) = (384.0, 84.0, 320.0, 60.0, 30.0);
+    let about = "Pairs of lock and unlock, or lock and drop, per second over 1 to 600 threads, beside bare commands and rslock.";
+    let mut svg = Svg::new(theme, height, about);
+    svg.title("Locks per second, a key for each thread, by the number of threads");
+    let series: Vec<(Vec<f64>, &str, &str)> = SERIES
+        .into_iter()
+        .zip([theme.blue, theme.green, theme.red])
+        .map(|((line, name), colour)| (data.all(&line.replace(' ', "-")).to_vec(), name, colour))
+        .chain([(data.all("bare").to_vec(), "bare commands, a connection for each thread", theme.dim)])
+        .collect();
+    let most = series.iter().flat_map(|(values, ..)| values).fold(1.0_f64, |most, value| most.max(*value));
+    let step = [5e3, 1e4, 2e4, 5e4].into_iter().find(|step| most / step <= 7.0).unwrap_or(1e5);
+    let y = |value: f64| bottom - value / (most / step).ceil() / step * (bottom - top);
+    let mut tick = 0.0;
+    while tick <= (most / step).ceil() * step {
+        svg.line((left, y(tick)), (WIDTH - right, y(tick)), theme.grid);
+        svg.text((left - 8.0, y(tick) + 5.0), Anchor::End, theme.dim, &format!("{:.0} k", tick / 1e3));
+        tick += step;
     }
-    svg.line((40.0, bottom), (WIDTH - 20.0, bottom), theme.dim);
-    let words = "The server is on the same machine. Bare: a connection for each thread. By `cargo bench --bench load`.";
+    let wide = (WIDTH - left - right - 40.0) / (f64::from(THREADS[THREADS.len() - 1])).log2();
+    let x = |threads: u16| left + 20.0 + f64::from(threads).log2() * wide;
+    for threads in THREADS {
+        svg.text((x(threads), bottom + 20.0), Anchor::Middle, theme.dim, &threads.to_string());
+    }
+    for (i, (values, name, colour)) in series.into_iter().enumerate() {
+        for (pair, count) in values.windows(2).zip(THREADS.windows(2)) {
+            svg.line((x(count[0]), y(pair[0])), (x(count[1]), y(pair[1])), colour);
+        }
+        for (value, count) in values.into_iter().zip(THREADS) {
+            svg.dot((x(count), y(value)), 4.0, colour);
+        }
+        let (column, line) = ([20.0, 400.0][i % 2], 50.0 + 18.0 * f64::from(u8::try_from(i / 2).expect("two lines")));
+        svg.bar((column, line - 10.0), (12.0, 12.0), colour);
+        svg.text((column + 18.0, line), Anchor::Start, theme.ink, name);
+    }
+    let words = "Server and client share two cores. Measured by `cargo bench --bench load -- threads`, in turns.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }

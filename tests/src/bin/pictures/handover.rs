@@ -32,13 +32,13 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     svg.word((120.0, server + 24.0), Anchor::Start, theme.dim, "queue");
     svg.word((120.0, server + 46.0), Anchor::Start, theme.ink, "1st: process 2");
     svg.word((120.0, server + 68.0), Anchor::Start, theme.ink, "2nd: process 3");
-    svg.word((RELEASE + 26.0, server + 24.0), Anchor::Start, theme.ink, "one script, one step:");
+    svg.word((RELEASE + 26.0, server + 24.0), Anchor::Start, theme.ink, "one script, atomic:");
     svg.word((RELEASE + 26.0, server + 46.0), Anchor::Start, theme.ink, "the lock is process 2's,");
     svg.word((RELEASE + 26.0, server + 68.0), Anchor::Start, theme.ink, "PUBLISH to its channel");
     svg.word((NEXT + 26.0, server + 24.0), Anchor::Start, theme.dim, "queue");
     svg.word((NEXT + 26.0, server + 46.0), Anchor::Start, theme.ink, "1st: process 3");
-    svg.arrow((RELEASE, one + BAR), (RELEASE + 14.0, server + 6.0), theme.blue);
-    svg.arrow((NEXT - 40.0, server + 78.0), (NEXT, two + 2.0), theme.green);
+    svg.arrow((RELEASE, one + BAR), (RELEASE + 24.0, server + 14.0), theme.blue);
+    svg.arrow((RELEASE + 180.0, server + 66.0), (NEXT - 2.0, two + 6.0), theme.green);
 
     let waits = |svg: &mut Svg, y: f64, to: f64| {
         svg.dashes((110.0, y + BAR / 2.0), (to, y + BAR / 2.0), theme.dim);
@@ -54,8 +54,8 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     for at in [RELEASE, NEXT] {
         svg.dashes((at, one + BAR + 2.0), (at, y + 8.0), theme.red);
     }
-    svg.arrow((RELEASE + 120.0, y), (RELEASE, y), theme.red);
-    svg.arrow((NEXT - 120.0, y), (NEXT, y), theme.red);
+    svg.arrow((f64::midpoint(RELEASE, NEXT), y), (RELEASE, y), theme.red);
+    svg.arrow((f64::midpoint(RELEASE, NEXT), y), (NEXT, y), theme.red);
     svg.text((f64::midpoint(RELEASE, NEXT), y - 8.0), Anchor::Middle, theme.red, &format!("{p50:.0} µs"));
     let runs = data.one("hand-overs");
     let words = format!(

@@ -100,11 +100,11 @@ fn stopped(svg: &mut Svg, data: &Data) {
     renewals(svg, c, &data.all("c-renewed")[..1]);
     svg.hollow((x(stopped), c), (x(continued) - x(stopped), BAR), theme.red);
     svg.text((f64::midpoint(x(stopped), x(expires)), c + 17.0), Anchor::Middle, theme.red, "paused, and cannot know");
-    svg.text((x(data.all("c-checks")[0]), c - 12.0), Anchor::Middle, theme.dim, "check: Ok");
+    svg.text((x(data.all("c-renewed")[0]), c - 12.0), Anchor::Middle, theme.dim, "renewal");
     svg.dashes((x(expires), c - 6.0), (x(expires), c + BAR + 6.0), theme.dim);
     svg.text((x(expires) + 5.0, c - 12.0), Anchor::Start, theme.dim, "lease ends");
     let lost = data.one("c-lost");
-    svg.text((x(lost) + 8.0, c + 17.0), Anchor::Start, theme.red, "check: Lost");
+    svg.text((x(lost) + 8.0, c + 17.0), Anchor::Start, theme.red, "writes, then check: Lost");
 
     lane(svg, d, "process D");
     let takes = data.one("d-takes");
@@ -112,6 +112,7 @@ fn stopped(svg: &mut Svg, data: &Data) {
     holds(svg, d, takes, data.one("d-releases"), theme.green);
     word_on_bar(svg, d, takes, "holds");
     renewals(svg, d, data.all("d-renewed"));
+    svg.text((x(data.one("d-releases")) + 8.0, d + 17.0), Anchor::Start, theme.dim, "releases");
 
     lane(svg, store, "database");
     svg.line((x(0.0), store + 12.0), (x(SECONDS), store + 12.0), theme.dim);
@@ -124,8 +125,15 @@ fn stopped(svg: &mut Svg, data: &Data) {
     svg.dot((x(accepted[1]) + 2.0, store + 12.0), 5.0, theme.green);
     svg.text((x(accepted[1]) + 6.0, store + 31.0), Anchor::End, theme.green, "write with fence 2");
     let refused = data.one("refused");
-    svg.arrow((x(refused), c + BAR), (x(refused), store + 4.0), theme.red);
+    // Around the bar of D, which has no part in this write.
+    svg.line((x(refused), c + BAR), (x(refused), d - 3.0), theme.red);
+    svg.arrow((x(refused), d + BAR + 3.0), (x(refused), store + 4.0), theme.red);
     svg.cross((x(refused), store + 12.0), theme.red);
     svg.text((x(refused) - 4.0, store + 31.0), Anchor::Start, theme.red, "fence 1 < 2: refused");
-    svg.text((20.0, HEIGHT - 10.0), Anchor::Start, theme.dim, "Times of a real run. Fences are shown as 1 and 2.");
+    svg.text(
+        (20.0, HEIGHT - 10.0),
+        Anchor::Start,
+        theme.dim,
+        "Times of a real run. Black: a renewal. The fences are large numbers, and shown as 1 and 2.",
+    );
 }

@@ -48,15 +48,16 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         svg.text((x(at), bottom + 18.0), Anchor::Middle, theme.dim, &format!("{at:.0} µs"));
         at += tick;
     }
-    for (value, name) in [(p50, "median"), (p95, "95 %")] {
+    for (value, name) in [(p50, "median"), (p95, "95 % are below")] {
         svg.dashes((x(value), top - 10.0), (x(value), bottom), theme.red);
         let (place, anchor) = if value > last * 0.85 { (-6.0, Anchor::End) } else { (6.0, Anchor::Start) };
-        svg.text((x(value) + place, top - 2.0), anchor, theme.red, &format!("{name}: {value:.0} µs"));
+        svg.text((x(value) + place, top - 2.0), anchor, theme.red, &format!("{name} {value:.0} µs"));
     }
     let words = format!(
-        "{} hand-overs between three processes that want one lock all the time, hold 1 ms. {} are off the scale.",
+        "{} hand-overs between three processes that hold the lock for 1 ms. {} took longer than the scale, {:.1} ms at most.",
         gaps.len(),
-        gaps.iter().filter(|gap| **gap >= last).count()
+        gaps.iter().filter(|gap| **gap >= last).count(),
+        gaps.iter().fold(0.0_f64, |most, gap| most.max(*gap)) / 1e3
     );
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, &words);
     svg.end()
@@ -80,7 +81,8 @@ pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
         svg.text((20.0, y + 5.0), Anchor::Start, theme.ink, &format!("lease {lease} s"));
         let times = data.all(&format!("lease-{lease}"));
         let (least, most) = times.iter().fold((f64::MAX, 0.0_f64), |(a, b), time| (a.min(*time), b.max(*time)));
-        svg.bar((x(least), y - 9.0), (x(most) - x(least), 18.0), theme.pale);
+        let lease_s = f64::from(lease);
+        svg.bar((x(lease_s * 2.0 / 3.0), y - 11.0), (x(lease_s) - x(lease_s * 2.0 / 3.0), 22.0), theme.pale);
         for time in times {
             svg.dot((x(*time), y), 4.0, theme.blue);
         }
@@ -88,8 +90,7 @@ pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
         let (at, anchor) = if lease == 30 { (x(least) - 12.0, Anchor::End) } else { (x(most) + 14.0, Anchor::Start) };
         svg.text((at, y + 5.0), anchor, theme.ink, &words);
     }
-    let words =
-        "40 locks for each lease, of every age when the process got a SIGKILL. A dot is the next holder of one.";
+    let words = "40 locks for each lease. Dots: when the next process had the lock. Grey: two thirds of the lease to the whole lease.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }

@@ -32,7 +32,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
             svg.bar((320.0, y), (110.0, 30.0), theme.pale);
             svg.word((375.0, y + 20.0), Anchor::Middle, theme.ink, name);
         }
-        let word = if is_dead { "dead: no vote" } else { "yes" };
+        let word = if is_dead { "refuses: no vote" } else { "yes" };
         svg.text((if is_dead { 464.0 } else { 442.0 }, y + 20.0), Anchor::Start, colour, word);
     }
     svg.text((590.0, middle - 22.0), Anchor::Start, theme.ink, "4 of 5 said yes.");
@@ -45,16 +45,14 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     svg.bar((start, y), (until - start, 28.0), theme.green);
     svg.word((start + 10.0, y + 19.0), Anchor::Start, theme.on_bar, &format!("{left:.3} s for the holder"));
     svg.bar((until + 1.0, y), (start + width - until - 1.0, 28.0), theme.red);
-    let rest = format!(
-        "{:.0} ms less: {round:.0} µs for the round, the rest for clocks that differ (1 % and 2 ms)",
-        (lease - left) * 1e3
-    );
+    let rest =
+        format!("{:.0} ms less: {round:.0} µs for the round; 1 % and 2 ms, since clocks differ", (lease - left) * 1e3);
     svg.text((start + width, y + 46.0), Anchor::End, theme.red, &rest);
     svg.text(
         (20.0, HEIGHT - 12.0),
         Anchor::Start,
         theme.dim,
-        "From a real run on one machine, the median of 51 rounds.",
+        "From a real run on one machine, the median of 51 rounds. A server that does not answer costs the first round a node timeout.",
     );
     svg.end()
 }

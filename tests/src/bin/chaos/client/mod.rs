@@ -44,7 +44,7 @@ use log::Log;
 use worker::{Clients, Worker};
 
 /// How long the threads and files of a client that is gone may take to disappear.
-const SETTLES: Duration = Duration::from_secs(15);
+const SETTLES: Duration = Duration::from_secs(45);
 
 /// The work of the threads of a client that take no plain mutex.
 const OTHERS: [fn(Worker, &AtomicBool); 4] =
