@@ -12,8 +12,8 @@
 //! waits for `writer`: the writing thread may wait for room in the socket, and only reading makes room. For the same
 //! reason `writer` does not guard the calls in flight.
 //!
-//! While no thread reads, each thread writes its own call at once. Otherwise calls gather in the outbox, and the reader
-//! writes them in one packet before it waits for more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls,
+//! While no thread reads, each thread writes its own call at once. So it does if the server is not [`NEAR`]. Otherwise
+//! calls gather in the outbox, and the reader writes them in one packet before it waits for more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls,
 //! or if the reader has waited for longer than [`GATHERING`]. So no call waits for a network round trip of other calls.
 //!
 //! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads
@@ -42,9 +42,13 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
-/// Calls gather in the outbox while the reader has waited for less than this, times the number of unanswered calls. A
-/// server on the same machine answers within this time, so a call would not be executed earlier.
+/// Calls to a near server gather in the outbox while the reader has waited for less than this, times the number of
+/// unanswered calls. The server answers within this time, so a call would not be executed earlier.
 const GATHERING: Duration = Duration::from_micros(30);
+
+/// A server is near if it has answered a call within this time. On longer ways, a call that gathers would wait for a
+/// reply to another call, and each call is written at once.
+const NEAR: Duration = Duration::from_micros(200);
 
 /// An outbox with this many calls is written at once, so that the server works while other replies are read.
 pub(super) const MANY_CALLS: usize = 12;
@@ -68,6 +72,8 @@ pub(crate) struct Pipe {
     /// is none). Only hints: they decide which connection a call uses, and whether a connection is late.
     pub(super) unanswered: AtomicUsize,
     oldest: AtomicU64,
+    /// The shortest time from a write to its reply, in nanoseconds. Only a hint: it decides whether calls gather.
+    shortest: AtomicU64,
     /// The number of bytes read.
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
@@ -112,6 +118,7 @@ impl Pipe {
             reading_since: AtomicU64::new(FREE),
             unanswered: AtomicUsize::new(0),
             oldest: AtomicU64::new(0),
+            shortest: AtomicU64::new(0),
             read: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             shut,
@@ -172,7 +179,8 @@ impl Pipe {
             FREE | AT_WORK => false,
             since => {
                 let unanswered = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
-                self.clock.now().since(Tick::from_nanos(since)) > GATHERING.saturating_mul(unanswered)
+                !self.is_near()
+                    || self.clock.now().since(Tick::from_nanos(since)) > GATHERING.saturating_mul(unanswered)
             }
         }
     }
@@ -180,6 +188,18 @@ impl Pipe {
     /// True if calls gather: a thread reads, and has not waited for long.
     pub(super) fn gathers(&self) -> bool {
         self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
+    }
+
+    fn is_near(&self) -> bool {
+        Duration::from_nanos(self.shortest.load(Ordering::Relaxed)) < NEAR
+    }
+
+    fn record_round_trip(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let shortest = self.shortest.load(Ordering::Relaxed);
+        if shortest == 0 || nanos < shortest {
+            self.shortest.store(nanos, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn has_read(&self) -> usize {
@@ -247,6 +267,7 @@ impl Pipe {
             }
         }
         if let Some(written) = latest_written {
+            self.record_round_trip(self.clock.now().since(written));
             self.observer.on_reply(written);
         }
         Ok(())

@@ -42,7 +42,16 @@ impl Replay {
         mutex.lock()?.unlock()?;
         let pack = |seen: redlock_tests::Seen| {
             let is_script = seen.args.first().is_some_and(|digest| digest.len() == 40);
-            packed(cmd(if is_script { "EVALSHA" } else { &seen.name }).arg(&seen.args))
+            // The proxy calls a first attempt `acquire`, whether it is a script or a plain `SET`.
+            let is_set = seen.args.iter().any(|arg| arg == "NX");
+            let name = if is_script {
+                "EVALSHA"
+            } else if is_set {
+                "SET"
+            } else {
+                &seen.name
+            };
+            packed(cmd(name).arg(&seen.args))
         };
         Ok(Self { wire: Wire::open(&server.url())?, requests: proxy.seen().into_iter().map(pack).collect() })
     }
