@@ -1,4 +1,4 @@
-//! Plots of what the benches measured: what an operation costs, and how many pairs a second many threads make.
+//! A plot of what the bench `load` measured: how many locks per second 1 to 600 threads take.
 
 use std::fs;
 
@@ -7,15 +7,6 @@ use serde_json::Value;
 
 use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
-/// Rows of `limits` with a raw time: how the bench calls the row and the measure, and how the picture does.
-const COSTS: [(&str, &str, &str); 6] = [
-    ("uncontended", "lock + unlock, p50", "lock + unlock"),
-    ("readers", "read + unlock, p50", "read + unlock"),
-    ("readers", "write + unlock, p50", "write + unlock"),
-    ("permits", "of 10, p50", "a permit of 10"),
-    ("handover", "gap release -> next holder, p50", "release to next holder"),
-    ("nodes5", "lock + unlock, p50", "lock + unlock, 5 servers"),
-];
 /// Numbers of threads in the row `threads` of `load`.
 const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
 /// Lines of that row, and how the picture calls them. The first is also asked for the bare commands.
@@ -25,19 +16,10 @@ const SERIES: [(&str, &str); 3] = [
     ("rslock", "rslock, tasks in place of threads"),
 ];
 
-/// Takes the numbers out of the `--json` output of both benches.
-pub(crate) fn import(limits: &str, load: &str) {
-    let [limits, load] = [limits, load].map(|path| {
-        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        serde_json::from_str::<Value>(&text).expect("the output of a bench with --json")
-    });
-    let mut cost = Data::default();
-    for (i, (row, measure, _)) in COSTS.into_iter().enumerate() {
-        for value in pair(&limits, row, measure) {
-            cost.add(&format!("{i}"), value);
-        }
-    }
-    cost.write("cost");
+/// Takes the numbers out of the `--json` output of the bench `load`.
+pub(crate) fn import(load: &str) {
+    let text = fs::read_to_string(load).unwrap_or_else(|error| panic!("{load}: {error}"));
+    let load = serde_json::from_str::<Value>(&text).expect("the output of a bench with --json");
     let mut threads = Data::default();
     for count in THREADS {
         for (line, _) in SERIES {
@@ -58,37 +40,6 @@ fn pair(bench: &Value, row: &str, measure: &str) -> [f64; 2] {
     let line = lines.iter().filter(|line| line["row"] == row).find(begins);
     let line = line.unwrap_or_else(|| panic!("the bench has no line `{row}`, `{measure}`"));
     ["value", "raw"].map(|name| line[name].as_f64().unwrap_or_else(|| panic!("`{row}`, `{measure}` has no {name}")))
-}
-
-/// The colours' meaning.
-fn legend(svg: &mut Svg, y: f64) {
-    let theme = svg.theme;
-    svg.bar((500.0, y - 11.0), (12.0, 12.0), theme.blue);
-    svg.text((518.0, y), Anchor::Start, theme.ink, "redlock-sync");
-    svg.bar((620.0, y - 11.0), (12.0, 12.0), theme.dim);
-    svg.text((638.0, y), Anchor::Start, theme.ink, "bare commands");
-}
-
-pub(crate) fn cost(data: &Data, theme: &'static Theme) -> String {
-    let height = 92.0 + 44.0 * 6.0;
-    let mut svg =
-        Svg::new(theme, height, "What an operation costs, beside the bare commands that no library can avoid.");
-    svg.title("Median time of an operation");
-    legend(&mut svg, 28.0);
-    let most = (0..COSTS.len()).flat_map(|i| data.all(&format!("{i}"))).fold(1.0_f64, |most, value| most.max(*value));
-    for (i, (.., name)) in COSTS.into_iter().enumerate() {
-        let y = 50.0 + 44.0 * f64::from(u8::try_from(i).expect("six rows"));
-        svg.text((20.0, y + 21.0), Anchor::Start, theme.ink, name);
-        let [ours, raw] = data.all(&format!("{i}")) else { panic!("row {i} has not two numbers") };
-        for (value, colour, y) in [(ours, theme.blue, y), (raw, theme.dim, y + 16.0)] {
-            let wide = value / most * 480.0;
-            svg.bar((220.0, y), (wide, 14.0), colour);
-            svg.text((226.0 + wide, y + 12.0), Anchor::Start, theme.ink, &format!("{value:.0} µs"));
-        }
-    }
-    let words = "The server is on the same machine. Measured by `cargo bench --bench limits`, in turns.";
-    svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
-    svg.end()
 }
 
 pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p redlock-tests --bin pictures             draws all pictures from the data
 //! cargo run --release -p redlock-tests --bin pictures measure     makes the runs first, on real servers: a minute
-//! cargo run --release -p redlock-tests --bin pictures import limits.json load.json     takes the numbers of the benches
+//! cargo run --release -p redlock-tests --bin pictures import load.json     takes the numbers of a bench
 //! ```
 //!
 //! 1. `measure.rs`: the runs. `worker.rs`: the processes in them.
@@ -39,13 +39,12 @@ use svg::{DARK, LIGHT, Theme};
 type Picture = (&'static str, fn(&Data, &'static Theme) -> String);
 
 /// A picture is drawn from the data of its own name.
-const PICTURES: [Picture; 7] = [
+const PICTURES: [Picture; 6] = [
     ("life", life::draw),
     ("handover", handover::draw),
     ("servers", servers::draw),
     ("gaps", plots::gaps),
     ("takeover", plots::takeover),
-    ("cost", benches::cost),
     ("threads", benches::threads),
 ];
 
@@ -58,7 +57,7 @@ fn main() {
             draw();
         }
         Some("import") => {
-            benches::import(&args[1], &args[2]);
+            benches::import(&args[1]);
             draw();
         }
         Some("worker") => worker::main(&args[1..]),

@@ -54,7 +54,7 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         svg.text((x(value) + place, top - 2.0), anchor, theme.red, &format!("{name} {value:.0} µs"));
     }
     let words = format!(
-        "{} hand-overs between three processes that hold the lock for 1 ms. {} took longer than the scale, {:.1} ms at most.",
+        "{} hand-overs between three processes that hold the lock for 1 ms. {} took longer, {:.1} ms at most.",
         gaps.len(),
         gaps.iter().filter(|gap| **gap >= last).count(),
         gaps.iter().fold(0.0_f64, |most, gap| most.max(*gap)) / 1e3

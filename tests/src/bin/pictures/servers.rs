@@ -52,7 +52,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
         (20.0, HEIGHT - 12.0),
         Anchor::Start,
         theme.dim,
-        "From a real run on one machine, the median of 51 rounds. A server that does not answer costs the first round a node timeout.",
+        "The median of 51 real rounds on one machine. A server that is silent costs the first round a node timeout.",
     );
     svg.end()
 }
