@@ -7,6 +7,11 @@ pub(crate) fn key_in_message(key: &str, of_lock: &str, of_queue: &str) -> String
     format!("{words}`{}`", name.escape_debug())
 }
 
+/// A hash of a key (FNV-1a), for tables in which keys may share a place.
+pub(crate) fn hash(key: &[u8]) -> u64 {
+    key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// Escapes control characters, and characters that change how others are shown. Otherwise text of unknown origin could
 /// begin a line of its own in a log, or control a terminal.
 pub(crate) fn printable(text: &str) -> String {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Tick;
+use crate::names;
 
 /// How long the result of a release is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -44,11 +45,9 @@ impl QuietKeys {
         known != 0 && known >> SECOND_BITS == hash && seconds(now).saturating_sub(since) <= REMEMBERED.as_secs()
     }
 
-    /// The slot of this key, and the part of its hash that the slot stores. The hash is FNV-1a.
+    /// The slot of this key, and the part of its hash that the slot stores.
     fn slot(&self, key: &str) -> Option<(&AtomicU64, u64)> {
-        let hash = key
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = names::hash(key.as_bytes());
         let slot = usize::try_from(hash % 1024).unwrap_or(0);
         Some((self.0.get(slot)?, hash >> SECOND_BITS))
     }

@@ -11,6 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::names;
+
 const GROUPS: usize = 256;
 /// The shift of the connection's number, which is above the choice.
 const PIPE: u32 = 32;
@@ -35,11 +37,9 @@ impl Table {
         Arc::new(Table(Box::new([const { AtomicU64::new(0) }; GROUPS])))
     }
 
-    /// The group of a key: a folded FNV-1a hash.
+    /// The group of a key: its hash, folded.
     pub(crate) fn group_of(key: &[u8]) -> usize {
-        let hash = key
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = names::hash(key);
         usize::from((hash ^ (hash >> 32)).to_le_bytes()[0])
     }
 
