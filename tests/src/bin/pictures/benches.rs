@@ -46,7 +46,7 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
     let (height, top, bottom, left, right) = (384.0, 84.0, 320.0, 60.0, 30.0);
     let about = "Pairs of lock and unlock, or lock and drop, per second over 1 to 600 threads, beside bare commands and rslock.";
     let mut svg = Svg::new(theme, height, about);
-    svg.title("Locks per second, a key for each thread, by the number of threads");
+    svg.title("Locks per second, a key for each thread, over the number of threads (logarithmic)");
     let series: Vec<(Vec<f64>, &str, &str)> = SERIES
         .into_iter()
         .zip([theme.blue, theme.green, theme.red])

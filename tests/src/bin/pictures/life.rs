@@ -104,7 +104,7 @@ fn stopped(svg: &mut Svg, data: &Data) {
     svg.dashes((x(expires), c - 6.0), (x(expires), c + BAR + 6.0), theme.dim);
     svg.text((x(expires) + 5.0, c - 12.0), Anchor::Start, theme.dim, "lease ends");
     let lost = data.one("c-lost");
-    svg.text((x(lost) + 8.0, c + 17.0), Anchor::Start, theme.red, "writes, then check: Lost");
+    svg.text((x(lost) + 8.0, c + 17.0), Anchor::Start, theme.red, "wakes, writes: too late");
 
     lane(svg, d, "process D");
     let takes = data.one("d-takes");

@@ -54,7 +54,7 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         svg.text((x(value) + place, top - 2.0), anchor, theme.red, &format!("{name} {value:.0} µs"));
     }
     let words = format!(
-        "{} hand-overs between three processes that hold the lock for 1 ms. {} took longer, {:.1} ms at most.",
+        "{} hand-overs between three processes that hold the lock for 1 ms. {} are off the scale, up to {:.1} ms.",
         gaps.len(),
         gaps.iter().filter(|gap| **gap >= last).count(),
         gaps.iter().fold(0.0_f64, |most, gap| most.max(*gap)) / 1e3
@@ -90,7 +90,7 @@ pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
         let (at, anchor) = if lease == 30 { (x(least) - 12.0, Anchor::End) } else { (x(most) + 14.0, Anchor::Start) };
         svg.text((at, y + 5.0), anchor, theme.ink, &words);
     }
-    let words = "40 locks for each lease. Dots: when the next process had the lock. Grey: two thirds of the lease to the whole lease.";
+    let words = "A lease is renewed each third. Dots: the next holders of 40 locks. Grey: two thirds of the lease to all of it.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }

@@ -32,7 +32,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
             svg.bar((320.0, y), (110.0, 30.0), theme.pale);
             svg.word((375.0, y + 20.0), Anchor::Middle, theme.ink, name);
         }
-        let word = if is_dead { "refuses: no vote" } else { "yes" };
+        let word = if is_dead { "down: no vote" } else { "yes" };
         svg.text((if is_dead { 464.0 } else { 442.0 }, y + 20.0), Anchor::Start, colour, word);
     }
     svg.text((590.0, middle - 22.0), Anchor::Start, theme.ink, "4 of 5 said yes.");
@@ -52,7 +52,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
         (20.0, HEIGHT - 12.0),
         Anchor::Start,
         theme.dim,
-        "The median of 51 real rounds on one machine. A server that is silent costs the first round a node timeout.",
+        "The median of 51 real rounds on one machine.",
     );
     svg.end()
 }
