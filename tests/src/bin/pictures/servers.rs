@@ -48,11 +48,6 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     let rest =
         format!("{:.0} ms less: {round:.0} µs for the round; 1 % and 2 ms, since clocks differ", (lease - left) * 1e3);
     svg.text((start + width, y + 46.0), Anchor::End, theme.red, &rest);
-    svg.text(
-        (20.0, HEIGHT - 12.0),
-        Anchor::Start,
-        theme.dim,
-        "The median of 51 real rounds on one machine.",
-    );
+    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "The median of 51 real rounds on one machine.");
     svg.end()
 }
