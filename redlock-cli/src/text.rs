@@ -5,7 +5,7 @@ use std::time::Duration;
 /// True for a character that changes how others are shown, or that controls a terminal.
 pub(crate) fn is_odd(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Text of unknown origin on one line, with odd characters escaped.

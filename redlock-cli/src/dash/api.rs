@@ -135,6 +135,9 @@ impl Api {
         let held = self.locks.holders(name).map_err(failed)?;
         let one = held.into_iter().find(|held| held.holder.id.as_str().starts_with(holder) && holder.len() >= 8);
         match one {
+            Some(held) if !is_of_lock(held.holder.id.as_str()) => {
+                Err(refused("400 Bad Request", "that key is no lock of this library"))
+            }
             Some(held) if held.kind != LockKind::Mutex => {
                 Err(refused("400 Bad Request", "only a mutex can be taken away"))
             }
@@ -178,4 +181,9 @@ fn is_done(outcome: Result<bool, Error>) -> Answer {
 fn failed(error: Error) -> Response {
     let status = if error.is_unavailable() { "503 Service Unavailable" } else { "400 Bad Request" };
     refused(status, &error.to_string())
+}
+
+/// True for a token as this library makes it. Other text of a string key can be anything.
+fn is_of_lock(token: &str) -> bool {
+    token.split_once(':').is_some_and(|(random, _)| random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()))
 }

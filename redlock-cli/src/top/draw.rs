@@ -20,6 +20,8 @@ const BAR: usize = 8;
 const MOST_QUEUES: usize = 8;
 /// The longest text that is shown. More would be unreadable.
 const LONGEST: usize = 300;
+/// How many characters of a name a question shows. A character can be two columns wide.
+const BRIEF: usize = 60;
 
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) {
     let queues = latest.seen.as_ref().map_or(0, |seen| seen.queues.len().min(MOST_QUEUES));
@@ -35,15 +37,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
     match &screen.mode {
         Mode::Details => {
             if let Some(row) = screen.chosen() {
-                popup(frame, &short(&row.name), details(row));
+                popup(frame, &brief(&row.name), details(row));
             }
         }
         Mode::Confirm(held) => {
-            let name = short(&held.name);
+            let name = brief(&held.name);
             let text = format!(
                 "Take {name} away from {} ({})?\n\nThe holder may still be at work. It learns of the loss at its next \
                  renewal, up to a third of its lease later.\n\ny: release it    n: leave it",
-                holder(held),
+                brief(&holder(held)),
                 held.holder.id.as_str().chars().take(8).collect::<String>(),
             );
             popup(frame, "release by force", text);
@@ -54,6 +56,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
 
 fn short(text: &str) -> String {
     plain(&text.chars().take(LONGEST).collect::<String>())
+}
+
+/// At most a line, so that the rest of a question stays visible.
+fn brief(text: &str) -> String {
+    let text = short(text);
+    if text.chars().count() <= BRIEF { text } else { format!("{}…", text.chars().take(BRIEF).collect::<String>()) }
 }
 
 fn heading(latest: &Latest, wrong: Style) -> Vec<Line<'static>> {

@@ -9,10 +9,14 @@ mod rows;
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
-use std::{env, process, thread};
+use std::{env, mem, process, thread};
 
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{
+    self, DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers,
+};
+use ratatui::crossterm::execute;
 use ratatui::style::{Color, Style};
 use redlock_sync::{HeldLock, Redlock, SnapshotOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -49,6 +53,8 @@ struct Screen {
     /// The result of the last key.
     said: String,
     has_colours: bool,
+    /// The last question was drawn or is about to be.
+    has_asked: bool,
 }
 
 pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
@@ -60,9 +66,11 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
     let mut terminal = ratatui::try_init()?;
+    // A pasted text is one event, and no key.
+    execute!(io::stdout(), EnableBracketedPaste)?;
     end_with(signals)?;
     let outcome = show(&mut terminal, locks, &watch);
-    ratatui::restore();
+    restore();
     outcome.map(|()| Answer::well(String::new())).map_err(Failure::from)
 }
 
@@ -71,11 +79,17 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
 fn end_with(mut signals: Signals) -> io::Result<()> {
     let wait = move || {
         if signals.forever().next().is_some() {
-            ratatui::restore();
+            restore();
             process::exit(0);
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+fn restore() {
+    // A terminal that is gone needs nothing.
+    _ = execute!(io::stdout(), DisableBracketedPaste, Show);
+    ratatui::restore();
 }
 
 /// Prints everything once, as text.
@@ -89,8 +103,19 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
     let (tell, told) = mpsc::channel();
     let has_colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (sort, filter, rows, name, said) = (Sort::Waiting, String::new(), Vec::new(), None, String::new());
-    let mut screen =
-        Screen { mode: Mode::Table, sort, filter, rows, at: 0, name, offset: 0, page: 1, said, has_colours };
+    let mut screen = Screen {
+        mode: Mode::Table,
+        sort,
+        filter,
+        rows,
+        at: 0,
+        name,
+        offset: 0,
+        page: 1,
+        said,
+        has_colours,
+        has_asked: false,
+    };
     loop {
         let latest = watch.look();
         screen.hear(&told, watch);
@@ -111,6 +136,12 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
                 }
                 _ => {}
             }
+            if screen.asks_anew() {
+                // A key that was pressed before the question was drawn is no answer to it.
+                while event::poll(Duration::ZERO)? {
+                    event::read()?;
+                }
+            }
         }
     }
 }
@@ -119,6 +150,13 @@ impl Screen {
     /// A style with this colour, unless colours are off. No information is shown by colour alone.
     fn style(&self, colour: Color) -> Style {
         if self.has_colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// True once for each question.
+    fn asks_anew(&mut self) -> bool {
+        let asks = matches!(self.mode, Mode::Confirm(_));
+        let had_asked = mem::replace(&mut self.has_asked, asks);
+        asks && !had_asked
     }
 
     fn chosen(&self) -> Option<&Row> {

@@ -87,11 +87,12 @@ fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
         name: first.name.clone(),
         kind: first.kind.as_str(),
         holder: if others == 0 { holder(first) } else { format!("{} +{others}", holder(first)) },
-        held_for: Some(first.seen_for + age),
+        held_for: Some(first.seen_for),
         left,
         lease: first.lease,
         waiting: first.waiting,
-        mark: mark(first, left, answered),
+        // The time at which the lock was seen counts: an old scan is no sign of a missed renewal.
+        mark: mark(first, first.holder.remaining, answered),
         holders: holders.to_vec(),
     })
 }

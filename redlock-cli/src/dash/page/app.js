@@ -13,7 +13,7 @@ const rows = new Map();
 
 // Characters that are not seen, or turn the direction of others, are shown by their numbers.
 function plain(text) {
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\u{e0000}-\u{e007f}]/gu,
     (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
 
