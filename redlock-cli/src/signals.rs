@@ -26,9 +26,7 @@ impl Signals {
     /// Catches signals from now on. Signals that are ignored, such as SIGHUP under `nohup`, stay ignored for this
     /// process and for the program.
     pub(crate) fn catch(locks: &Redlock, events: Sender<Event>) -> io::Result<Signals> {
-        let ignored = ignored();
-        let caught = CAUGHT.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-        let mut signals = signal_hook::iterator::Signals::new(caught)?;
+        let mut signals = signal_hook::iterator::Signals::new(not_ignored(CAUGHT))?;
         let waiting = Arc::new(Mutex::new(true));
         let (is_waiting, locks) = (Arc::clone(&waiting), locks.clone());
         thread::Builder::new().name("redlock-signals".to_owned()).spawn(move || {
@@ -48,6 +46,12 @@ impl Signals {
     pub(crate) fn go_on(&self) {
         *own(&self.waiting) = false;
     }
+}
+
+/// The signals of these that are not ignored. `nohup` ignores SIGHUP.
+pub(crate) fn not_ignored<const N: usize>(signals: [i32; N]) -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    signals.into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
 fn own(waiting: &Mutex<bool>) -> MutexGuard<'_, bool> {

@@ -23,6 +23,7 @@ use self::guard::Guard;
 use self::http::{Request, Response};
 use crate::args::Dash;
 use crate::ending::{Answer, Failure, OS, USAGE, say};
+use crate::signals::not_ignored;
 use crate::watch::Watch;
 
 /// The pause between two snapshots while a page is open.
@@ -54,7 +55,7 @@ pub(crate) fn dash(locks: &Redlock, order: &Dash) -> Result<Answer, Failure> {
     if token.is_none() && !addresses.iter().all(|address| address.ip().is_loopback()) {
         return Err(bad("other machines can reach it, so it needs --token-file".to_owned()));
     }
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let mut signals = Signals::new(not_ignored([SIGHUP, SIGINT, SIGTERM]))?;
     let listener =
         TcpListener::bind(&*addresses).map_err(|error| Failure::new(OS, format!("{}: {error}", order.listen)))?;
     let watch = Watch::start(locks, &order.pattern, EVERY)?;

@@ -25,6 +25,7 @@ use signal_hook::iterator::Signals;
 use self::rows::{Row, Sort, releasable};
 use crate::args::View;
 use crate::ending::{Answer, Failure};
+use crate::signals::not_ignored;
 use crate::text::plain;
 use crate::watch::Watch;
 use crate::{look, queue};
@@ -63,7 +64,7 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     }
     // The screen shows problems of servers. Log lines would spoil it.
     log::set_max_level(log::LevelFilter::Off);
-    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let signals = Signals::new(not_ignored([SIGHUP, SIGINT, SIGTERM]))?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
     let mut terminal = ratatui::try_init()?;
     // A pasted text is one event, and no key.
