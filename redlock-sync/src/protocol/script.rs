@@ -199,13 +199,10 @@ impl Call {
         let tail = packed.len();
         let mut number = itoa::Buffer::new();
         push(&mut packed, number.format(keys.len()));
-        let mut first_key = 0..0;
         for key in keys {
             push(&mut packed, key);
-            if first_key.is_empty() {
-                first_key = last_word(&packed, key.len());
-            }
         }
+        let first_key = first_key(&packed, tail).unwrap_or_default();
         for arg in args {
             match arg {
                 Arg::Text(text) => push(&mut packed, text),
@@ -302,13 +299,10 @@ impl Call {
         packed.extend_from_slice(&self.script.head);
         let tail = packed.len();
         push(&mut packed, itoa::Buffer::new().format(few));
-        let mut first_key = 0..0;
         for word in rest {
             push_bytes(&mut packed, word);
-            if first_key.is_empty() {
-                first_key = last_word(&packed, word.len());
-            }
         }
+        let first_key = first_key(&packed, tail).unwrap_or_default();
         let (token, script) = (self.token.clone(), self.script);
         let (purpose, lifetime) = (self.purpose, self.lifetime);
         Some(Call {
@@ -361,10 +355,12 @@ fn push_bytes(bytes: &mut Vec<u8>, word: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// Where the last word is, which has this length.
-fn last_word(packed: &[u8], length: usize) -> Range<usize> {
-    let end = packed.len().saturating_sub(2);
-    end.saturating_sub(length)..end
+/// Where the first key is, if there are keys. `tail` is where their number begins.
+fn first_key(packed: &[u8], tail: usize) -> Option<Range<usize>> {
+    let mut words = Words(packed.get(tail..)?);
+    let key = words.next().filter(|keys| *keys != b"0").and_then(|_| words.next())?;
+    let end = packed.len().checked_sub(words.0.len() + 2)?;
+    Some(end.checked_sub(key.len())?..end)
 }
 
 /// Appends a mark with a length. Most lengths have one or two digits: arrays of a fixed size are copied without a call.

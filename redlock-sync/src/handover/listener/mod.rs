@@ -134,8 +134,8 @@ impl ListenerWait {
     }
 
     /// Sleeps until then, or until a notification arrives, or until the client has subscribed again or was refused.
-    /// That is reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Notifications that arrived since
-    /// the last sleep are returned first. A cancelled wait ends like the timer.
+    /// That is reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Notifications that arrived
+    /// since the last sleep are returned first. A cancelled wait ends like the timer.
     pub(crate) fn sleep(&self, until: Tick, cancel: &Cancelling) -> Woken {
         let clock = &self.listener.quorum.clock;
         loop {

@@ -12,9 +12,10 @@
 //! waits for `writer`: the writing thread may wait for room in the socket, and only reading makes room. For the same
 //! reason `writer` does not guard the calls in flight.
 //!
-//! While no thread reads, each thread writes its own call at once. So it does if the server is not [`NEAR`]. Otherwise
-//! calls gather in the outbox, and the reader writes them in one packet before it waits for more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls,
-//! or if the reader has waited for longer than [`GATHERING`]. So no call waits for a network round trip of other calls.
+//! While no thread reads, each thread writes its own call at once. A call to a server that is not [`NEAR`] is always
+//! written at once. Otherwise calls gather in the outbox, and the reader writes them in one packet before it waits for
+//! more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls, or if the reader has waited for longer
+//! than [`GATHERING`]. So no call waits for a network round trip of other calls.
 //!
 //! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads
 //!    next, or makes sure that the pump is awake before it sleeps. If no thread waits for a call, the thread that
