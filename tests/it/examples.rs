@@ -45,6 +45,13 @@ fn build() {
         other => other,
     };
     let mut cargo = Command::new(env!("CARGO"));
+    // Cargo sets variables for a test. The build script of `ring` is run again if they differ. Then each `cargo test`
+    // would build TLS, and the library, twice.
+    for (name, _) in env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+            cargo.env_remove(name);
+        }
+    }
     cargo.args(["build", "--quiet", "--workspace", "--examples", "--bin", "quickstart"]);
     cargo.args(["--manifest-path", manifest, "--profile", profile]);
     let status = cargo.arg("--target-dir").arg(dir.parent().unwrap()).status().unwrap();

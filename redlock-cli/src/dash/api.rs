@@ -1,7 +1,6 @@
 //! The requests of the page: the snapshot, which all viewers share, dead tasks, and requests that change something.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Error, LockKind, Redlock};
@@ -16,8 +15,6 @@ use crate::watch::{Latest, Watch};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The largest number of dead tasks that the page shows.
 const MOST_DEAD: usize = 100;
-/// The delay of the response to a wrong token.
-const WRONG: Duration = Duration::from_secs(1);
 
 /// The body for the page, made from one snapshot.
 #[derive(Serialize)]
@@ -55,6 +52,8 @@ pub(super) struct Api {
     start: String,
     /// The last body, and the number of its snapshot.
     body: Mutex<(u64, Arc<[u8]>)>,
+    /// Locked while dead tasks are read, so that many requests for them keep a server no busier than one does.
+    reads_dead: Mutex<()>,
 }
 
 type Answer = Result<Response, Response>;
@@ -67,7 +66,7 @@ impl Api {
         may_change: bool,
     ) -> Result<Api, getrandom::Error> {
         let (locks, body) = (locks.clone(), Mutex::new((0, Arc::default())));
-        Ok(Api { locks, watch, guard, may_change, start: random()?, body })
+        Ok(Api { locks, watch, guard, may_change, start: random()?, body, reads_dead: Mutex::default() })
     }
 
     pub(super) fn answer(&self, request: &Request) -> Answer {
@@ -119,12 +118,12 @@ impl Api {
         if self.guard.is_token(&token) {
             return Ok(done().with("Set-Cookie", self.guard.cookie()));
         }
-        thread::sleep(WRONG);
         Err(refused("401 Unauthorized", "that is not the token"))
     }
 
     fn dead(&self, request: &Request) -> Answer {
         let Some(queue) = request.parameter("queue") else { return Err(refused("400 Bad Request", "no queue")) };
+        let _one = self.reads_dead.lock().unwrap_or_else(PoisonError::into_inner);
         let tasks = self.locks.queue(queue).dead(MOST_DEAD).map_err(failed)?;
         let body = json::line(std::collections::BTreeMap::from([("tasks", tasks)]));
         Ok(Response::new("200 OK", "application/json", body.into_bytes()))

@@ -3,21 +3,27 @@
 //! 1. Without a token, `Host` must name this machine. A page of another site whose name resolves to this machine (DNS
 //!    rebinding) sends its own name.
 //! 2. With a token, requests for data need the token (`Authorization: Bearer`) or the cookie of a login.
-//! 3. A request that changes something is no `GET`, has a body of JSON, and its `Origin` is this page. A program
+//! 3. A request for data that a browser sends for a page of another site (`Sec-Fetch-Site`) is refused.
+//! 4. A request that changes something is no `GET`, has a body of JSON, and its `Origin` is this page. A program
 //!    without an `Origin` has to send the token itself.
 
 use std::hint::black_box;
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use super::http::{Request, Response};
 
-const COOKIE: &str = "redlock-dash";
+/// The delay of the response to a wrong token.
+const WRONG: Duration = Duration::from_secs(1);
 /// The paths without data.
 const OPEN: [&str; 4] = ["/", "/app.js", "/style.css", "/api/login"];
 
 pub(super) struct Guard {
     /// The token for a login.
     token: Option<String>,
+    /// The name of the cookie has the port. Browsers send the cookies of all ports of a host.
+    cookie_name: String,
     /// The value of the cookie, drawn at the start.
     session: String,
 }
@@ -35,8 +41,8 @@ pub(super) fn refused(status: &'static str, why: &str) -> Response {
 }
 
 impl Guard {
-    pub(super) fn new(token: Option<String>) -> Result<Guard, getrandom::Error> {
-        Ok(Guard { token, session: random()? })
+    pub(super) fn new(token: Option<String>, port: u16) -> Result<Guard, getrandom::Error> {
+        Ok(Guard { token, cookie_name: format!("redlock-dash-{port}"), session: random()? })
     }
 
     pub(super) fn check(&self, request: &Request) -> Result<(), Response> {
@@ -50,6 +56,9 @@ impl Guard {
         let (bearer, is_open) = (self.has_bearer(request), OPEN.contains(&request.path.as_str()));
         if self.token.is_some() && !is_open && !bearer && !self.has_cookie(request) {
             return Err(refused("401 Unauthorized", "the token is missing"));
+        }
+        if !is_open && !matches!(request.header("sec-fetch-site"), None | Some("same-origin" | "none")) {
+            return Err(refused("403 Forbidden", "a page of another site sent this"));
         }
         match request.method.as_str() {
             "GET" | "HEAD" => Ok(()),
@@ -72,16 +81,22 @@ impl Guard {
 
     fn has_cookie(&self, request: &Request) -> bool {
         let cookies = request.header("cookie").unwrap_or_default().split(';');
-        let mut values = cookies.filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+        let mut values = cookies.filter_map(|cookie| cookie.trim().strip_prefix(&self.cookie_name)?.strip_prefix('='));
         values.any(|value| is_same(value, &self.session))
     }
 
+    /// Returns whether this is the token. For a wrong token it returns after a delay, so that guessing is slow.
     pub(super) fn is_token(&self, given: &str) -> bool {
-        self.token.as_ref().is_some_and(|token| is_same(given, token))
+        let Some(token) = &self.token else { return false };
+        let is_token = is_same(given, token);
+        if !is_token {
+            thread::sleep(WRONG);
+        }
+        is_token
     }
 
     pub(super) fn cookie(&self) -> String {
-        format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", self.session)
+        format!("{}={}; HttpOnly; SameSite=Strict; Path=/", self.cookie_name, self.session)
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn dash(locks: &Redlock, order: &Dash) -> Result<Answer, Failure> {
         TcpListener::bind(&*addresses).map_err(|error| Failure::new(OS, format!("{}: {error}", order.listen)))?;
     let watch = Watch::start(locks, &order.pattern, EVERY)?;
     let random = |error: getrandom::Error| Failure::new(OS, error.to_string());
-    let guard = Guard::new(token).map_err(random)?;
+    let guard = Guard::new(token, listener.local_addr()?.port()).map_err(random)?;
     let api = Arc::new(Api::new(locks, watch, guard, order.allow_release).map_err(random)?);
     say(&format!("http://{}/", listener.local_addr()?));
     thread::Builder::new().name("accept".to_owned()).spawn(move || accept(&listener, &api))?;
@@ -72,8 +72,9 @@ fn token(file: &str) -> Result<String, Failure> {
     let text =
         fs::read_to_string(file).map_err(|error| Failure::new(USAGE, format!("--token-file {file}: {error}")))?;
     let token = text.trim();
-    if token.len() < SHORTEST {
-        return Err(Failure::new(USAGE, format!("--token-file {file}: a token has {SHORTEST} characters or more")));
+    if token.len() < SHORTEST || token.contains(char::is_control) {
+        let rule = format!("a token has {SHORTEST} characters or more, on one line");
+        return Err(Failure::new(USAGE, format!("--token-file {file}: {rule}")));
     }
     Ok(token.to_owned())
 }

@@ -139,6 +139,7 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
             }
             if screen.asks_anew() {
                 // A key that was pressed before the question was drawn is no answer to it.
+                terminal.draw(|frame| draw::draw(frame, &mut screen, &latest))?;
                 while event::poll(Duration::ZERO)? {
                     event::read()?;
                 }

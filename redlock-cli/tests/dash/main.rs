@@ -73,6 +73,9 @@ fn requests_of_other_sites_are_refused() {
     for host in ["a.example", "a.example:8900", "127.0.0.1.a.example", "0.0.0.0", ""] {
         assert_eq!(raw(format!("GET /api/snapshot HTTP/1.1\r\nHost: {host}\r\n\r\n")), 421, "{host}");
     }
+    for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)] {
+        assert_eq!(dash.ask("GET", "/api/dead?queue=a", &[("Sec-Fetch-Site", site)], "").status, status, "{site}");
+    }
     assert_eq!(raw("GET / HTTP/1.1\r\n\r\n".to_owned()), 400);
     assert_eq!(raw("GET / HTTP/1.1\r\nHost: localhost\r\nHost: a.example\r\n\r\n".to_owned()), 400);
     let body = json!({"name": "job", "holder": &guard.id().as_str()[..8]}).to_string();
@@ -125,9 +128,10 @@ fn a_token_is_asked_for() {
     let with = |name, value: &str| dash.ask("GET", "/api/snapshot", &[(name, value)], "").status;
     assert_eq!(with("Cookie", &format!("other=1; {value}")), 200);
     assert_eq!(with("Authorization", "Bearer 0123456789abcdef"), 200);
-    for (name, wrong) in
-        [("Cookie", "redlock-dash="), ("Cookie", "redlock-dash=0123456789abcdef"), ("Authorization", "Bearer ")]
-    {
+    let name = value.split('=').next().unwrap();
+    assert!(dash.origin().ends_with(name.trim_start_matches("redlock-dash-")), "the cookie of another port has another name");
+    let (empty, token) = (format!("{name}="), format!("{name}=0123456789abcdef"));
+    for (name, wrong) in [("Cookie", &*empty), ("Cookie", &*token), ("Authorization", "Bearer ")] {
         assert_eq!(with(name, wrong), 401, "{wrong}");
     }
     // With a token the name by which it is reached is the user's.
@@ -139,11 +143,14 @@ fn a_token_is_asked_for() {
     assert_eq!(post(&[("Cookie", value)]), 403, "a cookie is sent by any page");
     assert_eq!(post(&[("Authorization", "Bearer 0123456789abcdef")]), 409);
 
-    fs::write(&file, "short").unwrap();
+    fs::write(&file, "0123456789abcdef\n0123456789abcdef\n").unwrap();
     let refused = |args: &[&str]| {
         let output = page::command(std::slice::from_ref(&server), args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
+    let (code, said) = refused(&["--token-file", file.to_str().unwrap()]);
+    assert!(code == Some(64) && said.contains("on one line"), "{said}");
+    fs::write(&file, "short").unwrap();
     let (code, said) = refused(&["--token-file", file.to_str().unwrap()]);
     assert!(code == Some(64) && said.contains("16 characters"), "{said}");
     let (code, said) = refused(&["--listen", "0.0.0.0:0"]);
