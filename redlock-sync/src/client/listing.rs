@@ -74,15 +74,15 @@ pub(super) type NodeListing = Vote<Page>;
 
 /// # Inspection
 impl Redlock {
-    /// The holders of the lock with this name, of any kind; empty if the lock is free. It also returns holders without
-    /// a majority, which the `inspect` of a handle leaves out.
+    /// Returns the holders of the lock with this name, of any kind. The list is empty if the lock is free. It includes
+    /// holders without a majority, which the `inspect` of a handle leaves out.
     ///
-    /// It makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease
-    /// between two rounds.
+    /// The call makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its
+    /// lease between two rounds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is not a lock
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
