@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::{Error, LostReason};
 use crate::handler::caught;
 
-/// Receives the events of a client's locks. [`Builder::observer`](crate::Builder::observer) sets it.
+/// Receives the events of a client's locks. [`Builder::observer`](crate::Builder::observer) adds an observer.
 ///
 /// The thread that takes, renews or releases the lock calls the observer, and goes on when it returns. So keep it
 /// short. If it panics, the library catches and logs the panic.

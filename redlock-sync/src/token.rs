@@ -29,9 +29,9 @@ const USUAL_TOKEN: usize = 160;
 /// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
 
-/// The unique token of one acquisition. While the lock is held, it is the value of the lock's key on the server. If
-/// threads of one client hand a lock to each other without asking the servers, they have the same token one after the
-/// other. Their fencing tokens differ.
+/// The unique token of one acquisition. While the lock is held, the servers store it under the lock's key. If threads
+/// of one client hand a lock to each other without asking the servers, they have the same token one after the other.
+/// Their fencing tokens differ.
 ///
 /// **A token is a secret**: with its whole text, a program can [take the lock over](crate::Mutex::adopt). So `Display`
 /// and `Debug` show only its first eight characters and the [name of the holder](LockId::holder_name). The same is true

@@ -212,10 +212,10 @@ macro_rules! settings {
         }
 
         /// Ends renewal so that the lock is lost at the latest this long after it was acquired, with the reason
-        /// [`MaxHold`](crate::LostReason::MaxHold). The time is at least `min_hold` and 10 ms, without a maximum. There
-        /// is no default: without `max_hold`, a forgotten guard, or a holder that hangs, keeps the lock until its
-        /// process ends. With a longer time, slow work keeps its lock. With a shorter time, others get the lock of a
-        /// holder that hangs sooner.
+        /// [`MaxHold`](crate::LostReason::MaxHold). The time must be at least `min_hold`, and long enough for a
+        /// [`lease`](Self::lease); default: no limit. Without a limit, a forgotten guard, or a holder that hangs, keeps
+        /// the lock until its process ends. With a longer time, slow work keeps its lock. With a shorter time, others
+        /// get the lock of a holder that hangs sooner.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -252,8 +252,8 @@ macro_rules! settings {
 
         /// Sets the label under which observers and metrics show the lock, in place of its key; default empty. Choose
         /// one label for all locks of a kind, such as `order` for `order:42`, since metrics have a series for each
-        /// label. In an annotated function the label is the template. Threads that use different labels for one lock do
-        /// not hand it to each other in memory.
+        /// label. In an annotated function, the label is the template. Threads that use different labels for one lock
+        /// do not hand it to each other in memory.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -294,10 +294,9 @@ macro_rules! settings {
 /// Further settings of every kind of lock. Few programs need them.
 macro_rules! rarely_needed {
     ($open:literal, $take:literal) => {
-        /// Ends renewal after this many renewals. The lock is lost one lease after the last of them. There is no
-        /// default: without it and without `max_hold`, a holder that hangs keeps the lock. With more renewals, slow
-        /// work keeps its lock. With fewer, others get the lock of a holder that hangs sooner. Zero means
-        /// `renew(false)`.
+        /// Ends renewal after this many renewals. The lock is lost one lease after the last of them; default: no limit.
+        /// Without a limit and without `max_hold`, a holder that hangs keeps the lock. With more renewals, slow work
+        /// keeps its lock. With fewer, others get the lock of a holder that hangs sooner. Zero means `renew(false)`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -333,9 +332,9 @@ macro_rules! rarely_needed {
         }
 
         /// Sets the readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
-        /// process and thread. If a mutex was granted to a waiter by its last holder, the default is only [the id of
-        /// that waiter](crate::LockId::holder_name). A `holder_name` costs a round trip for each mutex that is granted
-        /// so. Readers that have a `holder_name` have a lease each.
+        /// process and thread. If the last holder granted the mutex to a waiter, the default is only [the id of that
+        /// waiter](crate::LockId::holder_name). A `holder_name` costs a round trip for each mutex that is granted so.
+        /// Readers that have a `holder_name` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -449,7 +448,7 @@ macro_rules! inspection {
         /// # Errors
         /// - [`Unavailable`](crate::Error::Unavailable) if no majority answered. The lock may be freed on some nodes,
         ///   so call again
-        /// - [`WrongType`](crate::Error::WrongType)
+        /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
         /// - [`Config`](crate::Error::Config), also if the token, of another program, is empty or not valid UTF-8
         /// - [`Closed`](crate::Error::Closed)
         ///

@@ -62,6 +62,8 @@ impl ReentrantMutex {
     ///   again, since the outer code still relies on the lock that it lost
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key by a [`Mutex`](crate::Mutex)
     ///
+    /// Nothing new is held after an error.
+    ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();

@@ -116,7 +116,7 @@ impl RwLock {
     /// - [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
     ///   [`unavailable_after`](crate::Builder::unavailable_after)
-    /// - [`WrongType`](Error::WrongType) at once if a lock of another kind has the name, also if this thread holds it
+    /// - [`WrongType`](Error::WrongType) at once if a lock of another kind is held under this name, also by this thread
     /// - [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
     ///
     /// Nothing new is held after an error.
@@ -205,7 +205,7 @@ impl RwLock {
     /// # Errors
     /// The errors of [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and
     /// no [`renew(false)`](RwLock::renew), [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals)
-    /// ends that hold.
+    /// ends that hold. Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

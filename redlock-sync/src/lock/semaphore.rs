@@ -38,9 +38,9 @@ use crate::quorum::Quorum;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// Each permit has a lease, as a mutex has: a thread renews it while its guard lives, and it ends if the process dies.
-/// Under [the same two conditions](crate#what-is-promised), there are never more holders than permits. All settings of
-/// locks apply. Where they say "lock", read "permit".
+/// Each permit has a lease, as a mutex has. A thread renews the lease while the guard lives. If the process dies, the
+/// permit is free again after the lease. Under [the same two conditions](crate#what-is-promised), there are never more
+/// holders than permits. All settings of locks apply. Where they say "lock", read "permit".
 ///
 /// A thread may hold several permits. If it waits for one while it holds others, it can wait for ever, and no error
 /// reports that. [`acquire_many`](Semaphore::acquire_many) takes several at once.
@@ -132,6 +132,8 @@ impl Semaphore {
     /// # Errors
     /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
     /// - the errors of [`acquire`](Semaphore::acquire)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -90,8 +90,8 @@ pub enum Pushed {
 }
 
 impl Task {
-    /// Makes a task that is due at once, with a random id. A clone has the same id. So if a push is repeated with a
-    /// clone, such as after an error, the queue does not have the task twice.
+    /// Makes a task that is due at once, with a random id. A clone has the same id. So if a clone is pushed while the
+    /// task is queued, such as after an error, the queue does not have the task twice.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -136,9 +136,9 @@ impl Task {
         self
     }
 
-    /// Makes the task due at this time, by the server's clock. If the time is after the year 2255, the push returns
-    /// [`Config`](Error::Config). The task with the earliest time is claimed first, so a time in the past puts a task
-    /// before those that wait. A time before 1970 counts as the beginning of 1970.
+    /// Makes the task due at this time, by the server's clock. If the time is later than 14 March 2255, the push
+    /// returns [`Config`](Error::Config). The task with the earliest time is claimed first, so a time in the past puts
+    /// a task before those that wait. A time before 1970 counts as the beginning of 1970.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -332,7 +332,7 @@ impl Entry {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
     }
 
-    /// Returns when the task is due, by the server's clock; the year 2255 at most. If the task is claimed, this is the
+    /// Returns when the task is due, by the server's clock; 14 March 2255 at most. If the task is claimed, this is the
     /// end of its claim. If the task is dead, this is when it died.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Locks in memory, for unit tests of programs that use this library; feature `testing`.
+//! Locks in memory, for unit tests of programs that use this library. The module needs feature `testing`.
 //!
 //! [`Redlock::in_memory`] makes a client that needs no server. Nothing else differs: the code is the same, and the node
 //! in memory runs the same scripts as a Redis server. [`Memory`] is for tests in which something happens. It deletes
