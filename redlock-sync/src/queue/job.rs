@@ -132,8 +132,8 @@ impl Job {
     /// - [`Lost`](Error::Lost) if the task was claimed again, removed or popped since, or if the client had given the
     ///   claim up. The work may be done twice
     /// - [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim
-    ///   up at that moment. The client repeats the request in the background until the lease has ended. If the server
-    ///   has not accepted it by then, the task runs again
+    ///   up at that moment. The client repeats the request in the background until the lease has ended, or the client
+    ///   is closed. If the server has not accepted it by then, the task runs again
     /// - [`WrongType`](Error::WrongType) if a key of the queue holds something else
     /// - [`Closed`](Error::Closed) in a forked child
     ///
