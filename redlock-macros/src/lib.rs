@@ -1,6 +1,7 @@
 //! The macros of `redlock-sync`. Use them through that crate, which exports all of them.
 //!
-//! The steps of `#[distributed_lock]`, one file each; the other macros share those from the template on:
+//! The steps of `#[distributed_lock]`, with the files that make them. The other macros share the steps from the
+//! template on.
 //!
 //! 1. `args`: parses the arguments. `kind`: the kind of lock. `given`: values that are literals or expressions.
 //!    `duration`: lengths of time.
@@ -14,7 +15,7 @@
 //! `derive` and `call` are the other macros.
 //!
 //! A mistake becomes one `compile_error!` at its span. The function itself stays as it was, so that no further message
-//! follows. Mistakes that depend on types are found by rustc. Their messages are in the traits of the library's
+//! follows. rustc finds mistakes that depend on types. Their messages are in the traits of the library's
 //! `__private/policy.rs`.
 
 #![forbid(unsafe_code)]

@@ -54,8 +54,8 @@ impl Redlock {
     /// - [`Config`](Error::Config) if there is a default client already that is not closed, whether it was set or made
     ///   from the environment. The old client stays, because two clients would not see each other's nested locks
     ///
-    /// In a forked child, the parent's default client does not count. The child sets its own, or every use returns
-    /// `Closed`.
+    /// In a forked child, the parent's default client does not count. If the parent had set one, the child has to set
+    /// its own. Until then, every use returns `Closed`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -94,9 +94,9 @@ impl Redlock {
         Ok(())
     }
 
-    /// Returns the default client of the process: the one that was [set](Redlock::set_default). If none was set, this
-    /// call makes one from the environment, without I/O, which stays the default client. A client that was
-    /// [closed](Redlock::close) stays too, until another one is set.
+    /// Returns the default client of the process, which [`set_default`](Redlock::set_default) has set. If none was set,
+    /// this call makes one from the environment, without I/O. Later calls return the same client. After a
+    /// [`close`](Redlock::close), it is still the default client, until another one is set.
     ///
     /// If the parent of a forked child had made its client from the environment, the child makes a new one.
     ///
@@ -105,7 +105,7 @@ impl Redlock {
     /// # Errors
     /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or has a value
     ///   that is not valid. The message names the variable. The next call tries again
-    /// - [`Closed`](Error::Closed) in a forked child if the parent had set one, and the child has not
+    /// - [`Closed`](Error::Closed) in a forked child if the parent had set a default client, and the child has not
     ///
     /// ```
     /// # // Each doctest is a process of its own, without a default client so far.

@@ -1,7 +1,7 @@
-//! Observers, by which a program learns of the events of its locks, for example for metrics.
+//! Observers, to which the library reports the events of a program's locks, for example for metrics.
 //!
-//! Observers are called where it happens, on the thread to which it happens, and never with a lock of the library held.
-//! Without one nothing is done: each of the few places asks whether there is one.
+//! The thread of an event calls the observers, and holds no lock of the library meanwhile. If a client has no observer,
+//! an event costs one check.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::error::{Error, LostReason};
 use crate::handler::caught;
 
-/// Is notified of what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
+/// Receives the events of a client's locks. [`Builder::observer`](crate::Builder::observer) adds an observer.
 ///
-/// It is called on the thread that takes, renews or releases the lock, which waits for it: keep it short. A panic in it
-/// is caught and logged.
+/// The thread that takes, renews or releases the lock calls the observer, and goes on when it returns. So keep it
+/// short. If it panics, the library catches and logs the panic.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -42,7 +42,7 @@ use crate::handler::caught;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// Called for each event.
+    /// The library calls this for each event.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer};
@@ -65,9 +65,9 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// What kind of lock something is, and for a read-write lock which side of it. In a listing ([`HeldLock`]), for
-/// observers ([`ObservedLock`]), for `redlock ls` and as the `kind` of
-/// [`#[distributed_lock]`](macro@crate::distributed_lock) the words are the same: those of [`Display`](fmt::Display).
+/// The kind of a lock, and for a read-write lock the side. [`Display`](fmt::Display) shows it as one word.
+/// [`HeldLock`], [`ObservedLock`], the command `redlock ls` and the `kind` of
+/// [`#[distributed_lock]`](macro@crate::distributed_lock) use the same words.
 ///
 /// There is no variant for a reentrant mutex: on the servers it is a mutex, and other clients cannot tell the two
 /// apart.
@@ -101,7 +101,8 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// The word for it, as [`Display`](fmt::Display) shows it: for labels that are not allocated.
+    /// Returns the word that [`Display`](fmt::Display) shows. This makes no allocation, so use it for labels of
+    /// metrics.
     ///
     /// ```
     /// assert_eq!(redlock_sync::LockKind::Semaphore.as_str(), "semaphore");
@@ -123,7 +124,7 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// The lock to which an event happened.
+/// The lock of an event.
 ///
 /// ```
 /// fn title(lock: redlock_sync::ObservedLock<'_>) -> String {
@@ -133,21 +134,22 @@ impl fmt::Display for LockKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
-    /// For an annotated function the template of its key (`order:{id}`), for a handle its
-    /// [`label`](crate::Mutex::label); else empty. **The label of metrics**: there are few of them, while there can be
-    /// millions of keys.
+    /// For an annotated function, the template of its key, such as `order:{id}`. For a handle, its
+    /// [`label`](crate::Mutex::label), which is empty by default. **Use it as the label of metrics**: there are few
+    /// labels, while there can be millions of keys.
     pub label: &'a str,
     /// The key on the servers.
     pub key: &'a str,
-    /// Which kind of lock it is, and for a read-write lock which side. After a
-    /// [downgrade](crate::RwLockWriteGuard::downgrade) it is [`Read`](LockKind::Read).
+    /// The kind of the lock, and for a read-write lock the side. After a
+    /// [downgrade](crate::RwLockWriteGuard::downgrade), this is [`Read`](LockKind::Read).
     pub kind: LockKind,
 }
 
-/// An event, of which an [`Observer`] is notified.
+/// An event that an [`Observer`] receives.
 ///
-/// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not.
-/// A guard that nests in a lock which its thread holds already causes no event.
+/// After each [`Wanted`](Event::Wanted) comes an [`Acquired`](Event::Acquired) or a
+/// [`NotAcquired`](Event::NotAcquired). After each `Acquired` comes one [`Released`](Event::Released) or one
+/// [`Lost`](Event::Lost). If a thread locks again what it holds already, that guard causes no event.
 ///
 /// ```
 /// use redlock_sync::Event;
@@ -187,15 +189,15 @@ pub enum Event<'a> {
     Renewed {
         /// The lock.
         lock: ObservedLock<'a>,
-        /// How long it lasts without another renewal.
+        /// How long the lock lasts without another renewal.
         remaining: Duration,
     },
-    /// A renewal was not confirmed by a majority. The lock is held as long as something remains.
+    /// No majority of the servers confirmed a renewal. The lock is held until its remaining time has passed.
     #[non_exhaustive]
     RenewalFailed {
         /// The lock.
         lock: ObservedLock<'a>,
-        /// How long it lasts unless a renewal is confirmed.
+        /// How long the lock lasts unless a renewal is confirmed.
         remaining: Duration,
         /// The error.
         error: &'a Error,
@@ -205,7 +207,7 @@ pub enum Event<'a> {
     Lost {
         /// The lock.
         lock: ObservedLock<'a>,
-        /// How long it was held.
+        /// How long the lock was held.
         held: Duration,
         /// The reason.
         reason: LostReason,
@@ -216,33 +218,35 @@ pub enum Event<'a> {
     Released {
         /// The lock.
         lock: ObservedLock<'a>,
-        /// How long it was held.
+        /// How long the lock was held.
         held: Duration,
-        /// Whether a majority of the servers confirmed that it is free.
+        /// Whether a majority of the servers confirmed the release.
         confirmed: bool,
     },
-    /// The claim of a task has ended, by a method of its [`Job`](crate::Job), by what a handler returned, or as the job
-    /// was dropped.
+    /// The claim of a task has ended: by a method of its [`Job`](crate::Job), by the value of a handler, or by the drop
+    /// of the job.
     #[non_exhaustive]
     Job {
-        /// The [`label`](crate::Queue::label) of the queue; else its name, without the client's `key_prefix`.
+        /// The [`label`](crate::Queue::label) of the queue. By default, this is its name, without the client's
+        /// `key_prefix`.
         queue: &'a str,
         /// The id of the task.
         id: &'a str,
-        /// How often it has been claimed, this time included.
+        /// How often the task has been claimed, this claim included.
         attempt: u32,
-        /// How it ended: `done`, `retry`, `again` or `dead`; `lost` if it had been lost before; `unconfirmed` if the
-        /// server may not know that it has ended.
+        /// How the claim ended: `done`, `retry`, `again` or `dead`. It is `lost` if the claim was lost before, and
+        /// `unconfirmed` if the server did not confirm the end.
         verdict: &'static str,
         /// How long the task had been due when it was claimed.
         waited: Duration,
-        /// How long it was claimed.
+        /// How long this process had the claim.
         ran: Duration,
     },
-    /// A server cannot be used: it does not answer, or refuses. Reported again only if the cause changes.
+    /// A server cannot be used, because it does not answer, or refuses requests. Until it can be used again, there is
+    /// another event only if the cause changes.
     #[non_exhaustive]
     NodeDown {
-        /// Its address.
+        /// The address of the server.
         node: &'a str,
         /// The cause.
         why: &'a str,
@@ -250,9 +254,9 @@ pub enum Event<'a> {
     /// A server for which [`NodeDown`](Event::NodeDown) was reported can be used again.
     #[non_exhaustive]
     NodeUp {
-        /// Its address.
+        /// The address of the server.
         node: &'a str,
-        /// How long ago it was first reported that it cannot be used.
+        /// The time since the first [`NodeDown`](Event::NodeDown) of this outage.
         after: Duration,
     },
 }

@@ -29,13 +29,13 @@ const USUAL_TOKEN: usize = 160;
 /// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
 
-/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one
-/// client that hand a lock to each other, without asking the servers again, have the same id one after the other; their
-/// fencing tokens differ.
+/// The unique token of one acquisition. While the lock is held, the servers store it under the lock's key. If threads
+/// of one client hand a lock to each other without asking the servers, they have the same token one after the other.
+/// Their fencing tokens differ.
 ///
-/// **A token is a secret**: with its whole text a program can [take the lock over](crate::Mutex::adopt). So `Display`
-/// and `Debug`, also those of guards and of [`Holder`](crate::Holder), show its first eight characters and the [name of
-/// the holder](LockId::holder_name); [`as_str`](LockId::as_str) has the whole.
+/// **A token is a secret**: with its whole text, a program can [take the lock over](crate::Mutex::adopt). So `Display`
+/// and `Debug` show only its first eight characters and the [name of the holder](LockId::holder_name). The same is true
+/// of guards and of [`Holder`](crate::Holder). [`as_str`](LockId::as_str) returns the whole token.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -50,7 +50,7 @@ const MAX_HOLDER_NAME: usize = 200;
 pub struct LockId(Arc<str>);
 
 impl LockId {
-    /// The whole token, as stored in Redis. It is a secret: what `Display` shows is for logs.
+    /// Returns the whole token, as the servers store it. It is a secret, so write to logs only what `Display` shows.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -66,9 +66,9 @@ impl LockId {
     }
 
     /// Returns the readable part: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name) set. If
-    /// a mutex without a `holder_name` was granted to a waiter by another process, it is `granted:` and the id of the
-    /// waiter: the name of the client's channel and a number. It is empty if a token of another program has no such
-    /// part.
+    /// another process granted a mutex without a `holder_name` to a waiter, the part is `granted:` and the id of the
+    /// waiter. That id is the name of the client's channel and a number. If a token of another program has no readable
+    /// part, the result is empty.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -118,10 +118,10 @@ impl fmt::Debug for LockId {
     }
 }
 
-/// The right to take over a lock that is held: made by [`MutexGuard::into_token`](crate::MutexGuard::into_token), used
-/// by [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. It does not contain the name of the lock:
-/// send that along. Its text is for that process only: `Debug` shows the readable part alone, so that a log does not
-/// give the right away. The [id](LockId) of a guard is no such text.
+/// The right to take over a lock that is held. [`MutexGuard::into_token`](crate::MutexGuard::into_token) makes it, and
+/// [`Mutex::adopt`](crate::Mutex::adopt) uses it, in this process or another one. It does not contain the name of the
+/// lock, so send the name along. Its text is a secret: `Debug` shows only the readable part. The [id](LockId) of a
+/// guard cannot be used as a `LockToken`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -139,7 +139,7 @@ impl fmt::Debug for LockId {
 pub struct LockToken(Arc<str>);
 
 impl LockToken {
-    /// The text to give to the process that takes the lock over; [`parse`](str::parse) reads it.
+    /// Returns the text to send to the process that takes the lock over. There, [`parse`](str::parse) reads it.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -167,6 +167,8 @@ impl LockToken {
 impl std::str::FromStr for LockToken {
     type Err = Error;
 
+    /// Reads what [`LockToken::as_str`] returned.
+    ///
     /// # Errors
     /// [`Config`](Error::Config) for a text that no [`into_token`](crate::MutexGuard::into_token) made, such as the
     /// [id](LockId) of a guard.

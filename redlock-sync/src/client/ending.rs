@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::lease::GivenUp;
 use crate::names::printable;
 
-/// What was given up by [`Redlock::shutdown`], [`Redlock::close`] or [`Redlock::unlock_all`].
+/// What [`Redlock::shutdown`], [`Redlock::close`] or [`Redlock::unlock_all`] gave up.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

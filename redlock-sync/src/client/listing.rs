@@ -44,18 +44,19 @@ pub struct HeldLock {
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub holder: Holder,
     /// On how many nodes the holder has the lock. If that is no majority, the holder did not get the lock, or has lost
-    /// it. The key then ends with its time to live.
+    /// it. The key then ends with its time-to-live.
     pub nodes: usize,
     /// How many nodes the client has.
     pub of: usize,
-    /// How many waiters the lock has, whichever side of it they want: the largest number that a node reported. Threads
-    /// of one client that want the same lock in the same way count once. Waiters of other libraries are not known.
+    /// How many waiters the lock has, on both sides of a read-write lock: the largest number that a node reported.
+    /// Threads of one client that want the same lock in the same way count once. Waiters of other libraries do not
+    /// count.
     pub waiting: u64,
     /// For how long this holder was seen with the lock, at least. Servers do not store when a holder got a lock. So
     /// this is zero, except in a [`Snapshot`](crate::Snapshot) that [follows](crate::Snapshot::following) another one.
     #[cfg_attr(feature = "serde", serde(rename = "seen_for_ms", serialize_with = "crate::serial::millis"))]
     pub seen_for: Duration,
-    /// The longest time that was seen to remain. Once a renewal was seen, it is nearly the lease.
+    /// The longest remaining time that was seen for this holder. After a renewal was seen, this is nearly the lease.
     #[cfg_attr(feature = "serde", serde(rename = "lease_ms", serialize_with = "crate::serial::some_millis"))]
     pub lease: Option<Duration>,
 }
@@ -74,15 +75,15 @@ pub(super) type NodeListing = Vote<Page>;
 
 /// # Inspection
 impl Redlock {
-    /// The holders of the lock with this name, of any kind; empty if the lock is free. It also returns holders without
-    /// a majority, which the `inspect` of a handle leaves out.
+    /// Returns the holders of the lock with this name, of any kind. The list is empty if the lock is free. It includes
+    /// holders without a majority, which the `inspect` of a handle leaves out.
     ///
-    /// It makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease
-    /// between two rounds.
+    /// The call makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its
+    /// lease between two rounds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is not a lock
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```

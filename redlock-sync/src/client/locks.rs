@@ -18,7 +18,7 @@ use crate::protocol::{Exclusive, Protocol};
 use crate::queue::Queue;
 
 impl Redlock {
-    /// Returns the mutex of that name. No I/O: the first use reports a wrong name.
+    /// Returns the mutex of that name. This does no I/O: the first use reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -30,8 +30,8 @@ impl Redlock {
         Mutex::new(self.handle(&key))
     }
 
-    /// Returns the mutex of that name which its holding thread may lock again. It and [`mutex`](Redlock::mutex) of the
-    /// same name exclude each other.
+    /// Returns the reentrant mutex of that name, which its holding thread may lock again. It and the
+    /// [`mutex`](Redlock::mutex) of the same name exclude each other.
     ///
     /// **In tasks of a work-stealing pool, such as rayon's, use [`mutex`](Redlock::mutex)**: [`ReentrantMutex`] says
     /// why.
@@ -47,8 +47,8 @@ impl Redlock {
     }
 
     /// Returns the semaphore of that name, with this number of permits, 1 to 1024. One holder at a time holds each
-    /// permit. Every caller gives the number, since the servers do not store it: [how to change
-    /// it](Semaphore#changing-the-number). No I/O: the first use reports a wrong name or number.
+    /// permit. Every caller gives the number, since the servers do not store it. See [how to change
+    /// it](Semaphore#changing-the-number). This does no I/O: the first use reports a wrong name or number.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -60,8 +60,8 @@ impl Redlock {
         Semaphore::new(Arc::clone(&self.inner), self.key(&key), Arc::clone(&self.options), permits)
     }
 
-    /// Returns the read-write lock of that name, which any number of readers hold at a time, or one writer. No I/O: the
-    /// first use reports a wrong name.
+    /// Returns the read-write lock of that name, which any number of readers hold at a time, or one writer. This does
+    /// no I/O: the first use reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -75,7 +75,7 @@ impl Redlock {
 
     /// Returns the locks of these names, which a thread gets together or not at all. There are 1 to 64 names, in any
     /// order. A name that occurs twice counts once. These locks and [`mutex`](Redlock::mutex) of the same names exclude
-    /// each other. No I/O: the first use reports wrong names.
+    /// each other. This does no I/O: the first use reports wrong names.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -88,10 +88,10 @@ impl Redlock {
         MultiLock::new(Arc::clone(&self.inner), mutexes)
     }
 
-    /// Returns the latch of that name, which opens when `count` workers have arrived; at most 10,000. All processes
-    /// should give the same number, because a handle finds the latch open as soon as there are as many arrivals as its
-    /// own number. While there is a latch of a name, calls for a lock of this name return
-    /// [`WrongType`](Error::WrongType), and vice versa. No I/O: the first use reports a wrong name or number.
+    /// Returns the latch of that name, which opens when `count` workers have arrived, 10,000 at most. All processes
+    /// should give the same number, because a handle finds the latch open after as many arrivals as its own number.
+    /// While there is a latch of a name, calls for a lock of this name return [`WrongType`](Error::WrongType), and vice
+    /// versa. This does no I/O: the first use reports a wrong name or number.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -104,7 +104,7 @@ impl Redlock {
     }
 
     /// Returns a candidate for the leader of that name. Of all processes that have such a candidate, one at a time runs
-    /// its body. The leader and [`mutex`](Redlock::mutex) of the same name exclude each other. No I/O:
+    /// its body. The leader and [`mutex`](Redlock::mutex) of the same name exclude each other. This does no I/O:
     /// [`run`](Leader::run) reports a wrong name.
     ///
     /// ```
@@ -118,8 +118,8 @@ impl Redlock {
     }
 
     /// Returns the job of that name, which several processes want to run and one of them runs once. While the job runs,
-    /// it and [`mutex`](Redlock::mutex) of the same name exclude each other. No I/O: [`run`](RunOnce::run) reports a
-    /// wrong name.
+    /// it and [`mutex`](Redlock::mutex) of the same name exclude each other. This does no I/O: [`run`](RunOnce::run)
+    /// reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -132,7 +132,7 @@ impl Redlock {
     }
 
     /// Returns the queue of delayed tasks of that name, on a client of one node. A lock of the same name has other
-    /// keys, so neither affects the other. No I/O: the first use reports a wrong name.
+    /// keys, so neither affects the other. This does no I/O: the first use reports a wrong name.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;

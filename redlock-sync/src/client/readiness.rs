@@ -10,15 +10,15 @@ const NAME: &str = "redlock-sync:health";
 
 impl Redlock {
     /// Asks the servers whether they can keep locks, and what is wrong with them: permissions (ACL), eviction,
-    /// persistence, replicas, clocks, and failures to answer. It sends two requests to each server, one after the
+    /// persistence, replicas, clocks, and failures to answer. The call sends two requests to each server, one after the
     /// other, so it takes two node timeouts at most. It changes nothing on the servers.
     ///
     /// Use it for a probe that runs every few seconds, and for the log at the start of a program. The user needs the
     /// permission `+info`. Without it, a warning says so.
     ///
     /// # Errors
-    /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. If no server answers, that is no error
-    /// of this call.
+    /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. If no server answers, that is not an
+    /// error of this call: the [`Health`] says so.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -35,9 +35,9 @@ impl Redlock {
         health(&self.inner, &key)
     }
 
-    /// Returns whether locks can be acquired, for a readiness probe. It is false while no majority of the servers
-    /// accepts writes, and from the beginning of a [`shutdown`](Redlock::shutdown) on. It sends the same requests as
-    /// [`health`](Redlock::health), which says why it is false.
+    /// Returns whether locks can be acquired, for a readiness probe. The result is false while no majority of the
+    /// servers accepts writes, and from the beginning of a [`shutdown`](Redlock::shutdown) on. The call sends the same
+    /// requests as [`health`](Redlock::health), which says why the result is false.
     ///
     /// Do not use it for a liveness probe. If a server is away, a restart of the process does not help.
     ///

@@ -37,8 +37,8 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Names of locks, latches and queues, without the client's prefix: `*` stands for any text, `?` for one character,
-    /// and `\` escapes the next character. Default: `*`.
+    /// Sets a pattern for the names of locks, latches and queues, without the client's prefix; default `*`. In the
+    /// pattern, `*` stands for any text, `?` for one character, and `\` escapes the next character.
     ///
     /// ```
     /// let orders = redlock_sync::SnapshotOptions::default().pattern("order:*");
@@ -50,8 +50,8 @@ impl SnapshotOptions {
         self
     }
 
-    /// The snapshot keeps this many holders, latches and queues, the first of each by name; default: all. The client
-    /// asks the servers for the others as well.
+    /// Sets how many holders, latches and queues the snapshot keeps, the first of each by name; default: all. The
+    /// client asks the servers for the others as well, and counts them in [`left_out`](Snapshot::left_out).
     ///
     /// ```
     /// let few = redlock_sync::SnapshotOptions::default().limit(1000);
@@ -63,8 +63,9 @@ impl SnapshotOptions {
         self
     }
 
-    /// The part of the time for which the calls keep a server busy, from 0.0001 to 1; default 1, which makes no pauses.
-    /// A viewer that takes snapshots all the time should use 0.01: then a snapshot of 10 000 locks takes some seconds.
+    /// Sets the part of the time for which the calls keep a server busy, 0.0001 to 1; default 1, which makes no pauses.
+    /// With a smaller share, other clients wait less, and the snapshot takes longer. A viewer that takes snapshots all
+    /// the time should use 0.01. A snapshot of 10 000 locks then takes some seconds.
     ///
     /// ```
     /// let gentle = redlock_sync::SnapshotOptions::default().server_share(0.01);
@@ -76,7 +77,7 @@ impl SnapshotOptions {
         self
     }
 
-    /// Lists queues only. The servers read no value of any other key.
+    /// Limits the snapshot to queues. Then the servers read no value of any other key.
     ///
     /// ```
     /// let queues = redlock_sync::SnapshotOptions::default().only_queues();
@@ -108,13 +109,13 @@ impl SnapshotOptions {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The holders of locks, sorted by the names of these. A lock with several holders is there several times.
+    /// The holders of locks, sorted by the name of the lock. A lock with several holders occurs several times.
     pub locks: Vec<HeldLock>,
     /// Latches at which a worker has arrived, sorted by name. Marks of jobs that are run [once](crate::Redlock::once)
     /// are left out.
     pub latches: Vec<SeenLatch>,
-    /// Queues that have tasks or dead tasks, sorted by name. Empty for a client of several nodes, since a queue is on
-    /// one node.
+    /// Queues that have tasks or dead tasks, sorted by name. The list is empty for a client of several nodes, since a
+    /// queue is on one node.
     pub queues: Vec<SeenQueue>,
     /// The health of the servers, as they report it.
     pub health: Health,
@@ -145,7 +146,7 @@ pub struct Snapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SeenLatch {
-    /// Its name, without the client's prefix.
+    /// The name, without the client's prefix.
     pub name: String,
     /// How many workers have arrived: the largest number that a node reported. The servers do not know how many open
     /// the latch.
@@ -154,14 +155,14 @@ pub struct SeenLatch {
     /// marked.
     #[cfg_attr(feature = "serde", serde(rename = "open"))]
     pub is_open: bool,
-    /// How many waiters it has.
+    /// How many waiters the latch has.
     pub waiting: u64,
-    /// How long the servers keep it without another arrival.
+    /// How long the servers keep the latch without another arrival.
     #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "crate::serial::some_millis"))]
     pub remaining: Option<Duration>,
 }
 
-/// A queue of tasks, in numbers.
+/// The numbers of a queue of tasks.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -176,7 +177,7 @@ pub struct SeenLatch {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SeenQueue {
-    /// Its name, without the client's prefix.
+    /// The name, without the client's prefix.
     pub name: String,
     /// Tasks that wait or are claimed. Dead tasks are not counted.
     pub tasks: u64,
@@ -194,7 +195,7 @@ pub struct SeenQueue {
 }
 
 impl Snapshot {
-    /// Returns this snapshot with what an earlier one knew. For each holder that is in both,
+    /// Returns this snapshot, completed by an earlier one. For each holder that is in both,
     /// [`seen_for`](HeldLock::seen_for) and [`lease`](HeldLock::lease) continue those of the earlier snapshot.
     ///
     /// ```

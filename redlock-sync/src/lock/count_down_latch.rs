@@ -21,11 +21,11 @@ const TERMS: LatchTerms =
 /// The longest id of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
-/// A gate that is closed until a given number of workers have arrived, in whatever processes they run. Made by
-/// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch).
+/// A gate that opens when a given number of workers have arrived, in any processes.
+/// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch) makes it.
 ///
-/// Picture the start of a race: the threads that wait at the gate go when the last one that was expected has come. It
-/// is not a lock: it has no holder and no lease, and an arrival stays even if its process ends.
+/// Picture the start of a race: threads wait at the gate, and go when the last worker has arrived. A latch is not a
+/// lock. It has no holder and no lease, and an arrival stays even if its process ends.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -44,26 +44,27 @@ const LONGEST_ID: usize = 200;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
-/// [reset](CountDownLatch::reset). `count` is 0 to 10,000, with 0 open at once. Arrivals have ids, so that a repeated
-/// one counts once.
+/// Once `count` arrivals are stored, the latch is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
+/// [reset](CountDownLatch::reset). `count` is 0 to 10,000. With 0, the latch is open at once. Each arrival has an id,
+/// so a repeated arrival counts once.
 ///
-/// `count` is in the handle and not on the servers. So a handle with a smaller number finds the latch open earlier than
-/// one with a larger. A thread that waits is woken by the arrival that is enough for the handle of that arrival.
+/// `count` is in the handle and not on the servers. So a handle with a smaller number finds the latch open earlier. The
+/// arrival that reaches the number of its own handle wakes the threads that wait.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away.
 ///
 /// # What is promised
 ///
-/// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: a latch that
-/// is not stored is closed. On one server it stays open as long as the server keeps its data. On several, each arrival
-/// is stored on a majority, and so is that the latch is open, before the first thread goes through. A server that loses
-/// its data gets it back from the others while threads wait. A server that restarted within the
-/// [`lifetime`](CountDownLatch::lifetime) may lack arrivals, so it does not count among those that call the latch
-/// closed as long as another server, which may have more, does not answer
-/// ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others the call is `Unavailable`.
+/// A latch never opens before `count` different arrivals were sent, whatever happens to servers and processes. A latch
+/// that is not stored is closed. On one server, an open latch stays open as long as the server keeps its data.
 ///
-/// If too many servers lose their data, arrivals are gone and the latch stays closed. So wait with a limit, by
+/// On several servers, a majority stores each arrival. Before the first thread goes through, a majority also stores
+/// that the latch is open. If a server loses its data, it gets the data back from the others while threads wait. A
+/// server that restarted within the [`lifetime`](CountDownLatch::lifetime) may lack arrivals. So as long as another
+/// server does not answer, the restarted one has no vote for a closed latch
+/// ([`restart_guard`](crate::Builder::restart_guard)). If the others are no majority, the call returns `Unavailable`.
+///
+/// If too many servers lose their data, arrivals are gone, and the latch stays closed. So wait with a limit, by
 /// [`wait_for`](CountDownLatch::wait_for), and let workers repeat [`count_down_as`](CountDownLatch::count_down_as).
 #[derive(Clone)]
 pub struct CountDownLatch {
@@ -83,8 +84,8 @@ impl CountDownLatch {
     /// Sets for how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is
     /// closed, as if no worker had arrived. With a longer time, threads that come late still find it open. With a
     /// shorter time, its key is gone sooner. Choose more than the whole time from the first arrival to the end of the
-    /// last waiter. That is because a server that restarted longer ago than this counts as having all arrivals, if
-    /// there are several servers.
+    /// last waiter. That is because, of several servers, one that restarted longer ago than this counts as having all
+    /// arrivals.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -120,13 +121,13 @@ impl CountDownLatch {
         self
     }
 
-    /// Reports that one more worker has arrived. Each call counts, even if a worker that failed arrives a second time;
-    /// to count such a worker once, use [`count_down_as`](CountDownLatch::count_down_as). An open latch stays open.
+    /// Reports that one more worker has arrived. Each call counts, even if a worker that failed arrives a second time.
+    /// To count such a worker once, use [`count_down_as`](CountDownLatch::count_down_as). An open latch stays open.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
-    ///   [`unavailable_after`](crate::Builder::unavailable_after); it may count all the same
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no latch
+    ///   [`unavailable_after`](crate::Builder::unavailable_after). The arrival may count all the same
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is not a latch
     /// - [`Config`](Error::Config) and [`Closed`](Error::Closed)
     ///
     /// ```
@@ -142,13 +143,13 @@ impl CountDownLatch {
         self.latch()?.arrive(&random_part()?)
     }
 
-    /// Reports that the worker of that name, 1 to 200 bytes, has arrived. Counts once, however often it is repeated and
-    /// by whatever process: for workers that are started again. A worker that was killed during this call may have
-    /// arrived or not; when it is started again it calls it again.
+    /// Reports that the worker with this id, 1 to 200 bytes, has arrived. The arrival counts once, however often any
+    /// process repeats the call. Use it for workers that are started again. If a worker is killed during the call, it
+    /// may have arrived or not, so let it call again after its restart.
     ///
     /// # Errors
-    /// The errors of [`count_down`](CountDownLatch::count_down), after which it can be repeated;
-    /// [`Config`](Error::Config) for a name that is empty or too long.
+    /// The errors of [`count_down`](CountDownLatch::count_down), after which the call can be repeated, and
+    /// [`Config`](Error::Config) for an id that is empty or too long.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -176,7 +177,7 @@ impl CountDownLatch {
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
     ///   [`unavailable_after`](crate::Builder::unavailable_after)
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no latch
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is not a latch
     /// - [`Config`](Error::Config)
     /// - [`Closed`](Error::Closed), also when the client is closed meanwhile
     ///
@@ -193,11 +194,11 @@ impl CountDownLatch {
         self.latch()?.wait(MaxWait::Forever)
     }
 
-    /// Blocks until the latch is open, for at most `wait`; checks once more at the deadline, so it may return up to two
-    /// node timeouts late.
+    /// Blocks until the latch is open, for at most `wait`. The call makes a last check at the end, so it can return up
+    /// to two node timeouts later.
     ///
     /// # Errors
-    /// - [`Busy`](Error::Busy) if it was closed all the time
+    /// - [`Busy`](Error::Busy) if the latch was closed all the time
     /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
     /// - the errors of [`wait`](CountDownLatch::wait)
     ///
@@ -234,7 +235,8 @@ impl CountDownLatch {
         self.latch()?.wait(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
-    /// Returns whether the latch is open, without waiting. One round trip to each node.
+    /// Returns whether the latch is open, without waiting. The call makes one round trip to each node, and another one
+    /// if nodes differ.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
@@ -252,8 +254,8 @@ impl CountDownLatch {
         Ok(self.latch()?.progress()?.is_open)
     }
 
-    /// How many workers have arrived; at least the count if the latch is open. Use it to watch, not to decide: for that
-    /// ask [`is_open`](CountDownLatch::is_open).
+    /// Returns how many workers have arrived. If the latch is open, this is at least its count. Use it to watch, not to
+    /// decide: [`is_open`](CountDownLatch::is_open) is for that.
     ///
     /// # Errors
     /// The errors of [`is_open`](CountDownLatch::is_open).
@@ -271,13 +273,13 @@ impl CountDownLatch {
         Ok(self.latch()?.progress()?.arrived)
     }
 
-    /// Closes the latch: forgets all arrivals, on every node. Call it only while no thread counts down or waits: an
-    /// arrival that is on its way at this moment, and on several nodes one that a waiting thread has seen, can count
-    /// afterwards. A latch with a new name for each use, such as `import:2026-11-22`, needs no reset.
+    /// Closes the latch: deletes all arrivals, on every node. Call it only while no thread counts down or waits.
+    /// Otherwise an arrival that is on its way can count afterwards, and on several nodes, also one that a waiting
+    /// thread has seen. A latch with a new name for each use, such as `import:2026-11-22`, needs no reset.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the
-    ///   arrivals and some not; repeat it before the latch is used again
+    /// - [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it. Some may still have arrivals, so
+    ///   repeat the call before the latch is used again
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///

@@ -212,10 +212,10 @@ macro_rules! settings {
         }
 
         /// Ends renewal so that the lock is lost at the latest this long after it was acquired, with the reason
-        /// [`MaxHold`](crate::LostReason::MaxHold). The time is at least `min_hold` and 10 ms, without a maximum. There
-        /// is no default: without `max_hold`, a forgotten guard, or a holder that hangs, keeps the lock until its
-        /// process ends. With a longer time, slow work keeps its lock. With a shorter time, others get the lock of a
-        /// holder that hangs sooner.
+        /// [`MaxHold`](crate::LostReason::MaxHold). The time must be at least `min_hold`, and long enough for a
+        /// [`lease`](Self::lease); default: no limit. Without a limit, a forgotten guard, or a holder that hangs, keeps
+        /// the lock until its process ends. With a longer time, slow work keeps its lock. With a shorter time, others
+        /// get the lock of a holder that hangs sooner.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -252,8 +252,8 @@ macro_rules! settings {
 
         /// Sets the label under which observers and metrics show the lock, in place of its key; default empty. Choose
         /// one label for all locks of a kind, such as `order` for `order:42`, since metrics have a series for each
-        /// label. In an annotated function the label is the template. Threads that use different labels for one lock do
-        /// not hand it to each other in memory.
+        /// label. In an annotated function, the label is the template. Threads that use different labels for one lock
+        /// do not hand it to each other in memory.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -294,10 +294,9 @@ macro_rules! settings {
 /// Further settings of every kind of lock. Few programs need them.
 macro_rules! rarely_needed {
     ($open:literal, $take:literal) => {
-        /// Ends renewal after this many renewals. The lock is lost one lease after the last of them. There is no
-        /// default: without it and without `max_hold`, a holder that hangs keeps the lock. With more renewals, slow
-        /// work keeps its lock. With fewer, others get the lock of a holder that hangs sooner. Zero means
-        /// `renew(false)`.
+        /// Ends renewal after this many renewals. The lock is lost one lease after the last of them; default: no limit.
+        /// Without a limit and without `max_hold`, a holder that hangs keeps the lock. With more renewals, slow work
+        /// keeps its lock. With fewer, others get the lock of a holder that hangs sooner. Zero means `renew(false)`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -333,9 +332,9 @@ macro_rules! rarely_needed {
         }
 
         /// Sets the readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
-        /// process and thread. If a mutex was granted to a waiter by its last holder, the default is only [the id of
-        /// that waiter](crate::LockId::holder_name). A `holder_name` costs a round trip for each mutex that is granted
-        /// so. Readers that have a `holder_name` have a lease each.
+        /// process and thread. If the last holder granted the mutex to a waiter, the default is only [the id of that
+        /// waiter](crate::LockId::holder_name). A `holder_name` costs a round trip for each mutex that is granted so.
+        /// Readers that have a `holder_name` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -359,13 +358,13 @@ macro_rules! rarely_needed {
 macro_rules! taking_over {
     ($open:literal) => {
         /// Sets whether a waiter takes over a key without a time-to-live; default false. A program leaves such a key if
-        /// it stops between `SETNX` and `EXPIRE`. With `true`, the waiter takes the key over once its value has not
-        /// changed for one lease of this handle, if it still has no time-to-live then. All handles of a client for this
-        /// key need the setting, because a waiter without it keeps the others behind it from taking the key over. An
-        /// annotated function has no such argument. **Use it only if no program holds the lock by a key that never
-        /// ends, since that holder would not notice the loss.** With `false`, such a key keeps the lock taken until it
-        /// is deleted by hand. A key stays untouched if it has another type, or if its value is empty, longer than 80
-        /// bytes, or not valid UTF-8.
+        /// it stops between `SETNX` and `EXPIRE`. With `true`, the waiter observes the key for one lease of this
+        /// handle. If the value has not changed by then, and still has no time-to-live, the waiter takes the key over.
+        /// All handles of a client for this key need the setting. Otherwise a waiter without it keeps those behind it
+        /// from taking the key over. An annotated function has no such argument. **Use it only if no program holds the
+        /// lock by a key that never ends, since that holder would not notice the loss.** With `false`, such a key keeps
+        /// the lock taken until it is deleted by hand. A key stays untouched if it has another type, or if its value is
+        /// empty, longer than 80 bytes, or not valid UTF-8.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -390,7 +389,7 @@ macro_rules! taking_over {
 macro_rules! inspection {
     ($open:literal) => {
         /// Returns whether any process holds the lock at this moment, on a majority of the nodes. That can have changed
-        /// when this returns, so use it to watch a system, not to decide. A holder calls
+        /// when the call returns, so use it to watch a system, not to decide. A holder calls
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors
@@ -412,7 +411,7 @@ macro_rules! inspection {
             Ok(self.handle.inspect()?.is_some())
         }
 
-        /// The holder of the lock at this moment, on a majority of the nodes; `None` if it is free.
+        /// Returns the holder of the lock at this moment, on a majority of the nodes, or `None` if the lock is free.
         ///
         /// # Errors
         /// The errors of `is_locked`.
@@ -431,27 +430,26 @@ macro_rules! inspection {
             self.handle.inspect()
         }
 
-        /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows
-        /// the holder to be gone or stuck. True if a majority of the nodes freed the lock; false if that holder has no
-        /// majority any more. Threads that wait are notified; waiters in the holder's own client continue after that
-        /// client has detected the loss. Only mutexes have this call. Readers of one process share a lease, a writer
-        /// can become a reader, and permits can be one lease together: to take such a holder away would end work that
-        /// is not stuck. Stop the process of a reader, a writer or a permit that is stuck, and its lease ends by
-        /// itself.
+        /// Takes the lock away from a holder that `inspect` showed, if its token is still the same. Use it if you know
+        /// that the holder is gone or stuck. Returns true if a majority of the nodes freed the lock, and false if that
+        /// holder has no majority any more. Threads that wait are notified. Waiters of the holder's own client go on
+        /// after that client has detected the loss. Only mutexes have this call. Readers of one process share a lease,
+        /// a writer can become a reader, and several permits can have one lease. So the call could end work that is not
+        /// stuck. If such a holder is stuck, end its process. Then its lease ends by itself.
         ///
-        /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock
-        /// from the next thread of that client instead.
+        /// Threads of one client that hand a lock to each other have the same token. So `force_unlock` can take the
+        /// lock from the next thread of that client instead.
         ///
         /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a
-        /// third of its lease later, or not before the end of its lease if it does not renew; a holder of this same
-        /// client at once. Until then another holder can be at work beside it, and only [fencing
+        /// third of its lease later. Without renewal, that is at the end of its lease, and for a holder of this same
+        /// client, at once. Until then, another holder can be at work beside it, and only [fencing
         /// tokens](crate::Lease::fencing_token) protect the resource.
         ///
         /// # Errors
-        /// - [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes,
-        ///   ask again
-        /// - [`WrongType`](crate::Error::WrongType)
-        /// - [`Config`](crate::Error::Config), also for a token of another program that is empty or not valid UTF-8
+        /// - [`Unavailable`](crate::Error::Unavailable) if no majority answered. The lock may be freed on some nodes,
+        ///   so call again
+        /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
+        /// - [`Config`](crate::Error::Config), also if the token, of another program, is empty or not valid UTF-8
         /// - [`Closed`](crate::Error::Closed)
         ///
         /// ```

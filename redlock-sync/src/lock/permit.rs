@@ -8,16 +8,17 @@ use crate::lock::handle::derefs_to_lease;
 use crate::lock::mutex::{GuardSend, ThreadBound};
 
 /// A permit of a [`Semaphore`](crate::Semaphore), or several that were [acquired at
-/// once](crate::Semaphore::acquire_many). Its drop releases them.
+/// once](crate::Semaphore::acquire_many). Its drop releases all of them.
 ///
 /// As with a [`MutexGuard`](crate::MutexGuard), the drop does not wait for the servers.
 ///
 /// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
-/// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this
-/// permit was acquired. The tokens of permits that are held at the same time are in no order, and on several servers
-/// two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for each slot.
+/// the same [slot](SemaphorePermit::slot). It is also greater than each token that was returned for this semaphore
+/// before this permit was acquired. The tokens of permits that are held at the same time are in no order, and on
+/// several servers two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for
+/// each slot.
 ///
-/// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
+/// A permit cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -67,16 +68,17 @@ impl<M> SemaphorePermit<M> {
         self.lease.core().protocol().semaphore().map_or(&[], |semaphore| &semaphore.slots)
     }
 
-    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of
-    /// nodes that could not be reached it remains lent until its lease ends.
+    /// Releases the permit, and returns `Ok` once a majority of the nodes confirmed that. If a minority of nodes could
+    /// not be reached, the permit remains lent there until its lease ends.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
-    ///   holder's work, so that there were more holders than permits
-    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
-    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by
-    ///   this guard after any of these
+    /// - [`Lost`](Error::Lost) if the permit was not held any more. The work under it may have overlapped with another
+    ///   holder, so that there were more holders than permits
+    /// - [`Unconfirmed`](Error::Unconfirmed) if no majority of the nodes confirmed. The release is repeated in the
+    ///   background until a majority confirms it, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is not a semaphore
+    ///
+    /// After any of these, this guard does not hold the permit.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -96,7 +98,7 @@ impl SemaphorePermit {
         SemaphorePermit { lease, bound: PhantomData }
     }
 
-    /// Lets the permit change threads, to be released or used on another one.
+    /// Lets the permit change threads, so that another thread can use or release it.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

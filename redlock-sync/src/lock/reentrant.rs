@@ -12,15 +12,15 @@ use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
-/// A mutex that the thread which holds it may lock again. [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex)
-/// makes it.
+/// A mutex that its holding thread may lock again. [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex) makes
+/// it.
 ///
-/// Picture the key of a [`Mutex`](crate::Mutex) in a thread's pocket: with it the thread opens further doors of the
-/// same lock. It is the lock of the mutex of that name, with the same [order](crate::Mutex#order).
+/// Picture the key of a [`Mutex`](crate::Mutex) in a thread's pocket: with it, the thread opens further doors of the
+/// same lock. A reentrant mutex and the mutex of the same name are one lock, with one [order](crate::Mutex#order).
 ///
 /// A thread owns the lock, for one client and one key, as with Java's locks. A nested `lock()` costs no I/O and shares
-/// the outer guard's lease, with the same token, fence and renewal. The nested handle's own `lease` or `max_hold` has
-/// no effect. The lock is released with the last guard, in whatever order the guards are dropped.
+/// the outer guard's lease, with the same token, fencing token and renewal. The nested handle's own `lease` or
+/// `max_hold` has no effect. The lock is released with the last guard, in whatever order the guards are dropped.
 ///
 /// **While a task waits for its own parallel part, a work-stealing pool, such as rayon's, can run a second task on the
 /// same thread. The second task then enters the lock that the first one holds, and both are in the critical section.**
@@ -61,6 +61,8 @@ impl ReentrantMutex {
     /// - [`Lost`](Error::Lost) if this thread's outer guards lost the lock. Until they are gone, the thread cannot lock
     ///   again, since the outer code still relies on the lock that it lost
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key by a [`Mutex`](crate::Mutex)
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -190,8 +192,8 @@ impl ReentrantMutexGuard {
     /// Releases this guard, and the lock if it was the last guard of this thread.
     ///
     /// # Errors
-    /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost)
-    /// too when the lock is gone.
+    /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). If the lock was lost, an inner guard reports
+    /// [`Lost`](Error::Lost) too.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

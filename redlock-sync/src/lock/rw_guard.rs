@@ -16,13 +16,13 @@ macro_rules! guard {
                 $guard { hold, bound: PhantomData }
             }
 
-            /// Lets the guard change threads. From then on this thread counts as one that does not have the lock: what
-            /// it asks for waits for this guard as for that of any other thread, and the library cannot detect any more
-            /// that a thread waits for itself.
+            /// Lets the guard change threads. From then on, this thread counts as one that does not hold the lock. If
+            /// it asks for the lock again, it can wait for this guard, and the library cannot detect that it waits for
+            /// itself.
             ///
             /// # Errors
-            /// The guard itself, unchanged, if this thread has nested guards beside it: they share the lease, and stay
-            /// on their thread.
+            /// The unchanged guard, if this thread has other guards of the lock. Guards of one thread share a lease, so
+            /// they have to stay on it.
             ///
             /// ```
             /// # let server = redlock_tests::Server::start();
@@ -44,8 +44,8 @@ macro_rules! guard {
             /// Releases this guard, and the lock if it was the last guard of this thread.
             ///
             /// # Errors
-            /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports
-            /// [`Lost`](Error::Lost) too when the lock is gone.
+            /// The errors of [`MutexGuard::unlock`](crate::MutexGuard::unlock). If the lock was lost, a guard that is
+            /// not the last one reports [`Lost`](Error::Lost) too.
             ///
             /// ```
             /// # let server = redlock_tests::Server::start();
@@ -67,12 +67,13 @@ macro_rules! guard {
     };
 }
 
-/// The lock is held to read while this lives; dropping the last guard of the thread releases it. Derefs to
+/// The guard of a thread that reads. The drop of the thread's last guard releases the lock. As with a
+/// [`MutexGuard`](crate::MutexGuard), the drop does not wait for the servers. The guard derefs to
 /// [`Lease`](crate::Lease).
 ///
-/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later
-/// writer exceeds it. Threads that share a lease share its number, so a resource has to accept a reader's number if it
-/// is not smaller than the largest it has seen.
+/// Its [`fencing_token`](crate::Lease::fencing_token) is greater than those of all earlier writers, and smaller than
+/// those of all later ones. Threads that share a lease have the same token. So a resource has to accept a reader's
+/// token that is equal to the largest it has seen.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -83,7 +84,7 @@ macro_rules! guard {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// It cannot leave its thread, unless it is made [sendable](RwLockReadGuard::into_send):
+/// The guard cannot leave its thread, unless it is made [sendable](RwLockReadGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -98,8 +99,9 @@ pub struct RwLockReadGuard<M = ThreadBound> {
 
 guard!(RwLockReadGuard, "read");
 
-/// The lock is held to write while this lives; dropping the last guard of the thread releases it. Derefs to
-/// [`Lease`](crate::Lease).
+/// The guard of a thread that writes. The drop of the thread's last guard releases the lock, and does not wait for the
+/// servers. If only read guards of the thread remain, the drop [downgrades](RwLockWriteGuard::downgrade) the lock,
+/// which takes a round trip. The guard derefs to [`Lease`](crate::Lease).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -110,7 +112,7 @@ guard!(RwLockReadGuard, "read");
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// It cannot leave its thread, unless it is made [sendable](RwLockWriteGuard::into_send):
+/// The guard cannot leave its thread, unless it is made [sendable](RwLockWriteGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -126,21 +128,20 @@ pub struct RwLockWriteGuard<M = ThreadBound> {
 guard!(RwLockWriteGuard, "write");
 
 impl<M> RwLockWriteGuard<M> {
-    /// Keeps the lock to read, without letting another writer in between: this thread can go on reading what it wrote,
-    /// beside other readers. Readers that wait are let in, also before a writer that waits. One round trip to each
-    /// node. The lease goes on with the settings of the writer, and has a new [fencing
-    /// token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive
-    /// until that guard is dropped.
+    /// Makes this writer a reader in one step, so no other writer gets the lock in between. Readers that wait get the
+    /// lock too, even before a writer that waits. The call makes one round trip to each node. The lease keeps the
+    /// settings of the writer, and gets a new [fencing token](crate::Lease::fencing_token). If this thread has another
+    /// write guard, the lock stays exclusive until that guard is dropped.
     ///
-    /// A read lock cannot be upgraded: two readers that both wanted to write would wait for each other. Unlock, and
-    /// take the lock to write.
+    /// A reader cannot become a writer, because two readers that both want to write would wait for each other. Unlock
+    /// the read guard, and then take the lock to write.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then
+    /// - [`Lost`](Error::Lost) if the lock was not held any more. Nothing is held then
     /// - [`Closed`](Error::Closed) in a forked child
     ///
-    /// No error if the servers do not answer: those that did not learn of it take the holder for a writer until the
-    /// next renewal, and the fencing token may be that of the writer.
+    /// If servers do not answer, that is not an error. They treat the holder as a writer until the next renewal, and
+    /// the fencing token may be that of the writer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -40,9 +40,9 @@ use crate::protocol::{Protocol, ReadWrite};
 /// # Order
 ///
 /// A waiting writer keeps new readers out, so a stream of readers does not keep it waiting. After a writer, all waiting
-/// readers get the lock together, before the next writer, so a stream of writers does not keep them waiting
-/// (phase-fair, after Brandenburg and Anderson, "Spin-based reader-writer synchronization for multiprocessor real-time
-/// systems", 2010). On one node, writers get the lock in the order in which they came.
+/// readers get the lock together, before the next writer. So a stream of writers does not keep them waiting. (This is
+/// called phase-fair: Brandenburg and Anderson, "Spin-based reader-writer synchronization for multiprocessor real-time
+/// systems", 2010.) On one node, writers get the lock in the order in which they came.
 ///
 /// # Nesting
 ///
@@ -59,8 +59,8 @@ use crate::protocol::{Protocol, ReadWrite};
 ///
 /// Each writer has its own token, lease and renewal, and so has each process that reads. So if one of them dies, the
 /// others keep the lock. The threads of a process that read by the same client with equal settings share one lease. The
-/// first of them acquires it. Threads that come while one of them reads join it without a round trip, and the last one
-/// releases it. So many reading threads cost the servers no more than one.
+/// first of them acquires the lease. Threads that come while one of them reads join it without a round trip, and the
+/// last one releases it. So many reading threads cost the servers no more than one.
 ///
 /// Every 20 ms, or 4096 joins, one of the joining threads asks the servers whether another process waits to write. If
 /// so, no more threads join, and those that come later wait for that writer. If the lease is lost, each of its readers
@@ -76,8 +76,8 @@ use crate::protocol::{Protocol, ReadWrite};
 /// # A holder that is stuck
 ///
 /// A read-write lock has no `force_unlock`, unlike [a mutex](crate::Mutex::force_unlock). That is because the readers
-/// of a process share a lease, and a writer can become a reader, so it could also stop holders that are not stuck. End
-/// the process of the holder. Then its lease ends by itself.
+/// of a process share a lease, and a writer can become a reader. So such a call could also stop holders that are not
+/// stuck. End the process of the holder. Then its lease ends by itself.
 ///
 /// # Other kinds
 ///
@@ -113,11 +113,11 @@ impl RwLock {
     /// # Errors
     /// - [`Lost`](Error::Lost) if this thread has outer guards that lost the lock. Until they are gone, the thread
     ///   cannot lock again, since the outer code still relies on the lock that it lost
-    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key
     /// - [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
     ///   [`unavailable_after`](crate::Builder::unavailable_after)
-    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
+    /// - [`WrongType`](Error::WrongType) at once if a lock of another kind is held under this name, also by this thread
+    /// - [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
     ///
     /// Nothing new is held after an error.
     ///
@@ -199,14 +199,13 @@ impl RwLock {
 
     // --- writing -----------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may write, alone. If it writes already, the call returns at once. While it waits, no
-    /// new readers get the lock, except those whose turn comes first: readers that waited for another writer get it
-    /// after that writer, before the next one.
+    /// Blocks until this thread may write, alone. If the thread writes already, the call returns at once. While it
+    /// waits, no new readers get the lock. Only readers that already waited for another writer can get it first.
     ///
     /// # Errors
     /// The errors of [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and
     /// no [`renew(false)`](RwLock::renew), [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals)
-    /// ends that hold.
+    /// ends that hold. Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -289,7 +288,7 @@ impl RwLock {
     // --- inspection --------------------------------------------------------------------------------------------------
 
     /// Returns whether any process holds the lock at this moment, to read or to write, on a majority of the nodes. That
-    /// can have changed when this returns, so use it to watch, not to decide. A holder calls
+    /// can have changed when the call returns, so use it to watch, not to decide. A holder calls
     /// [`check`](crate::Lease::check).
     ///
     /// # Errors
@@ -382,9 +381,9 @@ impl RwLock {
 
 /// # Settings of one side
 impl RwLock {
-    /// Like [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. Others
-    /// wait for one lease after a process has died. Use a short lease for readers if many short-lived processes read,
-    /// and a long one if readers must outlive a long outage of the servers.
+    /// Sets the [`lease`](RwLock::lease) of threads that read, 10 ms to 24 h; default: that of the lock. If a process
+    /// dies, others wait for one lease. Use a short lease for readers if many short-lived processes read, and a long
+    /// one if readers must outlive a long outage of the servers.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -401,7 +400,7 @@ impl RwLock {
         self
     }
 
-    /// Like [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h.
+    /// Sets the [`lease`](RwLock::lease) of threads that write, 10 ms to 24 h; default: that of the lock.
     /// [`read_lease`](RwLock::read_lease) says what to consider.
     ///
     /// ```

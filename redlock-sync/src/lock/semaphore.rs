@@ -22,8 +22,8 @@ use crate::quorum::Quorum;
 /// A lock of which all processes together hold at most a number of permits.
 /// [`Redlock::semaphore`](crate::Redlock::semaphore) makes it.
 ///
-/// Picture a car park: a car that finds all places taken waits in a queue. A semaphore limits how many are inside, not
-/// how many enter in a second.
+/// Picture a car park: a car that finds all places taken waits in a queue. A semaphore limits how many cars are inside,
+/// not how many enter in a second.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -38,12 +38,12 @@ use crate::quorum::Quorum;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the
-/// process dies, and there are never more holders than permits under [the same two conditions](crate#what-is-promised).
-/// All settings of locks apply; where they say "lock", read "permit".
+/// Each permit has a lease, as a mutex has. A thread renews the lease while the guard lives. If the process dies, the
+/// permit is free again after the lease. Under [the same two conditions](crate#what-is-promised), there are never more
+/// holders than permits. All settings of locks apply. Where they say "lock", read "permit".
 ///
 /// A thread may hold several permits. If it waits for one while it holds others, it can wait for ever, and no error
-/// reports that: [`acquire_many`](Semaphore::acquire_many) takes several at once.
+/// reports that. [`acquire_many`](Semaphore::acquire_many) takes several at once.
 ///
 /// # Order
 ///
@@ -60,8 +60,8 @@ use crate::quorum::Quorum;
 /// # A holder that is stuck
 ///
 /// A semaphore has no `force_unlock`, unlike [a mutex](crate::Mutex::force_unlock). That is because permits that were
-/// acquired together are one lease, so it could take away more than the permit that is stuck. End the process of the
-/// holder. Then its lease ends by itself.
+/// acquired together are one lease. So such a call could take away more than the permit that is stuck. End the process
+/// of the holder. Then its lease ends by itself.
 ///
 /// # Changing the number
 ///
@@ -133,6 +133,8 @@ impl Semaphore {
     /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
     /// - the errors of [`acquire`](Semaphore::acquire)
     ///
+    /// Nothing is held after an error.
+    ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
@@ -151,7 +153,7 @@ impl Semaphore {
     /// there is a second round trip. The call takes one node timeout at most.
     ///
     /// # Errors
-    /// - [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them
+    /// - [`Busy`](Error::Busy) if no permit is free, or all free permits are reserved for threads that wait
     /// - [`Unavailable`](Error::Unavailable) without a majority
     /// - the errors of [`acquire`](Semaphore::acquire)
     ///
@@ -173,7 +175,7 @@ impl Semaphore {
     /// [`acquire`](Semaphore::acquire).
     ///
     /// # Errors
-    /// - [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them
+    /// - [`Busy`](Error::Busy) if fewer permits are free, or free permits are reserved for threads that wait
     /// - the errors of [`acquire_many`](Semaphore::acquire_many)
     ///
     /// ```
@@ -214,7 +216,8 @@ impl Semaphore {
         self.acquire_permits(1, self.handle.for_at_most(wait))
     }
 
-    /// Like [`acquire_many`](Semaphore::acquire_many), for at most `wait`.
+    /// Like [`acquire_many`](Semaphore::acquire_many), but blocks for at most `wait`. The call takes as long as
+    /// [`try_acquire_for`](Semaphore::try_acquire_for).
     ///
     /// # Errors
     /// The errors of [`try_acquire_for`](Semaphore::try_acquire_for) and [`acquire_many`](Semaphore::acquire_many).
@@ -269,9 +272,9 @@ impl Semaphore {
         self.acquire_permits(permits, self.handle.until(deadline))
     }
 
-    /// Returns how many permits are free at this moment. A permit is not free if it is held on a majority of the nodes,
-    /// or on its way to a thread that waited. The number can have changed when this returns, so use it to watch, not to
-    /// decide.
+    /// Returns how many permits are free at this moment. A permit is not free if a majority of the nodes has lent it,
+    /// or keeps it for a thread that waits. The number can have changed when the call returns, so use it to watch, not
+    /// to decide.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority

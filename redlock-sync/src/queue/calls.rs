@@ -25,15 +25,15 @@ const MOST_SHOWN: usize = 1000;
 
 /// # Pushing
 impl Queue {
-    /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were
-    /// pushed, except those that name that time themselves ([`Task::at`]).
+    /// Puts one task into the queue, and returns what that did. Tasks that are due at the same time are claimed in the
+    /// order of their pushes. That does not hold if their times were set by [`Task::at`].
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused the push, such as for lack of
-    ///   memory. The task may be queued all the same. Pushing the same [`Task`] again does not double it while it is
-    ///   queued
+    ///   memory. The task may be queued all the same. If the same [`Task`] is pushed again while it is queued, the
+    ///   queue does not have it twice
     /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
-    ///   [`Closed`](Error::Closed): nothing was queued
+    ///   [`Closed`](Error::Closed). After any of these, nothing was queued
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -50,13 +50,13 @@ impl Queue {
         outcomes.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
     }
 
-    /// Puts many tasks into the queue, and returns the outcome for each. They are sent in requests of up to 100 tasks
-    /// and 1 MiB of bodies. Tasks that are due at once are claimed in this order.
+    /// Puts many tasks into the queue, and returns the outcome for each. The client sends them in requests of up to 100
+    /// tasks and 1 MiB of bodies. Tasks that are due at once are claimed in the order of the list.
     ///
     /// # Errors
     /// The errors of [`push`](Queue::push). The server executes each request as a whole or not at all. So after an
-    /// error, the tasks of the earlier requests are queued. If one of the tasks is [`Config`](Error::Config), no task
-    /// is queued.
+    /// error, the tasks of the earlier requests are queued. If one of the tasks is not valid, the error is
+    /// [`Config`](Error::Config), and no task is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -103,8 +103,8 @@ fn batch(tasks: &[Task]) -> &[Task] {
 /// # Claiming
 impl Queue {
     /// Claims the task that has been due for longest. If no task is due, the call waits for one. One thread of the
-    /// process waits for the queue, and the others wait for that thread. The server notifies it when a task is due, and
-    /// it asks by itself at least every five seconds.
+    /// process waits at the server, and the others wait for that thread. A push of a due task wakes it. It also asks
+    /// the server when the next task is due, and at least every five seconds.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
@@ -133,10 +133,10 @@ impl Queue {
     }
 
     /// Claims a task, and waits for one for at most `wait`. Returns `None` if no task was due in that time.
-    /// [`try_claim`](Queue::try_claim) says why that is no error.
+    /// [`try_claim`](Queue::try_claim) says why that is not an error.
     ///
     /// # Errors
-    /// The errors of [`claim`](Queue::claim), but [`Unavailable`](Error::Unavailable) comes at the end of `wait`.
+    /// The errors of [`claim`](Queue::claim). [`Unavailable`](Error::Unavailable) comes at the end of `wait`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -153,10 +153,10 @@ impl Queue {
     /// Claims a task if one is due, in one round trip. Returns `None` if no task is due.
     ///
     /// If a lock is taken, the error is [`Busy`](Error::Busy), since a program must not go on without its lock. If a
-    /// queue has no due task, that is no failure: there is nothing to do, and `None` says so.
+    /// queue has no due task, that is not an error: there is nothing to do.
     ///
     /// # Errors
-    /// The errors of [`claim`](Queue::claim), but [`Unavailable`](Error::Unavailable) comes at once.
+    /// The errors of [`claim`](Queue::claim). [`Unavailable`](Error::Unavailable) comes at once.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -180,13 +180,13 @@ impl Queue {
 
     /// Starts this number of threads, which claim tasks and call `handler` with each job.
     ///
-    /// With more threads, more tasks run at the same time. While a thread works, it has a renewal thread beside it. No
-    /// task is claimed before a thread is free for it.
+    /// With more threads, more tasks run at the same time. While a thread works, it has a renewal thread beside it. A
+    /// thread claims a task only when it is free.
     ///
     /// # Errors
-    /// - [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and
-    ///   [`Config`](Error::Config) for zero threads
-    /// - [`Unavailable`](Error::Unavailable) if the system starts no more threads
+    /// - [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and `Config` for zero
+    ///   threads
+    /// - [`Unavailable`](Error::Unavailable) if the system starts no more threads. Then those that have started end
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -214,16 +214,15 @@ impl Queue {
         Worker::start(self.clone(), threads, Box::new(move |job: &Job| handler(job).into()))
     }
 
-    /// Removes up to `most` due tasks, at most 1000, from the queue at once, and returns them. They are gone, whatever
-    /// happens to the caller, so each task is handled **at most once**. One call returns up to 64 KiB of bodies, or one
-    /// body that is larger. So call it until it returns no task. If the claim of a task is over, the task is due too.
-    /// If the body of a task is missing, the task dies and is not returned. If the reply is lost, its tasks are lost,
-    /// and the call is repeated with other tasks.
+    /// Removes up to `most` due tasks, at most 1000, and returns them. The server keeps no copy, so each task is
+    /// handled **at most once**. One call returns up to 64 KiB of bodies, or one body that is larger. So call it until
+    /// it returns no task. If a claim has run out, its task is due too. If the body of a task is missing, the task dies
+    /// and is not returned. If the reply is lost, its tasks are lost. The client then repeats the request, which
+    /// removes other tasks.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable), and then tasks may be gone without being returned
-    /// - [`Config`](Error::Config) for more than 1000
-    /// - the errors of [`push`](Queue::push)
+    /// - [`Unavailable`](Error::Unavailable). Tasks may then be removed without being returned
+    /// - the other errors of [`peek`](Queue::peek)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -10,13 +10,13 @@ use crate::protocol::task_queue::{Count, TaskFilter, Tasks};
 ///
 /// The queue can have changed by the time the call returns.
 impl Queue {
-    /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its
-    /// claim.
+    /// Returns the first `most` tasks, at most 1000, in the order of their times. The time of a claimed task is the end
+    /// of its claim.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer
     /// - [`WrongType`](Error::WrongType) if a key of the queue holds something else
-    /// - [`Config`](Error::Config), also for more than 1000, and [`Closed`](Error::Closed)
+    /// - [`Config`](Error::Config), also if `most` is greater than 1000, and [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -31,7 +31,7 @@ impl Queue {
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::All))
     }
 
-    /// Like [`peek`](Queue::peek), but only tasks that are due.
+    /// Like [`peek`](Queue::peek), but returns only tasks that are due.
     ///
     /// # Errors
     /// The errors of [`peek`](Queue::peek).
@@ -50,7 +50,7 @@ impl Queue {
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Due))
     }
 
-    /// The first `most` dead tasks, at most 1000, the one that has been dead for longest first.
+    /// Returns the first `most` dead tasks, at most 1000. The task that has been dead for longest comes first.
     ///
     /// # Errors
     /// The errors of [`peek`](Queue::peek).
@@ -69,7 +69,7 @@ impl Queue {
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Dead))
     }
 
-    /// Tasks in the queue: those that wait, and those that are claimed. Dead ones are not counted.
+    /// Returns the number of tasks in the queue, both waiting and claimed. Dead tasks do not count.
     ///
     /// # Errors
     /// The errors of [`peek`](Queue::peek).
@@ -86,7 +86,7 @@ impl Queue {
         Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
     }
 
-    /// How many tasks are dead.
+    /// Returns the number of dead tasks.
     ///
     /// # Errors
     /// The errors of [`peek`](Queue::peek).
@@ -104,7 +104,7 @@ impl Queue {
         Ok(self.ask("count", Tasks::count_dead)?.map_or(0, |Count(tasks)| tasks))
     }
 
-    /// Whether no task is in the queue.
+    /// Returns whether no task is in the queue. Dead tasks do not count.
     ///
     /// # Errors
     /// The errors of [`peek`](Queue::peek).
@@ -120,11 +120,11 @@ impl Queue {
         Ok(self.len()? == 0)
     }
 
-    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was one. Its claimant, if it has
-    /// one, finds its claim [`Lost`](Error::Lost) at the next renewal.
+    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was a task with this id. If it is
+    /// claimed, its claim is [`Lost`](Error::Lost) at the next renewal.
     ///
     /// # Errors
-    /// The errors of [`push`](Queue::push).
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may be removed all the same.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -139,11 +139,11 @@ impl Queue {
         Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
     }
 
-    /// Removes a task if it is still as it was seen, that is, it was not claimed, ended or pushed anew since. Returns
-    /// whether it was removed.
+    /// Removes a task, unless a claim, its renewal or its end, or a push has changed it since it was read. Returns
+    /// whether this call removed it.
     ///
     /// # Errors
-    /// The errors of [`push`](Queue::push).
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may be removed all the same.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -158,10 +158,11 @@ impl Queue {
         Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.version())))?.is_some())
     }
 
-    /// Queues a dead task again, due now and as if it were new. Returns whether there was a dead task with this id.
+    /// Queues a dead task again. It is due now, and its attempts start anew. Returns whether there was a dead task with
+    /// this id.
     ///
     /// # Errors
-    /// The errors of [`push`](Queue::push).
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may be queued again all the same.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -176,10 +177,10 @@ impl Queue {
         Ok(self.ask("revive", |tasks| tasks.revive(id))? == Some(Count(1)))
     }
 
-    /// Queues all dead tasks again, in calls of 100. Returns how many.
+    /// Queues all dead tasks again, in requests of 100 tasks. Returns how many tasks it queued.
     ///
     /// # Errors
-    /// The errors of [`push`](Queue::push); some may be queued again.
+    /// The errors of [`peek`](Queue::peek). After an error, some tasks may be queued again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -194,10 +195,10 @@ impl Queue {
         self.in_batches("revive", Tasks::revive_oldest)
     }
 
-    /// Removes all dead tasks, in calls of 100. Returns how many.
+    /// Removes all dead tasks, in requests of 100 tasks. Returns how many tasks it removed.
     ///
     /// # Errors
-    /// The errors of [`push`](Queue::push); some may be removed.
+    /// The errors of [`peek`](Queue::peek). After an error, some tasks may be removed.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -16,13 +16,13 @@ use crate::protocol::task_queue::{Claim, Due, Ending};
 /// The most bytes of an error that the server keeps.
 const MAX_ERROR_LEN: usize = 200;
 
-/// A claimed task. No other claimant has it while its lease, to which it derefs, is held and renewed.
+/// A claimed task. While its lease is held, no other claimant has the task. A `Job` derefs to that [`Lease`].
 ///
-/// It is ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after),
-/// [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it without one of these counts as a `retry`. If
-/// its client gives it up ([`shutdown`](crate::Redlock::shutdown), [`close`](crate::Redlock::close),
-/// [`unlock_all`](crate::Redlock::unlock_all)), the attempt counts, and the task is due again at once, or dead if that
-/// was the last attempt.
+/// End the claim by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after),
+/// [`again_after`](Job::again_after) or [`fail`](Job::fail). A drop without one of these counts as a `retry`. The
+/// client can also give the claim up ([`shutdown`](crate::Redlock::shutdown), [`close`](crate::Redlock::close),
+/// [`unlock_all`](crate::Redlock::unlock_all)). Then the attempt counts, and the task is due again at once. If it was
+/// the last attempt, the task is dead.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -56,7 +56,7 @@ impl Job {
         job
     }
 
-    /// The body of the task.
+    /// Returns the body of the task.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -71,7 +71,7 @@ impl Job {
         &self.body
     }
 
-    /// The id of the task. The id of the claim is [`Lease::id`].
+    /// Returns the id of the task. The id of the claim is [`Lease::id`].
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -86,8 +86,8 @@ impl Job {
         &self.id
     }
 
-    /// Which claim of the task this is, from 1. It counts claims, not failures: the claim of a process that was killed
-    /// is one.
+    /// Returns the number of this claim of the task, counted from 1. Every claim counts, also that of a process that
+    /// was killed.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -104,9 +104,9 @@ impl Job {
         self.attempt
     }
 
-    /// How long the task had been due when it was claimed, by the server's clock; it grows when there are too few
-    /// workers. After a claim that ran out, or an attempt that failed, it counts from the time at which the task was
-    /// due again.
+    /// Returns how long the task had been due when it was claimed, by the server's clock. This time grows if there are
+    /// too few workers. If an earlier attempt failed, or its lease ran out, the time counts from when the task was due
+    /// again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -123,16 +123,17 @@ impl Job {
         self.waited
     }
 
-    /// The work is done: takes the task out of the queue. If it was pushed again meanwhile
-    /// ([`Pushed::Again`](crate::Pushed::Again)) it is queued again, as a new one. The server is asked even if the
-    /// lease is over: if no other claimant has had the task since, the ack is accepted.
+    /// Ends the claim because the work is done, and removes the task from the queue. If the task was pushed again
+    /// meanwhile ([`Again`](crate::Pushed::Again), [`AgainKept`](crate::Pushed::AgainKept)), it is queued again, as a
+    /// new task. If the lease has run out, the server accepts the ack all the same, unless the task was claimed again
+    /// since.
     ///
     /// # Errors
-    /// - [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done
-    ///   twice
+    /// - [`Lost`](Error::Lost) if the task was claimed again, removed or popped since, or if the client had given the
+    ///   claim up. The work may be done twice
     /// - [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim
-    ///   up at that moment: the client repeats it in the background until the lease has ended; if it is not accepted by
-    ///   then, the task runs again
+    ///   up at that moment. The client repeats the request in the background until the lease has ended, or the client
+    ///   is closed. If the server has not accepted it by then, the task runs again
     /// - [`WrongType`](Error::WrongType) if a key of the queue holds something else
     /// - [`Closed`](Error::Closed) in a forked child
     ///
@@ -148,8 +149,9 @@ impl Job {
         self.end(Ending::Done)
     }
 
-    /// The attempt failed: the task is due again after the pause of the queue's [`retry`](crate::Queue::retry) policy,
-    /// or dead if this was the last attempt. The server keeps the first 200 bytes of `why`.
+    /// Ends the claim because the attempt failed. The task is due again after the pause of the queue's
+    /// [`retry`](crate::Queue::retry) policy. If this was the last attempt, the task is dead. The server keeps the
+    /// first 200 bytes of `why`.
     ///
     /// # Errors
     /// The errors of [`ack`](Job::ack).
@@ -168,11 +170,11 @@ impl Job {
         self.end(ending)
     }
 
-    /// Like [`retry`](Job::retry), with a pause of this length instead of the policy's.
+    /// Like [`retry`](Job::retry), but with this pause, to the microsecond, in place of the policy's.
     ///
     /// # Errors
-    /// The errors of [`ack`](Job::ack); [`Config`](Error::Config) for more than 100 years: the job is retried as the
-    /// policy says.
+    /// The errors of [`ack`](Job::ack), and [`Config`](Error::Config) if the pause is longer than 100 years. The call
+    /// then counts as a drop of the job, so the task is tried again as the policy says.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -190,8 +192,8 @@ impl Job {
         self.end(ending)
     }
 
-    /// The work is done for now: the task is due again after this time as if it were new, with attempt 1. For periodic
-    /// work.
+    /// Ends the claim because the work is done for now. The task is due again after `pause`, and its next attempt has
+    /// number 1. Use it for periodic work.
     ///
     /// # Errors
     /// The errors of [`retry_after`](Job::retry_after).
@@ -211,8 +213,8 @@ impl Job {
         self.end(Ending::Again(pause))
     }
 
-    /// The work can never be done: the task goes to the [dead ones](crate::Queue::dead), or is queued again if it was
-    /// pushed meanwhile.
+    /// Ends the claim because the work can never succeed. The task is [dead](crate::Queue::dead) then. If it was pushed
+    /// meanwhile, it is queued again instead. The server keeps the first 200 bytes of `why`.
     ///
     /// # Errors
     /// The errors of [`ack`](Job::ack).

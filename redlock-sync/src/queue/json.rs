@@ -8,10 +8,10 @@ use super::task::{Entry, Task};
 use crate::error::Error;
 
 impl Task {
-    /// Like [`Task::new`], with this value as JSON for a body. By feature `json`.
+    /// Makes a task like [`Task::new`], with this value as JSON for its body. Needs feature `json`.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) for a value that JSON cannot have, such as a map whose keys are no strings.
+    /// [`Config`](Error::Config) if the value cannot be JSON, such as a map whose keys are not strings.
     ///
     /// ```
     /// use redlock_sync::Task;
@@ -26,11 +26,11 @@ impl Task {
 }
 
 impl Job {
-    /// The body, read as JSON. By feature `json`. A body that cannot be read will not be readable at the next attempt
-    /// either: [`fail`](Job::fail) it.
+    /// Reads the body as JSON. Needs feature `json`. If a body cannot be read, the next attempt cannot read it either,
+    /// so [`fail`](Job::fail) the job.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) for a body that is no JSON, or not of this type.
+    /// [`Config`](Error::Config) if the body is not JSON, or not of this type.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -52,7 +52,7 @@ impl Job {
 }
 
 impl Entry {
-    /// The body, read as JSON. By feature `json`.
+    /// Reads the body as JSON. Needs feature `json`.
     ///
     /// # Errors
     /// The errors of [`Job::json`].

@@ -34,12 +34,14 @@ use crate::protocol::task_queue::Tasks;
 /// A queue of tasks on one server. Each task is due at once or later. [`Redlock::queue`](crate::Redlock::queue) makes
 /// it.
 ///
-/// Picture a board with cards. A worker does not take a card away: it puts its name on it for the length of a lease,
-/// and renews that while it works. The card of a worker that died is free again.
+/// Picture a board with a card for each task. A worker leaves the card on the board, and puts its name on the card for
+/// the length of a lease. It renews the lease while it works. If the worker dies, the card is free again after the
+/// lease.
 ///
-/// A task is run at least once, by one claimant at a time. If a claimant has lost its task to another one, its ack is
-/// refused. The page on [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md) has the promises
-/// and their limits. A handle is cheap: it can be cloned and shared.
+/// Each task is run at least once, by one claimant at a time. A claimant is a thread that has claimed the task. If
+/// another claimant has claimed the task since, the server refuses the ack of the former one. The page on
+/// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md) has the promises and their limits. A
+/// handle is cheap: it can be cloned and shared.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -112,8 +114,8 @@ impl Queue {
     }
 
     /// Sets whether claims are renewed; default true. With `true`, a task stays claimed as long as its handler works or
-    /// hangs. With `false`, it comes back one lease after it was claimed, even while its handler works, and no renewal
-    /// is sent. Either way a claim has a thread, which notices a loss.
+    /// hangs. With `false`, the task is due again one lease after it was claimed, even while its handler works. Either
+    /// way, a thread beside each claim notices a loss.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").renew(false);
@@ -125,10 +127,10 @@ impl Queue {
         self
     }
 
-    /// Sets the longest time for which a claim is held, renewals included; no default. Without it, if a handler hangs,
-    /// its task stays claimed until the process ends. With it, if a handler is only slow, its task runs twice. With a
-    /// longer time, slow handlers can finish. With a shorter time, the task of a handler that hangs is claimed again
-    /// sooner.
+    /// Sets the longest time for which a claim is held, renewals included; default: no limit. Without a limit, the task
+    /// of a handler that hangs stays claimed until the process ends. With a limit, the task of a slow handler can run
+    /// twice. With a longer time, slow handlers can finish. With a shorter time, the task of a handler that hangs is
+    /// claimed again sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -143,8 +145,9 @@ impl Queue {
     }
 
     /// Sets a [`Cancel`], by which another thread stops [`claim`](Queue::claim) and
-    /// [`try_claim_for`](Queue::try_claim_for) of this handle while they wait; default none. They return
-    /// [`Cancelled`](crate::Error::Cancelled) then. [`Cancel`] says what it costs.
+    /// [`try_claim_for`](Queue::try_claim_for) of this handle while they wait; default none. These calls, and all later
+    /// claims by this handle, return [`Cancelled`](crate::Error::Cancelled). A worker of this handle ends. [`Cancel`]
+    /// says what it costs.
     ///
     /// ```
     /// let cancel = redlock_sync::Cancel::new();
@@ -175,10 +178,11 @@ impl Queue {
         self
     }
 
-    /// Sets the most tasks that the queue may have, claimed ones included; no default. A push beyond it returns
-    /// [`Full`](Error::Full). If a `push_all` returns `Full`, the tasks of its earlier requests are queued. A limit
-    /// bounds the server's memory if claimants stay away. Without a limit, a push is refused only if the server itself
-    /// is full. With a larger limit, claimants can stay away for longer. Zero admits no task.
+    /// Sets how many tasks the queue may have, claimed ones included; default: no limit. A push by this handle that
+    /// exceeds the limit returns [`Full`](Error::Full). If a `push_all` returns `Full`, the tasks of its earlier
+    /// requests are queued. A limit bounds the server's memory if claimants stay away. Without a limit, the server
+    /// refuses a push only if it has no memory left. With a larger limit, claimants can stay away for longer. Zero
+    /// admits no task.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -226,9 +230,9 @@ impl Queue {
         self
     }
 
-    /// Sets how many dead tasks are kept; default 10 000. If one more task dies, the task that has been dead for
-    /// longest is dropped. With a larger number, [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all) reach
-    /// further back. With a smaller number, less memory is used. Zero keeps none.
+    /// Sets how many dead tasks the server keeps; default 10 000. If one more task dies, the server drops the task that
+    /// has been dead for longest. With a larger number, [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all)
+    /// reach further back. With a smaller number, less memory is used. Zero keeps none.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").keep_dead(100);

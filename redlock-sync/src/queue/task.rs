@@ -33,8 +33,8 @@ pub struct Task {
     pub(super) if_queued: IfQueued,
 }
 
-/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more
-/// after that claim in any case: [`Pushed::Again`] or [`Pushed::AgainKept`] says with which body.
+/// What a push does if a task with its id is queued already. If that task is claimed, or its claim has run out, it runs
+/// once more after that claim in any case. [`Pushed::Again`] and [`Pushed::AgainKept`] say with which body.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -49,15 +49,15 @@ pub struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum IfQueued {
-    /// The queued task stays as it is, with its time and its body: the default. A claimed task runs once more at
-    /// the time of the first push that came meanwhile.
+    /// The default. The queued task keeps its time and its body. A claimed task runs once more, at the time of the
+    /// first push that came during the claim.
     #[default]
     Keep,
-    /// Time and body become those of the new one, and its attempts start anew. Of a task that is claimed they do when
-    /// the claim ends, whichever way.
+    /// The queued task gets the time and the body of this push, and its attempts start anew. A claimed task gets them
+    /// when its claim ends, in whatever way it ends.
     Replace,
-    /// It is due at the earlier of the two times; its body stays. A claimed task runs once more at the earliest
-    /// time that was pushed meanwhile.
+    /// The queued task is due at the earlier of the two times, and keeps its body. A claimed task runs once more, at
+    /// the earliest time of the pushes that came during the claim.
     Earlier,
 }
 
@@ -74,24 +74,24 @@ pub enum IfQueued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Pushed {
-    /// The task is in the queue.
+    /// No task with this id was queued, and now this one is. If there was a dead task with this id, it is gone.
     New,
-    /// The queued task has another time, or another body too.
+    /// A task with this id was queued. It has the time of this push now, and with [`IfQueued::Replace`] also its body.
     Changed,
-    /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first
-    /// transmission was lost.
+    /// A task with this id was queued, and stays as it was. A push of a new task returns this too if the client had to
+    /// send it twice, because the first reply was lost.
     Kept,
-    /// The task is claimed, or its claim is over. It begins anew when that claim has ended, with the time and the body
-    /// of this push ([`IfQueued::Replace`]).
+    /// A task with this id is claimed, or its claim has run out. After that claim, the task begins anew, with the time
+    /// and the body of this push ([`IfQueued::Replace`]).
     Again,
-    /// The task is claimed, or its claim is over. It runs once more when that claim has ended, with the body that it
-    /// has: **the body of this push is dropped** ([`IfQueued::Keep`] and [`IfQueued::Earlier`]).
+    /// A task with this id is claimed, or its claim has run out. After that claim, the task runs once more, with the
+    /// body that it has. **The body of this push is dropped** ([`IfQueued::Keep`] and [`IfQueued::Earlier`]).
     AgainKept,
 }
 
 impl Task {
-    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error,
-    /// does not double it while it is queued.
+    /// Makes a task that is due at once, with a random id. A clone has the same id. So if a clone is pushed while the
+    /// task is queued, such as after an error, the queue does not have the task twice.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -109,8 +109,8 @@ impl Task {
         Task { id: random_part(), body: body.into(), due: Due::In(Duration::ZERO), if_queued: IfQueued::Keep }
     }
 
-    /// The id, 1 to 512 bytes; default: a random one. The queue has at most one task with this id at a time. Another
-    /// length is [`Config`](Error::Config) when the task is pushed.
+    /// Sets the id, 1 to 512 bytes; default: a random one. A queue has at most one task with an id at a time. If the
+    /// length is wrong, the push returns [`Config`](Error::Config).
     ///
     /// ```
     /// let task = redlock_sync::Task::new("remind").id("invoice:42");
@@ -122,8 +122,8 @@ impl Task {
         self
     }
 
-    /// Makes the task due this long after the push, by the server's clock: to the microsecond, at most 100 years;
-    /// default zero. A longer time is [`Config`](Error::Config) when the task is pushed.
+    /// Makes the task due this long after the push, by the server's clock, to the microsecond; default zero. If the
+    /// delay is longer than 100 years, the push returns [`Config`](Error::Config).
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,9 +136,9 @@ impl Task {
         self
     }
 
-    /// Makes the task due at this time, by the server's clock; until the year 2255, and later is
-    /// [`Config`](Error::Config) when the task is pushed. The task with the earliest time goes first, so one with a
-    /// time in the past goes before those that wait; a time before 1970 counts as the beginning of 1970.
+    /// Makes the task due at this time, by the server's clock. If the time is later than 14 March 2255, the push
+    /// returns [`Config`](Error::Config). The task with the earliest time is claimed first, so a time in the past puts
+    /// a task before those that wait. A time before 1970 counts as the beginning of 1970.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -152,7 +152,7 @@ impl Task {
         self
     }
 
-    /// What becomes of a task with the same id that is queued already; default [`IfQueued::Keep`].
+    /// Sets what the push does if a task with the same id is queued already; default [`IfQueued::Keep`].
     ///
     /// ```
     /// use redlock_sync::{IfQueued, Task};
@@ -260,7 +260,7 @@ impl From<Vec<u8>> for Task {
     }
 }
 
-/// A task as a queue showed it at one time.
+/// A task as it was when a call such as [`Queue::peek`](crate::Queue::peek) read it.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -284,7 +284,7 @@ impl Entry {
         Entry { state: TaskState::read(&seen.state), seen, now }
     }
 
-    /// The id of the task.
+    /// Returns the id of the task.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -299,7 +299,7 @@ impl Entry {
         &self.seen.id
     }
 
-    /// The body of the task.
+    /// Returns the body of the task.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -314,8 +314,8 @@ impl Entry {
         &self.seen.body
     }
 
-    /// How long after it was shown the task is due: zero if it is due already. For a claimed task: when its claim ends
-    /// unless it is renewed. Zero for a dead task, and for one that was popped.
+    /// Returns the time from the reading of the task until it is due, or zero if it was due. If the task is claimed,
+    /// this is the time until its claim ends, unless it is renewed. If the task is dead or was popped, this is zero.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -332,7 +332,8 @@ impl Entry {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
     }
 
-    /// When it is due, or when it died, by the server's clock; at most the year 2255.
+    /// Returns when the task is due, by the server's clock; 14 March 2255 at most. If the task is claimed, this is the
+    /// end of its claim. If the task is dead, this is when it died.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -349,8 +350,8 @@ impl Entry {
         UNIX_EPOCH + Duration::from_micros(self.seen.micros).min(LATEST)
     }
 
-    /// How often it has been claimed since it was pushed; claims that were undone before a job was returned are not
-    /// counted.
+    /// Returns how often the task has been claimed since it was new. A claim that the client undid before it returned a
+    /// job does not count.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -367,7 +368,7 @@ impl Entry {
         self.state.attempts
     }
 
-    /// True while a claim of it runs.
+    /// Returns whether the task is claimed, and its claim has not run out.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -384,7 +385,7 @@ impl Entry {
         self.state.is_claimed && !self.due_in().is_zero()
     }
 
-    /// Why its last attempt failed; empty if none did.
+    /// Returns why the last attempt failed. The text is empty if no attempt failed.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -19,8 +19,8 @@ use crate::sync::{AtomicBool, Condvar, Mutex};
 /// The longest uninterrupted wait for the threads of a worker.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// How a handler ends a job. A handler that returns `()` or `Ok(())` means `Done`; an `Err` is a `Retry` with the
-/// error's text.
+/// How a handler ends a job. If a handler returns `()` or `Ok(())`, that means `Done`. An `Err` means `Retry` with the
+/// text of the error.
 ///
 /// ```
 /// use redlock_sync::Verdict;
@@ -30,15 +30,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// [`Job::ack`].
+    /// Ends the job by [`Job::ack`].
     Done,
-    /// [`Job::retry`], with the error.
+    /// Ends the job by [`Job::retry`], with this error.
     Retry(String),
-    /// [`Job::retry_after`], with the error. A pause of more than 100 years is shortened to 100 years.
+    /// Ends the job by [`Job::retry_after`], with this pause and this error. A pause of more than 100 years becomes 100
+    /// years.
     RetryAfter(Duration, String),
-    /// [`Job::again_after`]. A pause of more than 100 years is shortened too.
+    /// Ends the job by [`Job::again_after`], with this pause. A pause of more than 100 years becomes 100 years.
     AgainAfter(Duration),
-    /// [`Job::fail`], with the error.
+    /// Ends the job by [`Job::fail`], with this error.
     Fail(String),
 }
 
@@ -54,13 +55,13 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
     }
 }
 
-/// Threads of this process that handle the tasks of a queue. [`Queue::worker`] makes it.
+/// Threads of this process that handle the tasks of a queue. [`Queue::worker`] makes a `Worker`.
 ///
 /// Each thread claims a task, calls the handler, and ends the claim by the value that the handler returns. If the
-/// handler panics, the task is tried again, and its reason is the panic's text. One thread at a time waits for a task.
-/// While the server is away, refuses for a while, or is a replica, the threads go on trying, a few times a second.
-/// Other errors, such as [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. After the
-/// drop of a worker, its threads claim no more tasks, and current jobs go on.
+/// handler panics, that counts as a [`Retry`](Verdict::Retry) with the panic's text. One thread at a time waits for a
+/// task. While the server does not answer, refuses for the moment, or is a replica, the threads try again a few times a
+/// second. Other errors, such as [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. If
+/// a worker is dropped, its threads claim no more tasks, and current jobs go on.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -123,10 +124,10 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Ends the worker. From now on it claims no task. Threads that wait end within 50 ms, and handlers that run may go
-    /// on for `grace`. Returns how many handlers still run then; in a forked child the number is zero. The claims of
-    /// these handlers are no longer renewed. So their tasks come back when their leases have ended, unless the handlers
-    /// end before that.
+    /// Ends the worker: from now on, it claims no task. Threads that wait end within 50 ms, and handlers that run have
+    /// `grace` to end. Returns how many handlers still run after that, or zero in a forked child. The claims of these
+    /// handlers are not renewed any more. So their tasks are due again when their leases have ended, unless the
+    /// handlers end before that.
     ///
     /// With a longer grace, more jobs can finish. With a shorter grace, the process ends sooner, and work that was
     /// under way is done once more.
@@ -152,10 +153,11 @@ impl Worker {
         state.working.len()
     }
 
-    /// Waits until an error has ended the worker: a wrong setting, a missing permission, or a closed client.
+    /// Blocks until an error has ended the worker, such as a wrong setting, a missing permission, or a closed client.
     ///
     /// # Errors
-    /// That error. In a forked child, which has none of the threads, [`Closed`](Error::Closed) comes at once.
+    /// The error that ended the worker. In a forked child, which has none of the threads, the call returns
+    /// [`Closed`](Error::Closed) at once.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

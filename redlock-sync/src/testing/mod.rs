@@ -1,21 +1,22 @@
-//! Locks in memory, for unit tests of programs that use this library; feature `testing`.
+//! Locks in memory, for unit tests of programs that use this library. The module needs feature `testing`.
 //!
-//! [`Redlock::in_memory`] makes a client that needs no server. Nothing else is different: it is the same code, and its
-//! node runs the same scripts as a Redis server does. [`Memory`] is for tests in which something happens: it lets go of
-//! a lock, denies one, takes a node away, or advances the time.
+//! [`Redlock::in_memory`] makes a client that needs no server. Nothing else differs: the code is the same, and the node
+//! in memory runs the same scripts as a Redis server. [`Memory`] is for tests in which something happens. It deletes
+//! the key of a lock, denies a lock, takes a node away, or advances the time.
 //!
 //! ```toml
 //! [dev-dependencies]
 //! redlock-sync = { git = "https://github.com/redlock-sync/redlock-sync", features = ["testing"] }
 //! ```
 //!
-//! The feature needs a C compiler, which builds the Lua that runs the scripts. As a dev-dependency it is in no program
-//! that you ship.
+//! The feature needs a C compiler, which builds the Lua interpreter that runs the scripts. As a dev-dependency, it is
+//! in no program that you ship.
 //!
-//! That Lua is 5.1, from crate `mlua` 0.11 with its features `lua51` and `vendored`, and a build has one Lua only.
-//! Where another crate of the same build has `mlua` 0.11 with another Lua, such as `lua54`, or with feature `module`,
-//! `mlua` does not compile; where one has another version of `mlua`, cargo refuses, since both link `lua`. Such a
-//! package cannot enable `testing`: its tests can use a server, or be a package of their own that is built alone.
+//! The interpreter is Lua 5.1, from crate `mlua` 0.11 with its features `lua51` and `vendored`. A build has one Lua
+//! only. If another crate of the build uses `mlua` 0.11 with another Lua, such as `lua54`, or with feature `module`,
+//! `mlua` does not compile. If another crate uses another version of `mlua`, cargo refuses the build, since both link
+//! `lua`. Such a package cannot enable `testing`. Its tests can use a server, or be a package of their own that is
+//! built alone.
 //!
 //! # An annotated function, tested without Redis
 //!
@@ -57,8 +58,8 @@
 //!
 //! # Time
 //!
-//! The clients of a [`Memory`] and its nodes have a clock of their own. It runs as the machine's does, and
-//! [`advance`](Memory::advance) adds to it. So leases and time limits run out without any thread sleeping for so long.
+//! The clients of a [`Memory`] and its nodes have a clock of their own. It runs like the machine's clock, and
+//! [`advance`](Memory::advance) adds to it. So a test need not sleep until a lease or a time limit ends.
 
 mod clock;
 
@@ -74,10 +75,10 @@ use crate::node::Dial;
 use crate::node::memory::MemoryServer;
 use crate::sync::Mutex;
 
-/// Nodes in memory, with clients of them.
+/// Nodes in memory, and clients of these nodes.
 ///
-/// All clients of one value see the same locks, as those of different processes do that use the same servers. Clones
-/// are the same nodes. Threads may use it at the same time.
+/// All clients of one `Memory` see the same locks, like clients of different processes that use the same servers. A
+/// clone has the same nodes. Several threads may use a `Memory` at the same time.
 ///
 /// ```
 /// use redlock_sync::testing::Memory;
@@ -121,7 +122,7 @@ impl Memory {
         Memory(Arc::new(MemoryInner { clock, servers, clients: Mutex::default() }))
     }
 
-    /// A client of these nodes, with default settings.
+    /// Returns a client of these nodes, with default settings.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -134,10 +135,10 @@ impl Memory {
         self.add_client(Redlock::builder())
     }
 
-    /// A client of these nodes, with settings of its own. The builder names no node.
+    /// Returns a client of these nodes, with the settings of this builder. The builder must name no server.
     ///
     /// # Errors
-    /// The errors of [`Builder::build`].
+    /// The errors of [`Builder::build`], and [`Config`](Error::Config) if the builder names a server.
     ///
     /// ```
     /// use redlock_sync::{Redlock, testing::Memory};
@@ -161,8 +162,8 @@ impl Memory {
         client
     }
 
-    /// Deletes the key of a lock on all nodes, as an operator could. The name is the whole key, with the client's
-    /// prefix. Its holder learns of it at the next renewal, a third of the lease later.
+    /// Deletes the key of a lock on all nodes, as an operator could. `key` is the whole key, with the client's prefix.
+    /// The holder learns of the loss at its next renewal, up to a third of its lease later.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -181,8 +182,8 @@ impl Memory {
     }
 
     /// Makes the next `times` attempts to take that lock fail, on each node, as if another holder had it for a moment.
-    /// The name is the whole key, with the client's prefix. A call that waits tries again and succeeds once they are
-    /// used up; each of them costs it some 20 ms.
+    /// `key` is the whole key, with the client's prefix. A call that waits tries again, and succeeds after these
+    /// attempts. Each of them takes about 20 ms.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -199,11 +200,11 @@ impl Memory {
         }
     }
 
-    /// Takes a node away, as if the network to it were broken: its connections break, and new ones are refused. It
-    /// keeps what it has. The nodes have numbers from 1 on, as in [`NodeError`](crate::NodeError).
+    /// Takes a node away, as if the network to it were broken: its connections break, and new ones are refused. The
+    /// node keeps its data. Nodes are numbered from 1, as in [`NodeError`](crate::NodeError).
     ///
     /// # Panics
-    /// If there is no node of that number.
+    /// If there is no node with that number.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -219,10 +220,11 @@ impl Memory {
         self.on_node(node, MemoryServer::go_away);
     }
 
-    /// Brings a node back that was [taken away](Memory::take_away). The clients have noticed when this returns.
+    /// Brings a node back after [`take_away`](Memory::take_away). When this returns, the clients know that the node is
+    /// back.
     ///
     /// # Panics
-    /// If there is no node of that number.
+    /// If there is no node with that number.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -248,14 +250,14 @@ impl Memory {
         server.map(|server| act(server))
     }
 
-    /// Lets this time pass at once for the nodes and all of their clients. When this returns, leases that end in this
-    /// time have ended, and renewals that are due in it have been made. Calls whose time limit has passed return.
+    /// Lets this time pass at once for the nodes and all their clients. When this returns, leases that end in this time
+    /// have ended, and renewals that are due have been made. Calls whose time limit has passed return.
     ///
-    /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it
-    /// would have been renewed in time. To let more time pass than a lease, with the lock held all the time, advance by
-    /// half a lease again and again. All advances together reach 292 years; what is longer is cut. A
-    /// [handler](crate::Lease::on_lost) of a loss has ended too; one that waits for what the test does next holds this
-    /// up, for 30 s at most.
+    /// No thread runs while the time passes, as on a machine that sleeps. So a lease that ends in this time is lost,
+    /// although a thread renews it. To let more time pass than a lease while the lock stays held, advance by half a
+    /// lease several times. All advances together reach 292 years at most. When this returns,
+    /// [handlers](crate::Lease::on_lost) of losses have ended too. If a handler waits for what the test does next, this
+    /// call waits for the handler, for 30 s at most.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -276,8 +278,8 @@ impl Memory {
 }
 
 impl Redlock {
-    /// A client of a node in memory, which no other client uses: for unit tests, without a server. What can be done to
-    /// such a node: [`testing`](crate::testing). With feature `testing`.
+    /// Returns a client of a node in memory, for unit tests without a server. No other client uses that node. For nodes
+    /// that several clients share, or that fail, see [`testing`](crate::testing). Needs feature `testing`.
     ///
     /// ```
     /// use redlock_sync::Redlock;
