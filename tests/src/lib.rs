@@ -36,7 +36,7 @@ mod server;
 mod wait;
 
 pub use fork::{ended, fork, wait_for};
-pub use pace::{Stopwatch, Took, open, patient};
+pub use pace::{Stopwatch, Took, open, patient, rounds};
 pub use proxy::{Act, Fault, Proxy, Seen};
 pub use samples::stand_in;
 pub use server::{Builder, Cluster, Group, Server, find, servers};

@@ -102,3 +102,9 @@ pub fn patient() -> redlock_sync::Builder {
 pub fn open(url: impl AsRef<str>) -> redlock_sync::Redlock {
     patient().node(url.as_ref()).build().expect("the URL of a server")
 }
+
+/// `n`, or a fifth of it in a debug build, where the same work needs several times the processor time. The step
+/// `release` of CI runs all of it.
+pub const fn rounds(n: u64) -> u64 {
+    if cfg!(debug_assertions) { n / 5 } else { n }
+}

@@ -129,7 +129,10 @@ fn a_token_is_asked_for() {
     assert_eq!(with("Cookie", &format!("other=1; {value}")), 200);
     assert_eq!(with("Authorization", "Bearer 0123456789abcdef"), 200);
     let name = value.split('=').next().unwrap();
-    assert!(dash.origin().ends_with(name.trim_start_matches("redlock-dash-")), "the cookie of another port has another name");
+    assert!(
+        dash.origin().ends_with(name.trim_start_matches("redlock-dash-")),
+        "the cookie of another port has another name"
+    );
     let (empty, token) = (format!("{name}="), format!("{name}=0123456789abcdef"));
     for (name, wrong) in [("Cookie", &*empty), ("Cookie", &*token), ("Authorization", "Bearer ")] {
         assert_eq!(with(name, wrong), 401, "{wrong}");

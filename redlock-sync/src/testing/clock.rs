@@ -18,8 +18,8 @@ const MOST_AHEAD: u64 = u64::MAX / 2;
 /// How often `advance` notifies sleeping threads that are due. A thread that was only about to wait misses the first
 /// notification.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
-/// How often a waiting thread reads the clock without a notification: a call of `advance` in a handler of a loss does
-/// not wait until the threads have woken.
+/// After this time a wait returns without a notification, and the caller reads the clock again: a call of `advance` in a
+/// handler of a loss does not wait until the threads have woken.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// A clock that is ahead of the machine's clock by the time that was added.
@@ -92,11 +92,11 @@ impl TestClock {
 
     fn wait_by_clock(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
         let asleep = SleepGuard::new(self, until, condvar, is_idle && self.is_own_thread());
-        loop {
-            let left = until.since(self.now());
-            if left.is_zero() || waiting.wait_for(left.min(LONGEST_WAIT)) {
-                break;
-            }
+        let left = until.since(self.now());
+        if !left.is_zero() {
+            // Returns even if the time is not over. A notification may have been sent while the mutex was locked again,
+            // so the caller must check its condition before it waits again.
+            waiting.wait_for(left.min(LONGEST_WAIT));
         }
         drop(asleep);
     }
@@ -270,6 +270,15 @@ mod tests {
             *pair.0.lock() = true;
             pair.1.notify_one();
         });
+    }
+
+    /// Otherwise a notification between two parts of a wait would be lost.
+    #[test]
+    fn a_wait_returns_so_that_its_condition_is_checked() {
+        let clock: &dyn Clock = &TestClock::default();
+        let (mutex, condvar) = (Mutex::new(()), Arc::new(Condvar::new()));
+        clock.wait_until(&condvar, &mut mutex.lock(), Tick::NEVER);
+        clock.idle_until(&condvar, &mut mutex.lock(), Tick::NEVER);
     }
 
     /// The thread has looked at the clock, and falls asleep after the time was advanced: it has to see what is due by

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::Redlock;
-use redlock_tests::servers;
+use redlock_tests::{rounds, servers};
 
 use super::rig::{open, urls};
 use crate::kinds::Kind;
@@ -68,23 +68,23 @@ fn excludes(nodes: usize, threads: u64, acquisitions: u64, changes: u64, retry: 
 
 #[test]
 fn no_update_is_lost_on_one_node() {
-    excludes(1, 4, 20_000, 50, Duration::from_millis(1));
+    excludes(1, 4, rounds(20_000), 10, Duration::from_millis(1));
 }
 
 /// Threads of one process hand the lock on among themselves; single ones have to get it from another process.
 #[test]
 fn no_update_is_lost_among_single_threads() {
-    excludes(1, 1, 10_000, 5_000, Duration::from_millis(1));
+    excludes(1, 1, rounds(10_000), rounds(5_000), Duration::from_millis(1));
 }
 
 #[test]
 fn no_update_is_lost_on_three_nodes() {
-    excludes(3, 1, 3_000, 1_000, Duration::from_millis(2));
+    excludes(3, 1, rounds(3_000), rounds(1_000), Duration::from_millis(2));
 }
 
 #[test]
 fn no_update_is_lost_on_five_nodes() {
-    excludes(5, 1, 3_000, 1_000, Duration::from_millis(2));
+    excludes(5, 1, rounds(3_000), rounds(1_000), Duration::from_millis(2));
 }
 
 /// The control: the same counting does lose updates without locks.

@@ -82,8 +82,8 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
     crowd
 }
 
-/// A hundred thousand in an optimised build, which CI has too.
-const HAND_OVERS: usize = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+/// A hundred thousand in an optimised build, which the step `release` has too.
+const HAND_OVERS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
 
 #[test]
 fn no_lock_is_lost_in_many_hand_overs() {

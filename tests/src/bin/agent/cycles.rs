@@ -1,10 +1,10 @@
-//! `agent cycles DIRECT_URL PROXY_URL`: locks and unlocks a hundred times, tells what it uses, and again after ten
-//! thousand.
+//! `agent cycles DIRECT_URL PROXY_URL CYCLES`: locks and unlocks a hundred times, tells what it uses, and again after
+//! `CYCLES` times.
 //!
 //! Two clients: one by the proxy, whose connections the test cuts, and one straight to the server, which makes the
 //! first one's locks contended. It prints what it uses four times, each time as soon as that is no more than it should
-//! be, and waits for a line: before the clients are made, after a hundred cycles, after ten thousand, and when the
-//! clients are gone.
+//! be, and waits for a line: before the clients are made, after a hundred cycles, after all, and when the clients are
+//! gone.
 
 use std::fs;
 use std::io;
@@ -32,7 +32,8 @@ struct Ends {
 }
 
 pub(crate) fn main(args: &[String]) {
-    let [direct, proxy] = args else { panic!("expected two URLs: {args:?}") };
+    let [direct, proxy, cycles] = args else { panic!("expected two URLs and a number: {args:?}") };
+    let cycles: u64 = cycles.parse().expect("a number");
     let ends = Ends::default();
     let base = settled((1, usize::MAX));
     tell(&ends, base);
@@ -41,7 +42,7 @@ pub(crate) fn main(args: &[String]) {
     run(&direct, &proxied, 100, &ends);
     let first = settled((usize::MAX, full));
     tell(&ends, first);
-    run(&direct, &proxied, 9_900, &ends);
+    run(&direct, &proxied, cycles - 100, &ends);
     tell(&ends, settled((first.0, full)));
     drop((direct, proxied));
     tell(&ends, settled(base));
