@@ -12,7 +12,7 @@ use super::run::{Outcome, schedule};
 use crate::clock::{Clock, SystemClock};
 
 /// How many schedules a test run has without further words.
-const USUAL: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
+const USUAL: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -288,9 +288,8 @@ impl Backlog {
             return;
         }
         state.add(release);
-        if !std::mem::replace(&mut state.is_planned, true) {
-            self.plan(FIRST_PAUSE);
-        }
+        // If no thread can be started, the next release tries again.
+        state.is_planned = state.is_planned || self.plan(FIRST_PAUSE);
     }
 
     /// Like `add`, for a token that may have adopted the lock, or may do so later. It is remembered even after that,
@@ -320,10 +319,11 @@ impl Backlog {
         std::mem::take(&mut state.list)
     }
 
-    /// The planned call keeps this alive: a guard may be the last owner of its client.
-    fn plan(self: &Arc<Self>, pause: Duration) {
+    /// The planned call keeps this alive: a guard may be the last owner of its client. Returns false if no thread can
+    /// be started.
+    fn plan(self: &Arc<Self>, pause: Duration) -> bool {
         let this = Arc::clone(self);
-        self.quorum.nodes.background().after(pause, move || this.repeat(pause));
+        self.quorum.nodes.background().after(pause, move || this.repeat(pause))
     }
 
     /// A release stays in the list while it is sent. So `close` returns all of them, and the list is bounded as a
@@ -331,10 +331,7 @@ impl Backlog {
     fn repeat(self: &Arc<Self>, pause: Duration) {
         self.send_all();
         let mut state = self.state.lock();
-        state.is_planned = !state.list.is_empty();
-        if state.is_planned {
-            self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
-        }
+        state.is_planned = !state.list.is_empty() && self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
     }
 
     /// For a client that ends, since its process may end next. Sends once more what failed.

@@ -324,10 +324,9 @@ impl Lease {
         // Checked before this thread leaves: after that, the last thread may end the lease at any time.
         let held = if is_joint { self.core.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
         if !self.core.gate.leave() {
-            if let Some(holder) = self.holder.get() {
-                self.core.forget_handlers(*holder);
-            }
-            return Some(held);
+            // If the loss handlers of this thread were called since the check, its hold has ended by that loss.
+            let is_told = self.holder.get().is_some_and(|holder| !self.core.forget_handlers(*holder));
+            return Some(if is_told { self.core.check() } else { held });
         }
         if self.pass_on() {
             return Some(Ok(()));

@@ -56,17 +56,16 @@ impl Background {
         self.0.job_sink.is_some()
     }
 
-    /// Runs the job after a delay. The job never runs if the client is dropped before, or if the threads cannot be
-    /// started. Once a connection exists, the threads run.
-    pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
+    /// Runs the job after a delay, unless the client is dropped before. Returns false if the threads cannot be started.
+    /// Then the job does not run.
+    pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) -> bool {
         #[cfg(test)]
         if let Some(job_sink) = &self.0.job_sink {
-            return job_sink(delay, Box::new(job));
+            job_sink(delay, Box::new(job));
+            return true;
         }
-        match self.threads() {
-            Ok(threads) => drop(threads.execute_after(delay, job)),
-            Err(failure) => log::warn!("{}", failure.message),
-        }
+        let threads = self.threads().inspect_err(|failure| log::warn!("{}", failure.message));
+        threads.map(|threads| threads.execute_after(delay, job)).is_ok()
     }
 
     /// Returns the threads, and starts them if needed. If that fails, the next call tries again.

@@ -182,7 +182,7 @@ fn only_renewal_and_nodes_start_threads() {
     only_in(|source| source.name == "clock.rs" || source.module() == "node", &threads);
     // The threads of a worker, or of a leader, are what its user asks for. A pump writes and reads for threads that sleep.
     let start = ["lease/renewal.rs", "queue/worker.rs", "leader.rs", "node/pipes/pump.rs"];
-    only_in(|source| start.contains(&source.name.as_str()), &["clock.start("]);
+    only_in(|source| start.contains(&source.name.as_str()), &["clock.start(", "SystemClock.start("]);
 }
 
 /// No kind of lock waits, starts threads or counts votes by itself.

@@ -56,6 +56,7 @@ models! {
         a_release_is_behind_its_acquire
         what_is_left_is_flushed
         a_connection_that_breaks
+        a_connection_that_another_thread_closes
         a_packet_that_is_written_in_part
         several_servers
         a_server_that_hangs_beside_another_one

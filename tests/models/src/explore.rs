@@ -9,7 +9,7 @@ use shuttle::{Config, MaxSteps, Runner};
 use crate::world;
 
 /// As many schedules of each kind are tried.
-const SCHEDULES: usize = 250;
+const SCHEDULES: usize = 100;
 /// A run with more steps goes in a circle.
 const MOST_STEPS: usize = 20_000;
 /// Up to so many changes of the threads' priorities in one run.

@@ -11,6 +11,7 @@ use shuttle::thread;
 use crate::clock::Tick;
 use crate::node::pipes::command::{Abandoned, Callback, Outcome, Outcomes, WaitStatus};
 use crate::node::pipes::framer::WireReply;
+use crate::node::pipes::halves::Broken;
 use crate::node::pipes::waiting;
 use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
 use crate::sync::Mutex;
@@ -286,6 +287,27 @@ pub fn a_connection_that_breaks() {
     });
     rig.server.cut();
     join(threads);
+    server.join().unwrap();
+    rig.end();
+}
+
+/// A thread that neither reads nor writes closes the connection at any moment. No call gets the reply to another one.
+pub fn a_connection_that_another_thread_closes() {
+    let rig = rig();
+    let server = rig.serve();
+    let threads = [10, 20, 30, 40].map(|first| {
+        rig.spawn(move |rig| {
+            for n in first..first + 2 {
+                match rig.number(n, Tick::NEVER) {
+                    End::Reply(reply) => assert_eq!(reply, WireReply::Int(n.cast_signed())),
+                    End::Cut { .. } => {}
+                    End::Left(abandoned) => panic!("{abandoned:?} before its time"),
+                }
+            }
+        })
+    });
+    let closer = rig.spawn(|rig| rig.pipe.close(Broken::Closed("another thread closes it".into())));
+    join(threads.into_iter().chain([closer]));
     server.join().unwrap();
     rig.end();
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use shuttle::thread::{self, JoinHandle};
@@ -176,6 +176,17 @@ impl ReplyObserver for Unheard {
     fn on_reply(&self, _: Tick) {}
 }
 
+/// The place of a connection in the pool. A thread that sees that the connection is closed orders another one, so the
+/// place must be free by then.
+struct Place(Arc<OnceLock<Weak<Pipe>>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let pipe = self.0.get().and_then(Weak::upgrade);
+        assert!(pipe.is_none_or(|pipe| !pipe.is_closed()), "closed while the pool has no room");
+    }
+}
+
 /// A clock whose system starts no thread.
 #[derive(Debug)]
 pub(crate) struct Threadless;
@@ -218,7 +229,10 @@ impl Rig {
             source: Box::new(Back(Arc::clone(&server))),
             shut: Box::new(Door(Arc::clone(&server))),
         };
-        let pipe = Pipe::new(halves, Box::new(()), Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
+        let of_pipe = Arc::new(OnceLock::new());
+        let place = Box::new(Place(Arc::clone(&of_pipe)));
+        let pipe = Pipe::new(halves, place, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
+        _ = of_pipe.set(Arc::downgrade(&pipe));
         Rig { pipe, server, clock }
     }
 

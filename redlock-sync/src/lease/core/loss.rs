@@ -28,11 +28,12 @@ impl Core {
         matches!(self.expire_if_overdue(), LeaseState::Lost(_))
     }
 
-    /// Removes the handlers of a thread that does not hold the lease any more.
-    pub(crate) fn forget_handlers(&self, holder: HolderId) {
+    /// Removes the handlers of a thread that does not hold the lease any more. Returns false if there are none: a loss
+    /// has called them.
+    pub(crate) fn forget_handlers(&self, holder: HolderId) -> bool {
         let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect();
         // Dropped without the lock: what a handler has captured may use this lease.
-        drop(forgotten);
+        !forgotten.is_empty()
     }
 
     /// Removes all handlers: the guard is gone.

@@ -220,11 +220,14 @@ impl SlotMapOwner for Cluster {
         let pause =
             self.fetched_at.lock().map_or(Duration::ZERO, |fetched_at| fetched_at.after(MIN_FETCH_INTERVAL).since(now));
         let this = self.this.clone();
-        self.context.background.after(pause, move || {
+        let fetch = move || {
             if let Some(cluster) = this.upgrade() {
                 cluster.fetch_map();
             }
-        });
+        };
+        if !self.context.background.after(pause, fetch) {
+            self.is_planned.store(false, Ordering::Release);
+        }
     }
 
     fn update(&self, reply: &SlotsReply, from: &str) -> bool {

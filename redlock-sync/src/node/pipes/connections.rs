@@ -235,7 +235,10 @@ impl Connections {
         let OpenPipes { used, old, .. } = &mut *open;
         let is_dead = |one: &mut PooledPipe| self.is_late(&one.pipe, CLOSE_AFTER);
         for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
-            one.pipe.close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout * CLOSE_AFTER)));
+            one.pipe.close(Broken::Closed(format!(
+                "did not answer for {:?}",
+                self.node_timeout.saturating_mul(CLOSE_AFTER)
+            )));
         }
         self.close_surplus(open);
         if open.used.iter().any(|one| self.needs_replacement(one)) {
@@ -295,7 +298,7 @@ impl Connections {
             open.old
                 .remove(oldest)
                 .pipe
-                .close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout * 2)));
+                .close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout.saturating_mul(2))));
         }
     }
 

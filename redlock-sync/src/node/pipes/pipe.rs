@@ -321,19 +321,22 @@ impl Pipe {
 
     /// Closes the connection. Each unanswered call learns whether the server may have it.
     pub(crate) fn close(&self, why: Broken) {
+        // First: a thread that sees `is_closed` orders another connection, and the pool must have room for it then.
+        drop(self.pool_slot.lock().take());
         let why = Arc::new(why);
-        let sent = {
-            let mut in_flight = self.in_flight.lock();
+        let (sent, unsent) = {
+            // Both are locked. Otherwise a call could move to the emptied `in_flight`, and a thread that reads at this
+            // moment would give it the reply to an earlier call.
+            let (mut outbox, mut in_flight) = (self.outbox.lock(), self.in_flight.lock());
             // Pairs with the check in `send_now` in `writing.rs`: no call joins `in_flight` after the drain.
             self.is_closed.store(true, Ordering::SeqCst);
-            in_flight.drain()
+            let drained = (in_flight.drain(), outbox.drain());
+            self.update_oldest(&in_flight);
+            drained
         };
-        let unsent = self.outbox.lock().drain();
-        // Until here a writer may have moved calls to `in_flight`. They are drained below, and count as written.
         self.shut.shut();
-        drop(self.pool_slot.lock().take());
         self.wake.notify_all();
-        let sent = sent.chain(self.in_flight.lock().drain()).map(|command| command.complete(disconnected(true, &why)));
+        let sent = sent.map(|command| command.complete(disconnected(true, &why)));
         let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));
         let ended: Vec<Option<Wakeup>> = sent.chain(unsent).collect();
         self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
