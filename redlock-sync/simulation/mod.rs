@@ -40,7 +40,7 @@
 //! A node can also be a master with a replica that takes over, for clients with `failover_guard` and `min_replicas_ack`
 //! ([`replica`]). All rules but rule 12 hold there. Such schedules have locks only.
 //!
-//! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
+//! `cargo test -p redlock-sync simulation` runs some hundred schedules. More of them, or others:
 //!
 //! ```text
 //! REDLOCK_SIM_SCHEDULES=1000000 cargo test --release -p redlock-sync simulation::schedules -- --nocapture
