@@ -100,6 +100,7 @@ impl Core {
     pub(super) fn record_losses<R: PartialEq>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
         let until = io.expiry.deadline().min(self.hold_end);
+        self.lose_if_gone(ballot, until);
         self.state.lock().end_earlier(until);
         if self.quorum.now() >= until {
             self.lose(self.reason_of(ballot, until));

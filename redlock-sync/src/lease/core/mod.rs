@@ -381,6 +381,7 @@ impl Core {
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
+        self.lose_if_gone(&ballot, until);
         let (before, after) = self.state.lock().round_ended(confirmed, until);
         if self.quorum.now() >= until {
             self.lose(self.reason_of(&ballot, until));
@@ -388,6 +389,15 @@ impl Core {
             self.log_change(before, after, until);
         }
         ballot
+    }
+
+    /// Declares the lease lost if no majority can have the lock any more. Must be called before the new deadline is
+    /// stored: a thread that checks in between would find that the time is over, and take that for the reason.
+    fn lose_if_gone<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) {
+        if until == Tick::ZERO {
+            self.lose(self.reason_of(ballot, until));
+            self.state.lock().end_earlier(until);
+        }
     }
 
     /// Why a round left us without a majority.
