@@ -96,6 +96,15 @@ impl Core {
         matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !self.on_lost.lock().is_empty()
     }
 
+    /// Declares the lease lost if no majority can have the lock any more. Must be called before the new deadline is
+    /// stored: a thread that checks in between would find that the time is over, and take that for the reason.
+    pub(super) fn lose_if_gone<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) {
+        if until == Tick::ZERO {
+            self.lose(self.reason_of(ballot, until));
+            self.state.lock().end_earlier(until);
+        }
+    }
+
     /// Records which nodes no longer have the lock, from a round that extends nothing.
     pub(super) fn record_losses<R: PartialEq>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);

@@ -391,15 +391,6 @@ impl Core {
         ballot
     }
 
-    /// Declares the lease lost if no majority can have the lock any more. Must be called before the new deadline is
-    /// stored: a thread that checks in between would find that the time is over, and take that for the reason.
-    fn lose_if_gone<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) {
-        if until == Tick::ZERO {
-            self.lose(self.reason_of(ballot, until));
-            self.state.lock().end_earlier(until);
-        }
-    }
-
     /// Why a round left us without a majority.
     fn reason_of<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) -> LostReason {
         if until > Tick::ZERO {
