@@ -10,6 +10,7 @@ use crate::lease::state::LeaseState;
 use crate::names::key_in_message;
 use crate::node::Priority;
 use crate::options::MIN_LEASE;
+use crate::protocol::reply::Vote;
 use crate::quorum::Ballot;
 
 /// Handlers run without its locks, and their panics are caught.
@@ -103,6 +104,15 @@ impl Core {
             self.lose(self.reason_of(ballot, until));
             self.state.lock().end_earlier(until);
         }
+    }
+
+    /// Why a round left us without a majority.
+    pub(super) fn reason_of<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) -> LostReason {
+        if until > Tick::ZERO {
+            return self.reason_of_expiry();
+        }
+        let taken = |vote: &Vote<R>| vote.is_definite_no() && *vote != Vote::Absent;
+        if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
     }
 
     /// Records which nodes no longer have the lock, from a round that extends nothing.

@@ -391,15 +391,6 @@ impl Core {
         ballot
     }
 
-    /// Why a round left us without a majority.
-    fn reason_of<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) -> LostReason {
-        if until > Tick::ZERO {
-            return self.reason_of_expiry();
-        }
-        let taken = |vote: &Vote<R>| vote.is_definite_no() && *vote != Vote::Absent;
-        if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
-    }
-
     /// Called by the renewal thread when it is due. Returns when it is due again: never, if the lease has ended.
     pub(crate) fn tick(&self) -> Tick {
         let (next, outcome) = self.renew();
