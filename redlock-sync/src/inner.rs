@@ -18,7 +18,7 @@ use crate::node::Priority;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
-use crate::token::{LockId, TokenSource, random_part};
+use crate::token::{LockId, TokenSource, random_part, random_part_of};
 
 /// The state that all handles and guards of one client share.
 #[derive(Debug)]
@@ -134,14 +134,15 @@ impl ClientInner {
         holders.for_each(|core| core.check_on_servers());
     }
 
-    /// The tokens among `tokens` whose guards were dropped and whose releases are not confirmed. The next attempt takes
-    /// the lock from them. Whatever the servers then reply to those releases is not a loss.
-    pub(crate) fn supersede_dropped(&self, tokens: &[&str]) -> Vec<LockId> {
-        if tokens.is_empty() {
+    /// The tokens with these random parts whose guards were dropped and whose releases are not confirmed. The next
+    /// attempt takes the lock from them. Whatever the servers then reply to those releases is not a loss.
+    pub(crate) fn supersede_dropped(&self, random_parts: &[&str]) -> Vec<LockId> {
+        if random_parts.is_empty() {
             return Vec::new();
         }
+        let is_there = |core: &Arc<Core>| random_parts.contains(&random_part_of(core.id.as_str()));
         let all = self.leases.registry.live().into_iter();
-        all.filter(|core| tokens.contains(&core.id.as_str()) && core.supersede()).map(|core| core.id.clone()).collect()
+        all.filter(|core| is_there(core) && core.supersede()).map(|core| core.id.clone()).collect()
     }
 
     // --- what an acquire leaves behind -------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ impl LockId {
 
     /// The first characters of the random part.
     pub(crate) fn shown(&self) -> String {
-        self.0.split_once(':').map_or(&*self.0, |(random, _)| random).chars().take(SHOWN_LEN).collect()
+        random_part_of(&self.0).chars().take(SHOWN_LEN).collect()
     }
 
     /// The token by which a wait holds a lock that was granted to it. It contains the id of the wait, so a grant cannot
@@ -226,6 +226,11 @@ impl TokenSource {
         }
         LockId(String::from_utf8_lossy(&text).into())
     }
+}
+
+/// The random part of a token. It tells tokens apart, also if a server returned only the beginning of a token.
+pub(crate) fn random_part_of(token: &str) -> &str {
+    token.split_once(':').map_or(token, |(random, _)| random)
 }
 
 /// The random part of a granted token, or of an id that is used once: 32 hexadecimal digits.

@@ -167,3 +167,32 @@ fn random_calls_of_a_queue_have_the_same_replies() {
         }
     }
 }
+
+/// The claim `t1` was sent twice, and its second copy is executed after the task of the first was done. The end of the
+/// claim is repeated, since its reply was lost.
+#[test]
+fn a_repeated_end_of_a_claim_takes_no_other_task() {
+    let tasks = Tasks { keys: keys() };
+    let task = |id| NewTask { id, due: Due::In(Duration::ZERO), body: b"body" };
+    let claim = |token: &str| {
+        let id = id(token);
+        let limits = Limits { attempts: 1, keep_dead: 2 };
+        tasks.claim(&ClaimArgs { id: &id, lease: HOUR, limits, wait: None }).call
+    };
+    let end_of_a = || {
+        let (claim, id) = (Claim::new(keys(), "a".to_owned(), 2), id("t1"));
+        claim.end(Ending::Done);
+        claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
+    };
+    let mut sides: [Box<dyn Side>; 2] = [Box::new(in_memory()), Box::new(Remote::start())];
+    for side in &mut sides {
+        let mut ask = |call: &Arc<Call>| shown(&side.call(call));
+        ask(&tasks.push("keep", None, &[task("a"), task("b")]).call);
+        assert!(ask(&claim("t1")).starts_with("[1, a, "));
+        assert_eq!(ask(&end_of_a()), "1");
+        assert!(ask(&claim("t1")).starts_with("[1, b, "));
+        assert_eq!(ask(&end_of_a()), "-1");
+        // With its only attempt.
+        assert!(ask(&claim("t2")).starts_with("[1, b, "));
+    }
+}

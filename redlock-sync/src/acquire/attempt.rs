@@ -15,7 +15,7 @@ use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
 use crate::quorum::{Ballot, Quorum, Refusal};
-use crate::token::{LockId, RandomPart, random_part};
+use crate::token::{LockId, RandomPart, random_part, random_part_of};
 
 /// What one attempt asks the servers for, besides the lock.
 #[derive(Debug, Default)]
@@ -74,9 +74,10 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
     let votes = refusal.ballot.iter().flat_map(|ballot| &ballot.votes);
     let holders =
         votes.filter_map(|vote| if let Vote::Taken { token, .. } = vote { Some(token.as_str()) } else { None });
-    let holders: Vec<&str> = holders.filter(|token| !token.is_empty()).collect();
+    // The servers return the first 80 bytes of a token.
+    let holders: Vec<&str> = holders.map(random_part_of).filter(|random| !random.is_empty()).collect();
     let mut own = client.queues.leftover_tokens(request.key.name());
-    own.retain(|id| holders.contains(&id.as_str()));
+    own.retain(|id| holders.contains(&random_part_of(id.as_str())));
     own.extend(client.supersede_dropped(&holders));
     own
 }

@@ -45,12 +45,15 @@ impl Outages {
     /// Records that an attempt found no majority. Returns when the outage began.
     pub(crate) fn since(&self, tried_at: Tick, now: Tick, error: &Error) -> Tick {
         let mut outage = self.current.lock();
-        if outage.is_none() {
-            log::warn!("{error}; calls that wait try again");
-        }
+        let is_first = outage.is_none();
         let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
         *outage = Some(Outage { since, last: now });
         self.has_one.store(true, Ordering::Relaxed);
+        drop(outage);
+        // Without the lock: the logger of a program may use this client.
+        if is_first {
+            log::warn!("{error}; calls that wait try again");
+        }
         since
     }
 }

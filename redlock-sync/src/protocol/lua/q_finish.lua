@@ -4,13 +4,14 @@
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or only the first four, which
 -- exist while a task is claimed, while a cluster moves their slot: then no wait is notified, and no task dies
 -- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is
--- due, ARGV[4] why, ARGV[5] most dead tasks, ARGV[6] not used: the token finds the task, also for a claim of unknown
--- outcome
--- replies 1, 0 another claim has the task, -1 the token has none
+-- due, ARGV[4] why, ARGV[5] most dead tasks, ARGV[6] id of the task, or empty for a claim of unknown outcome
+-- replies 1, 0 another claim has the task, -1 the token has none, or had another one that is given back
 local due, body, meta, claims, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local how, why = ARGV[2], ''
 local id = redis.call('HGET', claims, ARGV[1])
 if not id then return -1 end
+-- A copy of the claim that was executed late may have taken another task. No claimant knows of that task.
+local is_other = (ARGV[6] or '') ~= '' and ARGV[6] ~= id
+local how, why = is_other and 'undo' or ARGV[2], ''
 local attempts, version, again, _, holder = read(redis.call('HGET', meta, id))
 -- A key of another type is found before anything is written.
 redis.call('ZSCORE', due, id)
@@ -49,4 +50,4 @@ if replaced then redis.call('HSET', body, id, replaced) end
 write(meta, id, attempts, version, 0, '0', '-', why)
 redis.call('ZADD', due, n(at), id)
 if KEYS[6] and (at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id) then wake(KEYS[6]) end
-return 1
+return is_other and -1 or 1
