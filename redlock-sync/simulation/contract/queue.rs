@@ -187,12 +187,13 @@ fn a_repeated_end_of_a_claim_takes_no_other_task() {
     let mut sides: [Box<dyn Side>; 2] = [Box::new(in_memory()), Box::new(Remote::start())];
     for side in &mut sides {
         let mut ask = |call: &Arc<Call>| shown(&side.call(call));
+        let has = |reply: String, task: &str| assert!(reply.contains(&format!(", {task}, ")), "{reply}");
         ask(&tasks.push("keep", None, &[task("a"), task("b")]).call);
-        assert!(ask(&claim("t1")).starts_with("[1, a, "));
+        has(ask(&claim("t1")), "a");
         assert_eq!(ask(&end_of_a()), "1");
-        assert!(ask(&claim("t1")).starts_with("[1, b, "));
+        has(ask(&claim("t1")), "b");
         assert_eq!(ask(&end_of_a()), "-1");
         // With its only attempt.
-        assert!(ask(&claim("t2")).starts_with("[1, b, "));
+        has(ask(&claim("t2")), "b");
     }
 }
