@@ -101,18 +101,9 @@ impl Core {
     /// stored: a thread that checks in between would find that the time is over, and take that for the reason.
     pub(super) fn lose_if_gone<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) {
         if until == Tick::ZERO {
-            self.lose(self.reason_of(ballot, until));
+            self.lose(reason_of(ballot));
             self.state.lock().end_earlier(until);
         }
-    }
-
-    /// Why a round left us without a majority.
-    pub(super) fn reason_of<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) -> LostReason {
-        if until > Tick::ZERO {
-            return self.reason_of_expiry();
-        }
-        let taken = |vote: &Vote<R>| vote.is_definite_no() && *vote != Vote::Absent;
-        if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
     }
 
     /// Records which nodes no longer have the lock, from a round that extends nothing.
@@ -122,7 +113,7 @@ impl Core {
         self.lose_if_gone(ballot, until);
         self.state.lock().end_earlier(until);
         if self.quorum.now() >= until {
-            self.lose(self.reason_of(ballot, until));
+            self.lose(self.reason_of_expiry());
         }
     }
 
@@ -157,4 +148,10 @@ impl Core {
             }
         }
     }
+}
+
+/// Why no majority has the lock any more.
+pub(super) fn reason_of<R: PartialEq>(ballot: &Ballot<R>) -> LostReason {
+    let taken = |vote: &Vote<R>| vote.is_definite_no() && *vote != Vote::Absent;
+    if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
 }

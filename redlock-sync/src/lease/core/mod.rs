@@ -384,7 +384,7 @@ impl Core {
         self.lose_if_gone(&ballot, until);
         let (before, after) = self.state.lock().round_ended(confirmed, until);
         if self.quorum.now() >= until {
-            self.lose(self.reason_of(&ballot, until));
+            self.lose(self.reason_of_expiry());
         } else {
             self.log_change(before, after, until);
         }

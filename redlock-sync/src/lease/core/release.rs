@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
+use super::loss::reason_of;
 use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
@@ -250,7 +251,7 @@ impl Core {
         let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.duplicate;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
-            return Err(wrong_type.unwrap_or_else(|| self.lost(self.reason_of(ballot, Tick::ZERO))));
+            return Err(wrong_type.unwrap_or_else(|| self.lost(reason_of(ballot))));
         }
         if is_confirmed(ballot) {
             return Ok(());
