@@ -28,6 +28,7 @@ use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{self, Awaits, Woken};
+use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::node::Priority;
@@ -152,7 +153,7 @@ impl Latch {
                     waiting.limit.answered();
                     return Ok(());
                 }
-                Err(error) => waiting.pause_after(error, tried_at)?,
+                Err(error) => waiting.pause_of_holder(error, tried_at)?,
             }
         }
     }
@@ -384,13 +385,33 @@ impl<'a> LatchWait<'a> {
 
     /// Pauses after a failed round. Returns the error if a further attempt cannot help, or if the time is up.
     fn pause_after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
-        let Error::Unavailable { op, .. } = error else { return Err(error) };
-        if self.limit.unanswered(&error, tried_at) {
-            return Err(error);
-        }
+        let op = self.op_to_repeat(error, tried_at)?;
         self.wait().await_also(Awaits::Servers);
         let time = self.poll();
         self.sleep_for(time, op)
+    }
+
+    /// Like [`pause_after`](Self::pause_after), for a call that goes on while the client shuts down. The listener is
+    /// closed then, so it is not used.
+    fn pause_of_holder(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
+        let op = self.op_to_repeat(error, tried_at)?;
+        let Latch { client, name, cancel, .. } = self.latch;
+        let clock = &client.quorum.clock;
+        let end = clock.now().after(self.poll()).min(self.limit.until);
+        while clock.now() < end {
+            clock.sleep(SHORT_SLICE.min(end.since(clock.now())));
+            client.serves_holders()?;
+            cancel.check(op, name.as_str())?;
+        }
+        Ok(())
+    }
+
+    /// The operation of a round that failed, if a further attempt can help and there is time left.
+    fn op_to_repeat(&mut self, error: Error, tried_at: Tick) -> Result<&'static str, Error> {
+        match error {
+            Error::Unavailable { op, .. } if !self.limit.unanswered(&error, tried_at) => Ok(op),
+            _ => Err(error),
+        }
     }
 
     fn poll(&mut self) -> Duration {

@@ -26,7 +26,7 @@ pub(crate) const MOST_ARRIVALS: usize = 10_000;
 /// for longer by as much, so only a step back after the counter's end can matter, whatever the leases are. Time daemons
 /// step a running clock by 1000 s at most (the panic threshold of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
-/// How long a client that is closed waits for its threads.
+/// How long a client that is closed waits for its threads, or two node timeouts if these are longer.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 
 /// A random time between half of `pause` and all of it, so that waiters do not act in step.

@@ -297,6 +297,29 @@ fn kind_10_closing_the_client_ends_its_waits_for_a_latch() {
     assert_eq!(locks.count_down_latch(KEY, 1).count_down().unwrap_err(), Error::Closed);
 }
 
+/// A process that ends counts down as its last act, and the servers may be away just then.
+#[test]
+fn an_arrival_is_repeated_while_the_client_shuts_down() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = redlock_tests::open(proxy.url());
+    let latch = locks.count_down_latch(KEY, 1);
+    let struck = proxy.on_each("count down", Act::ResetBefore);
+    thread::scope(|scope| {
+        let arrival = scope.spawn(|| latch.count_down());
+        eventually("the client has sent it", SOON, || struck.hits() > 0);
+        let ended = scope.spawn(|| locks.shutdown(SOON));
+        let is_closed = || matches!(locks.mutex("other").try_lock(), Err(Error::Closed));
+        eventually("the client shuts down", SOON, is_closed);
+        let before = struck.hits();
+        eventually("the client goes on sending it", SOON, || struck.hits() > before + 2);
+        struck.release();
+        arrival.join().unwrap().unwrap();
+        assert_eq!(ended.join().unwrap().unwrap().unconfirmed, 0);
+    });
+    assert_eq!(stored(&server).len(), 1);
+}
+
 #[test]
 fn a_latch_is_no_lock_and_a_lock_no_latch() {
     let server = Server::start();

@@ -5,6 +5,7 @@
 //! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread ends. `leader`: one of several. `once`: a job that is run once.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
+//!    `keys_without_ttl`: keys that never end.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
 //! 7. `attribute`: `#[distributed_lock]` and the other macros; what they refuse is in `tests/ui`. `in_memory`: nodes in memory, for unit tests of users.
 //! 8. `examples`: the examples, run as people run them.
@@ -41,6 +42,7 @@ mod in_memory;
 mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
+mod keys_without_ttl;
 mod kinds;
 mod latch;
 mod leader;

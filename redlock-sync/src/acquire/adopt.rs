@@ -44,7 +44,9 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         let by = client.quorum.round_deadline();
         let from = adoption.tokens();
         let call = mutex.adopt(&adoption.attempt.id, adoption.attempt.lease, &from, request.options.fenced);
-        let ballot = client.quorum.round(&call, Priority::Normal, by, &|_| true);
+        let mut ballot = client.quorum.round(&call, Priority::Normal, by, &|_| true);
+        // Such a node may have the former token again, although another holder has adopted it.
+        client.quorum.disqualify_restarted(&mut ballot.votes);
         let Err(error) = adoption.attempt.judge("adopt", &ballot) else {
             break adoption.adopted(&from, &ballot)?;
         };

@@ -111,7 +111,7 @@ pub(super) fn attempt(
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
     if has_leftover_tokens && ballot.tally().yes == quorum.len() {
-        client.queues.forget_leftover_tokens(key);
+        client.queues.forget_leftover_tokens(key, &leftover_tokens);
     }
     // A node that said yes has removed the wait from its queue.
     let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();

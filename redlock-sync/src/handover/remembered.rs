@@ -48,11 +48,12 @@ impl<T> ThreadQueues<T> {
         queue.leftover_tokens.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Forgets the leftover tokens of a key, once every node has executed an attempt that named them.
-    pub(crate) fn forget_leftover_tokens(&self, key: &Arc<str>) {
+    /// Forgets leftover tokens of a key, once every node has executed an attempt that named them. Another thread may
+    /// have added one since.
+    pub(crate) fn forget_leftover_tokens(&self, key: &Arc<str>, named: &[LockId]) {
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(key) {
-            queue.leftover_tokens.clear();
+            queue.leftover_tokens.retain(|(id, _)| !named.contains(id));
             if queue.is_idle(&*self.clock) {
                 by_key.remove(key);
             }

@@ -36,7 +36,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// deleted by hand. Most waits are shorter.
 const FIRST_CHECK: Duration = Duration::from_millis(100);
 /// The longest sleep that nothing can interrupt.
-const SHORT_SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SHORT_SLICE: Duration = Duration::from_millis(50);
 
 /// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
 /// what threads hand over: a held lease.

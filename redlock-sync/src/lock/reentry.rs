@@ -78,15 +78,10 @@ fn find(holds: &[ThreadHold], client: u64, key: &str) -> Option<usize> {
     holds.iter().rposition(|hold| hold.client == client && *hold.key == *key)
 }
 
-/// Adds a hold, in the place of an older one for the same key. There is an older one only if its lease was lost.
+/// Adds a hold. There is an older one for the same key only if its lease was lost. The older one stays: its guards
+/// still have to report the loss. So a removal keeps the order, and [`find`] finds the latest.
 fn add(client: u64, key: &Arc<str>, how: HoldKind) {
-    let old = with(|holds| {
-        let old = find(holds, client, key).map(|i| holds.swap_remove(i));
-        holds.push(ThreadHold { client, key: Arc::clone(key), how });
-        old
-    });
-    // Dropped outside of the closure: it can be the last reference to a lease, which is then released.
-    drop(old);
+    with(|holds| holds.push(ThreadHold { client, key: Arc::clone(key), how }));
 }
 
 /// How this thread holds the lock. A single hold does not count if its guard is gone or its lease is lost.
@@ -116,10 +111,9 @@ impl SingleHold {
 }
 
 impl Drop for SingleHold {
-    /// Removes the hold, unless it has been replaced: this thread can have a later lease if this one was lost.
     fn drop(&mut self) {
         let is_this = |hold: &ThreadHold| matches!(&hold.how, HoldKind::Single(core) if Weak::as_ptr(core) == Arc::as_ptr(&self.core));
-        with(|holds| holds.iter().rposition(is_this).map(|i| holds.swap_remove(i)));
+        with(|holds| holds.iter().rposition(is_this).map(|i| holds.remove(i)));
     }
 }
 
@@ -182,7 +176,7 @@ pub(crate) fn remove(lease: &Arc<Lease>, was_exclusive: bool) -> Removed {
             }
         }
         // The caller still has a reference to the lease, so it is not released in here.
-        holds.swap_remove(i);
+        holds.remove(i);
         Removed::Last
     });
     left.unwrap_or(Removed::Last)
@@ -208,7 +202,7 @@ pub(crate) fn remove_only(lease: &Arc<Lease>) -> bool {
         let is_only = matches!(holds.get(i), Some(ThreadHold { how: HoldKind::Nested { count: 1, .. }, .. }));
         if is_only {
             // The caller still has a reference to the lease, so it is not released in here.
-            holds.swap_remove(i);
+            holds.remove(i);
         }
         is_only
     });

@@ -10,8 +10,8 @@ use crate::protocol::task_queue::{Count, TaskFilter, Tasks};
 ///
 /// The queue can have changed by the time the call returns.
 impl Queue {
-    /// Returns the first `most` tasks, at most 1000, in the order of their times. The time of a claimed task is the end
-    /// of its claim.
+    /// Returns the first `most` tasks, at most 1000, in the order of their times. One call returns up to 1 MiB of
+    /// bodies, or one body that is larger. The time of a claimed task is the end of its claim.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer
@@ -50,7 +50,8 @@ impl Queue {
         self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Due))
     }
 
-    /// Returns the first `most` dead tasks, at most 1000. The task that has been dead for longest comes first.
+    /// Returns the first `most` dead tasks, at most 1000. The task that has been dead for longest comes first. One call
+    /// returns up to 1 MiB of bodies, or one body that is larger.
     ///
     /// # Errors
     /// The errors of [`peek`](Queue::peek).

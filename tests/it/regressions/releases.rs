@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Redlock};
+use redlock_sync::{Error, LostReason, Redlock};
 use redlock_tests::{Act, Proxy, Stopwatch, eventually, patient};
 
 use crate::handover::rig::{Rig, SLACK, SOON, for_sizes, ms};
@@ -161,4 +161,16 @@ fn guards_dropped_while_servers_refuse_connections_end_soon() {
         rig.proxies.iter().for_each(Proxy::heal);
         eventually("all are free", SOON, || (0..50).all(|i| rig.holding(&format!("dropped:{i}")) == 0));
     });
+}
+
+/// Of three nodes, one never had the lock and does not answer. One has lost it.
+#[test]
+fn a_node_that_never_had_the_lock_does_not_count_for_it_at_the_release() {
+    let rig = Rig::start(3);
+    rig.proxies[2].refuse();
+    let locks = patient().nodes(rig.proxy_urls()).restart_guard(false).build().unwrap();
+    let guard = locks.mutex("order:42").renew(false).lock().unwrap();
+    assert!(rig.servers[1].del("order:42"));
+    let lost = guard.unlock().unwrap_err();
+    assert!(matches!(lost, Error::Lost { reason: LostReason::Deleted, .. }), "{lost}");
 }

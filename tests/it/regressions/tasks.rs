@@ -297,3 +297,36 @@ fn a_pop_returns_no_more_bodies_than_arrive_in_time() {
     let pop = || mails.pop_due(100).unwrap().len();
     assert_eq!([(); 4].map(|()| pop()), [3, 2, 1, 0]);
 }
+
+/// One call lets ten tasks die at most.
+#[test]
+fn a_call_that_does_not_wait_gets_the_task_behind_many_that_die() {
+    let server = Server::start();
+    let once = Retry::every(Duration::from_millis(1)).max_attempts(1);
+    let mails = queue(&server, "q").lease(Duration::from_secs(2)).renew(false).retry(once);
+    for n in 0..25 {
+        mails.push(Task::new("dies").id(format!("d{n}"))).unwrap();
+        std::mem::forget(mails.try_claim().unwrap().unwrap());
+    }
+    eventually("all claims have run out", SOON, || mails.peek_due(30).unwrap().len() == 25);
+    mails.push("lives").unwrap();
+    let job = mails.try_claim().unwrap().expect("the task that lives");
+    assert_eq!((job.body(), mails.dead_len().unwrap()), (&b"lives"[..], 25));
+    job.ack().unwrap();
+}
+
+/// A client reads a whole reply within one node timeout, and the server handles no other call meanwhile.
+#[test]
+fn a_look_at_tasks_returns_no_more_bodies_than_arrive_in_time() {
+    let server = Server::start();
+    let mails = queue(&server, "q").retry(Retry::every(Duration::from_millis(1)).max_attempts(1));
+    let sizes = [400_000, 400_000, 400_000];
+    for size in sizes {
+        mails.push(vec![b'x'; size]).unwrap();
+    }
+    assert_eq!((mails.peek(10).unwrap().len(), mails.peek_due(10).unwrap().len(), mails.len().unwrap()), (2, 2, 3));
+    for _ in sizes {
+        mails.try_claim().unwrap().unwrap().fail("boom").unwrap();
+    }
+    assert_eq!((mails.dead(10).unwrap().len(), mails.dead_len().unwrap()), (2, 3));
+}

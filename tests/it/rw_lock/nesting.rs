@@ -112,6 +112,24 @@ fn a_reader_whose_lease_ends_by_itself_can_wait_for_it() {
     writer.check().unwrap();
 }
 
+/// The last of the guards that lost the lock ends as a lost one too, whatever the thread has locked since.
+#[test]
+fn guards_of_a_hold_that_has_ended_stay_lost_beside_a_later_hold() {
+    let servers = servers(1);
+    let lock = brisk(&servers, ms(600)).rw_lock(KEY).renew(false);
+    let other = open(&servers).rw_lock("other");
+    let readers = [lock.read().unwrap(), lock.read().unwrap()];
+    let others = other.read().unwrap();
+    let writer = lock.write().unwrap();
+    drop(others);
+    let nested = lock.read().unwrap();
+    for reader in readers {
+        assert!(reader.unlock().unwrap_err().is_lost());
+    }
+    assert_eq!(nested.unlock().unwrap(), Unlocked::StillHeld);
+    assert_eq!(writer.unlock().unwrap(), Unlocked::Released);
+}
+
 #[test]
 fn a_lost_hold_is_not_entered_again() {
     let servers = servers(1);

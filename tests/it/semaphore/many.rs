@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{Error, Semaphore};
+use redlock_sync::{Error, LostReason, Semaphore};
 use redlock_tests::{Proxy, Server, Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
@@ -244,4 +244,23 @@ fn a_release_by_a_handle_with_a_smaller_number_wakes_a_wait_for_several() {
     };
     let best = (0..4).map(|_| once()).min().unwrap();
     assert!(best < ms(500), "{best:?}");
+}
+
+/// Permits that were acquired together are held together: without one of them, all are lost.
+#[test]
+fn a_release_of_permits_of_which_one_is_gone_is_a_loss() {
+    let server = Server::start();
+    let semaphore = open(std::slice::from_ref(&server)).semaphore(KEY, 3).renew(false);
+    for reason in [LostReason::Deleted, LostReason::Taken] {
+        let permit = semaphore.acquire_many(2).unwrap();
+        let slot = permit.slots()[0];
+        let _: i64 = server.ask(cmd("ZREM").arg(KEY).arg(format!("{slot} {}", permit.id().as_str())));
+        if reason == LostReason::Taken {
+            let other = format!("{slot} {}:other", "f".repeat(32));
+            let _: i64 = server.ask(cmd("ZADD").arg(KEY).arg(9_000_000_000_000_000_i64).arg(other));
+        }
+        let lost = permit.release().unwrap_err();
+        assert!(matches!(lost, Error::Lost { reason: r, .. } if r == reason), "{lost}");
+        assert_eq!(semaphore.available().unwrap(), if reason == LostReason::Taken { 2 } else { 3 });
+    }
 }

@@ -359,13 +359,13 @@ pub fn leftover_tokens_come_and_go() {
     let mut threads: Vec<_> = threads.collect();
     threads.push(rig.spawn(|rig| {
         rig.queues.add_leftover_token(&rig.key, LockId::from_server("ours"), Tick::NEVER);
-        rig.queues.forget_leftover_tokens(&rig.key);
+        rig.queues.forget_leftover_tokens(&rig.key, &rig.queues.leftover_tokens(&rig.key));
     }));
     threads.push(rig.spawn(|rig| {
         // One that has run out already, so that it throws out idle queues.
         rig.queues.add_leftover_token(&rig.key, LockId::from_server("old"), Tick::ZERO);
         assert!(rig.queues.leftover_tokens(&rig.key).iter().all(|id| id.as_str() == "ours"));
-        rig.queues.forget_leftover_tokens(&rig.key);
+        rig.queues.forget_leftover_tokens(&rig.key, &[LockId::from_server("old")]);
     }));
     all(threads);
     rig.assert_empty();

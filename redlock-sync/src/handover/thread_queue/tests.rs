@@ -103,7 +103,12 @@ fn leftover_tokens_are_bounded_and_end() {
     let ids = queues.leftover_tokens(&key);
     assert_eq!(ids.len(), MAX_LEFTOVER_TOKENS);
     assert_eq!(ids.last().map(LockId::as_str), Some("t19"));
-    queues.forget_leftover_tokens(&key);
+    let named = queues.leftover_tokens(&key);
+    // Another thread adds one while the attempt that named the others is under way.
+    queues.add_leftover_token(&key, LockId::from_server("later"), Tick::NEVER);
+    queues.forget_leftover_tokens(&key, &named);
+    assert_eq!(queues.leftover_tokens(&key).iter().map(LockId::as_str).collect::<Vec<_>>(), ["later"]);
+    queues.forget_leftover_tokens(&key, &queues.leftover_tokens(&key));
     queues.add_leftover_token(&key, LockId::from_server("old"), Tick::ZERO);
     assert!(queues.leftover_tokens(&key).is_empty());
     queues.add_leftover_token(&"other".into(), LockId::from_server("new"), Tick::NEVER);

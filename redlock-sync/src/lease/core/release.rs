@@ -128,7 +128,7 @@ impl<'a> PreparedRelease<'a> {
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        ReleaseOutcome { result: core.judge_release(&ballot, is_inferred), token_may_remain, is_done }
+        ReleaseOutcome { result: core.judge_release(&io.at, &ballot, is_inferred), token_may_remain, is_done }
     }
 }
 
@@ -229,9 +229,10 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// The result of a release. `is_inferred`: no server was seen to confirm. A later "not held" only suggests that an
-    /// earlier copy released it. That is certain before the lease's end, not after it.
-    fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
+    /// The result of a release. `at`: the nodes that may have had the token. `is_inferred`: no server was seen to
+    /// confirm. A later "not held" only suggests that an earlier copy released it. That is certain before the lease's
+    /// end, not after it.
+    fn judge_release(&self, at: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
                 return Err(self.unconfirmed(None));
@@ -246,9 +247,9 @@ impl Core {
         {
             return Err(self.lost(reason));
         }
-        let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
+        let had_it = at.iter().zip(&ballot.votes).filter(|(has, vote)| **has && !vote.is_definite_no()).count();
         // After a transmission that broke off, "not held" means that it was executed.
-        let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.duplicate;
+        let could_be_ours = had_it >= self.quorum.need() || ballot.duplicate;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
             return Err(wrong_type.unwrap_or_else(|| self.lost(reason_of(ballot))));

@@ -8,7 +8,7 @@
 -- The following are present only if one of them differs from its default in brackets: ARGV[6] ms to keep the permits
 -- (0: given up now), ARGV[7] own wait (empty)
 -- replies 1 given up, 5 the same where only the semaphore's key was named, 0 another token has one of the slots, -1 the
---         token has none
+--         token lacks one of them
 local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[7] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
@@ -20,12 +20,12 @@ if wait ~= '' and queue then
 end
 local lent, failure = read_lent(key, now)
 if failure then return failure end
-local is_given = false
+local given = 0
 local reservation_of_wait = wait ~= '' and RESERVED .. wait
 local slots, set = slots_of(ARGV[2])
 for at, other in pairs(lent.tokens) do
   if other == token or other == reservation_of_wait then
-    is_given = is_given or other == token
+    if other == token and (#slots == 0 or set[at]) then given = given + 1 end
     if keep > 0 and other == token and (#slots == 0 or set[at]) then
       purge(key, now)
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
@@ -38,9 +38,9 @@ for at, other in pairs(lent.tokens) do
     end
   end
 end
-local reply = is_given and (queue and 1 or 5) or -1
+local reply = given > 0 and given >= #slots and (queue and 1 or 5) or -1
 for _, slot in ipairs(slots) do
-  if lent.tokens[slot] and not is_given then reply = 0 end
+  if lent.tokens[slot] and lent.tokens[slot] ~= token then reply = 0 end
 end
 if queue and redis.call('EXISTS', queue) == 1 then
   purge(key, now)

@@ -1,6 +1,6 @@
 -- With several nodes: frees a lock that was reserved for a grant of which no node notified a wait, and deletes the
--- queue, in which no client listened. If this node has another token or none, its waits may listen: the first of them
--- is told to try.
+-- waits that the grant tried, of which no client listened. The first of those that remain is told to try, also if this
+-- node has another token or none.
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant
 -- replies 1 freed, 0 another token holds the lock, -1 there is no key
@@ -10,5 +10,7 @@ if held == false or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
   hint(KEYS[2], '0', '0 0')
   return held and 0 or -1
 end
-redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('DEL', KEYS[1])
+redis.pcall('ZREMRANGEBYRANK', KEYS[2], 0, 7)
+hint(KEYS[2], '0', '0 0')
 return 1
