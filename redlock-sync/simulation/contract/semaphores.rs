@@ -194,7 +194,8 @@ impl Model {
     }
 
     fn release(&mut self, token: &str, slots: &[u32], permits: u32, wait: Option<&str>) -> i64 {
-        let had = self.slots.values().any(|held| held == token);
+        let has = |slot: &u32| self.slots.get(slot).is_some_and(|held| held == token);
+        let had = if slots.is_empty() { self.slots.values().any(|held| held == token) } else { slots.iter().all(has) };
         // A lease of one slot has no other.
         if let ([slot], None, true) = (slots, wait, self.queue.is_empty())
             && self.slots.get(slot).is_some_and(|held| held == token)
