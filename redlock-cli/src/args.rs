@@ -269,8 +269,10 @@ impl Reader {
             }
             Ok(is_known)
         })?;
-        let pattern = values.next().unwrap_or_else(|| "*".to_owned());
-        Ok(View { pattern, every: every.max(Duration::from_millis(100)) })
+        if every < Duration::from_millis(100) {
+            return Err("--every is at least 100ms".into());
+        }
+        Ok(View { pattern: values.next().unwrap_or_else(|| "*".to_owned()), every })
     }
 
     fn dash(&mut self) -> Result<Dash, Stop> {

@@ -26,7 +26,7 @@ fn the_page_has_what_help_says() {
 
 #[test]
 fn wrong_usage_is_64_and_says_what_is_wrong() {
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 25] = [
         (&[], "a command is missing"),
         (&["watch"], "no command `watch`"),
         (&["--nodes"], "no option `--nodes`"),
@@ -41,6 +41,7 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         (&["release", "job"], "--holder TOKEN is missing"),
         (&["release", "job", "--holder", "0123"], "too short"),
         (&["doctor", "job"], "`job` is too much"),
+        (&["top", "--every", "50ms"], "--every is at least 100ms"),
         (&["queue"], "ls, peek, dead or revive is missing"),
         (&["queue", "drop", "emails"], "no command `queue drop`"),
         (&["queue", "peek", "emails", "-n", "many"], "many"),

@@ -172,7 +172,9 @@ impl Host {
         if let Some(cluster) = self.cluster() {
             cluster.refresh_soon();
         }
-        self.log(self.status.down(step), &failure.message);
+        if self.status.down(step, &failure.message, self.clock.now()) {
+            self.tell_status();
+        }
     }
 
     /// Records that the server replied to a call, possibly with an error.
@@ -180,7 +182,7 @@ impl Host {
         self.record_answer();
         match result {
             Err(failure) if redis_reply::lacks_commands(failure) => {
-                self.log(self.status.unusable(Step::Acquire, &failure.message), &failure.message);
+                self.unusable(Step::Acquire, failure);
             }
             Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Step::Acquire),
             _ => self.succeeded(Step::Call),
@@ -199,28 +201,37 @@ impl Host {
     }
 
     fn succeeded(&self, step: Step) {
-        self.log(self.status.succeeded(step), "");
+        if self.status.succeeded(step, || self.clock.now()) {
+            self.tell_status();
+        }
     }
 
-    /// Logs a change of status in one line. Messages of failures contain no part of a password.
-    fn log(&self, change: Option<StatusChange>, cause: &str) {
-        let Some(change) = change else { return };
+    fn unusable(&self, step: Step, failure: &Failure) {
+        if self.status.unusable(step, &failure.message, self.clock.now()) {
+            self.tell_status();
+        }
+    }
+
+    /// Logs each change of status in one line, and notifies the observers. Messages of failures contain no part of a
+    /// password.
+    fn tell_status(&self) {
         let (number, address) = (self.member + 1, printable(&self.server.display_address()));
-        match change {
-            StatusChange::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
-            StatusChange::Up => log::info!("node {number} ({address}) answers again"),
-            StatusChange::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
-            StatusChange::Usable => log::info!("node {number} ({address}) can be used again"),
-        }
-        if let Some(observers) = self.events.observers.get() {
-            // The address of the node, which does not change with a failover.
-            let node = self.server.address();
-            let after = self.status.lasts(change, self.clock.now());
-            observers.notify(&match change {
-                StatusChange::Down | StatusChange::Unusable => Event::NodeDown { node, why: cause },
-                StatusChange::Up | StatusChange::Usable => Event::NodeUp { node, after },
-            });
-        }
+        self.status.tell(|change| {
+            match &change {
+                StatusChange::Down(cause) => log::warn!("node {number} ({address}) does not answer: {cause}"),
+                StatusChange::Up(_) => log::info!("node {number} ({address}) answers again"),
+                StatusChange::Unusable(cause) => log::warn!("node {number} ({address}) cannot be used: {cause}"),
+                StatusChange::Usable(_) => log::info!("node {number} ({address}) can be used again"),
+            }
+            if let Some(observers) = self.events.observers.get() {
+                // The address of the node, which does not change with a failover.
+                let node = self.server.address();
+                observers.notify(&match &change {
+                    StatusChange::Down(why) | StatusChange::Unusable(why) => Event::NodeDown { node, why },
+                    StatusChange::Up(after) | StatusChange::Usable(after) => Event::NodeUp { node, after: *after },
+                });
+            }
+        });
     }
 
     /// Connects. The server must be reached within a node timeout, and its answers may take `answer_timeout`.
@@ -241,7 +252,7 @@ impl Host {
     fn connect_failed(&self, failure: &Failure) {
         self.record_failure(failure, Step::Connect);
         if failure.kind.is_misuse() {
-            self.log(self.status.unusable(Step::Connect, &failure.message), &failure.message);
+            self.unusable(Step::Connect, failure);
         }
         if failure.is_answer() {
             self.record_answer();

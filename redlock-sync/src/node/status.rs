@@ -1,6 +1,7 @@
 //! The status of a server as it was logged last. The log has one line for each change of status, and none for each
 //! call.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,9 +14,17 @@ use crate::clock::Tick;
 pub(super) struct ServerStatus {
     /// True while the status is not `Up`, so that an answered call costs one load.
     is_bad: AtomicBool,
-    current: Mutex<Status>,
+    history: Mutex<History>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    current: Status,
     /// When the first bad status of this period was reported.
-    since: Mutex<Option<Tick>>,
+    bad_since: Option<Tick>,
+    untold: VecDeque<StatusChange>,
+    /// A thread tells the changes, and takes each new one too.
+    is_being_told: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,116 +47,180 @@ pub(super) enum Step {
     Acquire,
 }
 
-/// The change to log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A change to log, with its cause, or with the length of the bad period that ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum StatusChange {
-    Down,
-    Up,
-    Unusable,
-    Usable,
+    Down(String),
+    Up(Duration),
+    Unusable(String),
+    Usable(Duration),
 }
 
 impl ServerStatus {
-    pub(super) fn down(&self, step: Step) -> Option<StatusChange> {
-        let mut current = self.current.lock();
-        let is_new = !matches!(*current, Status::Down(_));
+    /// Records a failure. Returns true if there is a change to [`tell`](ServerStatus::tell).
+    pub(super) fn down(&self, step: Step, cause: &str, now: Tick) -> bool {
+        let mut history = self.history.lock();
+        let is_new = !matches!(history.current, Status::Down(_));
         // A failure to connect replaces a failed call: then the next connection suffices as proof.
         if is_new || step == Step::Connect {
-            self.set(&mut current, Status::Down(step));
+            let change = is_new.then(|| StatusChange::Down(cause.to_owned()));
+            self.set(&mut history, Status::Down(step), change, now);
         }
-        is_new.then_some(StatusChange::Down)
+        is_new
     }
 
     /// The same cause with other details, such as another slot of a cluster, is not a change.
-    pub(super) fn unusable(&self, step: Step, cause: &str) -> Option<StatusChange> {
+    pub(super) fn unusable(&self, step: Step, cause: &str, now: Tick) -> bool {
         let word = cause.split(' ').next().unwrap_or_default().to_owned();
         let new = Status::Unusable(step, word);
-        let mut current = self.current.lock();
-        if *current == new {
-            return None;
+        let mut history = self.history.lock();
+        if history.current == new {
+            return false;
         }
-        self.set(&mut current, new);
-        Some(StatusChange::Unusable)
+        self.set(&mut history, new, Some(StatusChange::Unusable(cause.to_owned())), now);
+        true
     }
 
-    pub(super) fn succeeded(&self, step: Step) -> Option<StatusChange> {
+    pub(super) fn succeeded(&self, step: Step, now: impl FnOnce() -> Tick) -> bool {
         if !self.is_bad.load(Ordering::Acquire) {
-            return None;
+            return false;
         }
-        let mut current = self.current.lock();
-        let change = match &*current {
-            Status::Down(failed) if step >= *failed => StatusChange::Up,
-            Status::Unusable(failed, _) if step >= *failed => StatusChange::Usable,
-            _ => return None,
+        let mut history = self.history.lock();
+        let (failed, ended): (_, fn(Duration) -> StatusChange) = match &history.current {
+            Status::Down(failed) => (*failed, StatusChange::Up),
+            Status::Unusable(failed, _) => (*failed, StatusChange::Usable),
+            Status::Up => return false,
         };
-        self.set(&mut current, Status::Up);
-        Some(change)
-    }
-
-    /// How long the status has been bad. If the change is an improvement, the period ends.
-    pub(super) fn lasts(&self, change: StatusChange, now: Tick) -> Duration {
-        let mut since = self.since.lock();
-        let first = *since.get_or_insert(now);
-        if matches!(change, StatusChange::Up | StatusChange::Usable) {
-            *since = None;
+        if step < failed {
+            return false;
         }
-        now.since(first)
+        let now = now();
+        let lasted = now.since(history.bad_since.unwrap_or(now));
+        self.set(&mut history, Status::Up, Some(ended(lasted)), now);
+        true
     }
 
-    fn set(&self, current: &mut Status, new: Status) {
-        self.is_bad.store(new != Status::Up, Ordering::Release);
-        *current = new;
+    /// Calls `tell` with each change, in the order in which they came. If another thread does that now, it takes the
+    /// changes of this thread too. So `tell` never runs under a lock, and its last call is for the current status.
+    pub(super) fn tell(&self, tell: impl Fn(StatusChange)) {
+        if std::mem::replace(&mut self.history.lock().is_being_told, true) {
+            return;
+        }
+        while let Some(change) = self.next_untold() {
+            tell(change);
+        }
+    }
+
+    fn next_untold(&self) -> Option<StatusChange> {
+        let mut history = self.history.lock();
+        let next = history.untold.pop_front();
+        history.is_being_told = next.is_some();
+        next
+    }
+
+    fn set(&self, history: &mut History, new: Status, change: Option<StatusChange>, now: Tick) {
+        let is_bad = new != Status::Up;
+        self.is_bad.store(is_bad, Ordering::Release);
+        history.current = new;
+        history.bad_since = is_bad.then(|| history.bad_since.unwrap_or(now));
+        history.untold.extend(change);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    /// The first words of the changes that are told.
+    fn told(node: &ServerStatus) -> Vec<&'static str> {
+        let told = RefCell::new(Vec::new());
+        node.tell(|change| {
+            told.borrow_mut().push(match change {
+                StatusChange::Down(_) => "down",
+                StatusChange::Up(_) => "up",
+                StatusChange::Unusable(_) => "unusable",
+                StatusChange::Usable(_) => "usable",
+            });
+        });
+        told.into_inner()
+    }
+
+    fn down(node: &ServerStatus, step: Step) -> bool {
+        node.down(step, "refused", Tick::ZERO)
+    }
+
+    fn unusable(node: &ServerStatus, step: Step, cause: &str) -> bool {
+        node.unusable(step, cause, Tick::ZERO)
+    }
+
+    fn succeeded(node: &ServerStatus, step: Step) -> bool {
+        node.succeeded(step, || Tick::ZERO)
+    }
 
     #[test]
     fn each_change_is_told_once() {
         let node = ServerStatus::default();
-        assert_eq!(node.succeeded(Step::Connect), None);
-        assert_eq!((node.down(Step::Connect), node.down(Step::Connect)), (Some(StatusChange::Down), None));
-        assert_eq!((node.succeeded(Step::Connect), node.succeeded(Step::Acquire)), (Some(StatusChange::Up), None));
+        assert!(!succeeded(&node, Step::Connect));
+        assert_eq!((down(&node, Step::Connect), down(&node, Step::Connect)), (true, false));
+        assert_eq!((succeeded(&node, Step::Connect), succeeded(&node, Step::Acquire)), (true, false));
+        assert_eq!((told(&node), told(&node)), (vec!["down", "up"], vec![]));
         let replica = "is a replica of a:1";
-        assert_eq!(node.unusable(Step::Connect, replica), Some(StatusChange::Unusable));
-        assert_eq!(node.unusable(Step::Connect, replica), None);
-        assert_eq!(node.unusable(Step::Connect, "WRONGPASS invalid"), Some(StatusChange::Unusable));
-        assert_eq!(node.down(Step::Connect), Some(StatusChange::Down));
-        assert_eq!(node.unusable(Step::Connect, replica), Some(StatusChange::Unusable));
-        assert_eq!(node.succeeded(Step::Connect), Some(StatusChange::Usable));
+        assert!(unusable(&node, Step::Connect, replica) && !unusable(&node, Step::Connect, replica));
+        assert!(unusable(&node, Step::Connect, "WRONGPASS invalid"));
+        assert!(down(&node, Step::Connect) && unusable(&node, Step::Connect, replica));
+        assert!(succeeded(&node, Step::Connect));
+        assert_eq!(told(&node), ["unusable", "unusable", "down", "unusable", "usable"]);
+    }
+
+    /// An observer can use the client, which can change the status again.
+    #[test]
+    fn a_change_while_one_is_told_is_told_behind_it() {
+        let (node, told) = (ServerStatus::default(), RefCell::new(Vec::new()));
+        down(&node, Step::Call);
+        node.tell(|change| {
+            if succeeded(&node, Step::Call) {
+                node.tell(|_| panic!("in the middle of another one"));
+            }
+            told.borrow_mut().push(change);
+        });
+        assert_eq!(told.into_inner(), [StatusChange::Down("refused".into()), StatusChange::Up(Duration::ZERO)]);
     }
 
     #[test]
     fn it_is_bad_from_the_first_cause_to_the_end_of_all() {
         let (node, second) = (ServerStatus::default(), Duration::from_secs(1));
         let [first, later, last] = [0, 1, 3].map(|n| Tick::ZERO.after(second * n));
-        assert_eq!(node.lasts(StatusChange::Down, first), Duration::ZERO);
-        assert_eq!(node.lasts(StatusChange::Unusable, later), second);
-        assert_eq!(node.lasts(StatusChange::Usable, last), second * 3);
-        assert_eq!(node.lasts(StatusChange::Down, last), Duration::ZERO);
+        assert!(node.down(Step::Connect, "refused", first));
+        assert!(node.unusable(Step::Connect, "NOAUTH", later));
+        assert!(node.succeeded(Step::Connect, || last));
+        assert!(node.down(Step::Connect, "refused", last) && node.succeeded(Step::Connect, || last));
+        let told = RefCell::new(Vec::new());
+        node.tell(|change| told.borrow_mut().push(change));
+        let ended = |change: &StatusChange| matches!(change, StatusChange::Up(_) | StatusChange::Usable(_));
+        let told: Vec<_> = told.into_inner().into_iter().filter(ended).collect();
+        assert_eq!(told, [StatusChange::Usable(second * 3), StatusChange::Up(Duration::ZERO)]);
     }
 
     #[test]
     fn connections_alone_do_not_make_a_node_well_that_executes_no_calls() {
         let node = ServerStatus::default();
-        for _ in 0..3 {
-            let first = node.down(Step::Call);
-            assert_eq!((node.succeeded(Step::Connect), first.is_some()), (None, first.is_some()));
+        for n in 0..3 {
+            assert_eq!((down(&node, Step::Call), succeeded(&node, Step::Connect)), (n == 0, false));
         }
-        assert_eq!(node.down(Step::Call), None);
-        assert_eq!(node.succeeded(Step::Call), Some(StatusChange::Up));
-        assert_eq!(node.unusable(Step::Acquire, "NOPERM this user may not run TIME"), Some(StatusChange::Unusable));
-        assert_eq!((node.succeeded(Step::Connect), node.succeeded(Step::Call)), (None, None));
-        assert_eq!(node.unusable(Step::Acquire, "NOPERM this user may not run DEL"), None);
-        assert_eq!(node.succeeded(Step::Acquire), Some(StatusChange::Usable));
+        assert!(succeeded(&node, Step::Call));
+        assert!(unusable(&node, Step::Acquire, "NOPERM this user may not run TIME"));
+        assert_eq!((succeeded(&node, Step::Connect), succeeded(&node, Step::Call)), (false, false));
+        assert!(!unusable(&node, Step::Acquire, "NOPERM this user may not run DEL"));
+        assert!(succeeded(&node, Step::Acquire));
     }
 
     #[test]
     fn a_server_that_goes_away_as_well_is_back_with_the_next_connection() {
         let node = ServerStatus::default();
-        assert_eq!((node.down(Step::Call), node.down(Step::Connect)), (Some(StatusChange::Down), None));
-        assert_eq!(node.succeeded(Step::Connect), Some(StatusChange::Up));
+        assert_eq!((down(&node, Step::Call), down(&node, Step::Connect)), (true, false));
+        assert!(succeeded(&node, Step::Connect));
+        assert_eq!(told(&node), ["down", "up"]);
     }
 }
