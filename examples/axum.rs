@@ -10,14 +10,18 @@ use redlock_sync::{Error, Redlock};
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
-/// Blocks its thread while another request, here or on another machine, has the order.
+/// Ships an order under its lock. The call blocks its thread while another request has the order, here or on another
+/// machine.
 fn ship(locks: &Redlock, id: u64) -> Result<String, Error> {
     let guard = locks.mutex(format!("order:{id}")).try_lock_for(Duration::from_secs(5))?;
-    guard.extend(Duration::from_secs(30))?; // before what cannot be undone, such as a COMMIT: asks the server
+    // Asks the server. Do this before steps that cannot be undone, such as a COMMIT.
+    guard.extend(Duration::from_secs(30))?;
     let done = format!("order {id} is shipped\n");
     match guard.unlock() {
-        Err(error @ Error::Lost { .. }) => Err(error), // another request may have had the order meanwhile
-        _ => Ok(done),                                 // if the release is not confirmed, the work is done all the same
+        // Another request may have had the order meanwhile.
+        Err(error @ Error::Lost { .. }) => Err(error),
+        // If the release is not confirmed, the work is done nevertheless.
+        _ => Ok(done),
     }
 }
 
@@ -25,7 +29,7 @@ async fn order(State(locks): State<Redlock>, Path(id): Path<u64>) -> (StatusCode
     match spawn_blocking(move || ship(&locks, id)).await {
         Ok(Ok(done)) => (StatusCode::OK, done),
         Ok(Err(error)) if error.is_busy() => (StatusCode::LOCKED, format!("{error}\n")),
-        // `Closed`: this process shuts down.
+        // `Closed` means that this process shuts down.
         Ok(Err(error)) if error.is_unavailable() || error == Error::Closed => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
         }
@@ -41,7 +45,7 @@ async fn ready(State(locks): State<Redlock>) -> StatusCode {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let locks = Redlock::open(env::var("REDIS_URL")?)?; // clones share everything
+    let locks = Redlock::open(env::var("REDIS_URL")?)?; // Clones share the connections.
     let orders = Router::new().route("/orders/{id}", routing::post(order)).route("/ready", routing::get(ready));
     let listener = TcpListener::bind(env::args().nth(1).as_deref().unwrap_or("127.0.0.1:3000")).await?;
     println!("http://{}/orders/42", listener.local_addr()?);

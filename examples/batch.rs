@@ -1,12 +1,13 @@
-//! A batch that goes on when all of its parts are there: a count-down latch.
+//! A batch that continues when all of its parts are there, by a count-down latch.
 //!
 //! ```text
 //! cargo run --example batch
 //! ```
 //!
-//! Five processes load a part of a data set each, and count a latch down. One of them is killed in the middle and started again; another one arrives a second
-//! time, as a worker does that was started again after its work was done. The batch waits for the latch, and then adds up what is there. Exits with 1 if
-//! it went on before all parts were there, or if the sum is wrong.
+//! Five processes each load a part of a data set, and then count down a latch. One of them is killed in the middle and
+//! started again. Another one arrives a second time, like a worker that was restarted after its work was done. The
+//! batch waits for the latch, and then adds up the parts. The program exits with 1 if the batch continued before all
+//! parts were there, or if the sum is wrong.
 #![allow(clippy::disallowed_methods, reason = "to sleep is what the workers do for work")]
 
 use std::error::Error;
@@ -20,12 +21,13 @@ use redlock_examples::{Redis, TempDir, Worker, work};
 use redlock_sync::{CountDownLatch, Redlock};
 
 const PARTS: usize = 5;
-/// Numbers in a part.
+/// The count of numbers in a part.
 const SIZE: u64 = 1000;
-/// More than a busy machine needs.
+/// The longest wait. It is longer than a busy machine needs.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// What the batch and its workers have in common: the name, and how many parts there are. A new name for each batch.
+/// The latch that the batch and its workers share. It has the name of the batch and the number of parts. Each batch
+/// needs a new name.
 fn loaded(locks: &Redlock, batch: &str) -> CountDownLatch {
     locks.count_down_latch(format!("batch:{batch}:loaded"), PARTS)
 }
@@ -37,14 +39,14 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// A worker: loads its part, and says so.
+/// A worker: it loads its part, and then arrives at the latch.
 fn load(url: &str, batch: &str, dir: &Path, part: u64) -> Result<(), Box<dyn Error>> {
     let locks = Redlock::open(url)?;
     println!("part {part}: begins");
-    thread::sleep(Duration::from_millis(100 + 50 * part)); // it takes its time
+    thread::sleep(Duration::from_millis(100 + 50 * part)); // This sleep stands for the work.
     let sum: u64 = (part * SIZE..(part + 1) * SIZE).sum();
     fs::write(dir.join(part.to_string()), sum.to_string())?;
-    // Under the name of the part: it counts once, however often a worker is started again.
+    // The worker arrives under the name of its part. So the part counts once, even if the worker is started again.
     loaded(&locks, batch).count_down_as(&format!("part {part}"))?;
     Ok(())
 }
@@ -77,13 +79,13 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
     let all = u64::try_from(PARTS)? * SIZE;
     println!("the latch is open: the sum of {all} numbers is {sum}");
     end(workers.iter_mut().skip(PARTS - 1))?;
-    latch.reset()?; // or leave it to its lifetime
+    latch.reset()?; // Without a reset, the latch ends with its lifetime.
     let is_well = !early && sum == (0..all).sum::<u64>();
     println!("{}", if is_well { "OK" } else { "NOT AS TOLD" });
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Waits until these have done their work.
+/// Waits until these workers have ended, and checks that they succeeded.
 fn end<'a>(workers: impl IntoIterator<Item = &'a mut Worker>) -> Result<(), Box<dyn Error>> {
     for worker in workers {
         if !worker.wait()?.success() {

@@ -1,12 +1,14 @@
-//! A cache of all processes: any number read it at a time, and one at a time fills it.
+//! A cache that several processes share. Any number of readers use it at a time, and one writer at a time fills it.
 //!
 //! ```text
 //! cargo run --example cache
 //! ```
 //!
-//! The cache is two files that have to agree. Threads of three processes look things up (`kind = read`), and now and then fill it anew
-//! (`kind = write`), one file after the other. No reader may find one old and one new file. A fill carries the fencing token of its lock, so that one
-//! of a process that was paused for too long could be refused. Exits with 1 if a reader found a half, or if readers were never beside each other.
+//! The cache consists of two files that have to agree. Threads of three processes look up values (`kind = read`). Now
+//! and then, a thread fills the cache again (`kind = write`), one file after the other. No reader may find one old and
+//! one new file. Each fill has the fencing token of its lock. A store could use it to refuse a write of a process that
+//! was paused for too long. The program exits with 1 if a reader found files that differ, or if no two readers
+//! overlapped.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
 use std::error::Error;
@@ -31,12 +33,12 @@ struct Cache {
 }
 
 impl Cache {
-    /// The fence of the fill that this reader sees.
+    /// Returns the fencing token of the fill that this reader finds.
     #[distributed_lock("cache:prices", kind = read)]
     fn look_up(&self) -> Result<u64, Box<dyn Error>> {
         self.most.fetch_max(self.reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         let first = self.file("first")?;
-        thread::sleep(Duration::from_millis(3)); // without the lock a fill could come in between
+        thread::sleep(Duration::from_millis(3)); // Without the lock, a fill could come in between.
         let second = self.file("second")?;
         self.reading.fetch_sub(1, Ordering::SeqCst);
         if first == second { Ok(first) } else { Err(format!("half of {first}, half of {second}").into()) }

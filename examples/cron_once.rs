@@ -1,23 +1,29 @@
-//! A job of each day on several machines, run once: `REDIS_URL=redis://127.0.0.1/ cargo run --example cron_once 2026-11-24`.
+//! A daily job on several machines that is run once.
 //!
-//! Each machine has it in its crontab, some times in the first hour: `5,25,45 0 * * * cron_once $(date +\%F)`. The first
-//! call that gets through does the job. Later ones repeat it if it failed or its machine died, and are done at once if not.
+//! ```text
+//! REDIS_URL=redis://127.0.0.1/ cargo run --example cron_once 2026-11-24
+//! ```
+//!
+//! Each machine has the job in its crontab, several times in the first hour: `5,25,45 0 * * * cron_once $(date +\%F)`.
+//! The first call that gets the lock does the job. If the job failed or its machine died, a later call repeats it.
+//! Otherwise, later calls return at once.
 
 use std::env;
 use std::process::ExitCode;
 
 use redlock_sync::{Error, distributed_lock};
 
-/// It can run more than once, if a machine dies in it: so the report is written anew, and not appended to.
+/// Writes the report. If a machine dies in the middle, the job runs again. So it replaces the report and never appends
+/// to it.
 #[distributed_lock("example:report:{date}", once, remember = "48h", guard = lease)]
 fn write_report(date: &str) -> Result<Option<String>, Error> {
     let report = format!("the report of {date} is written");
-    lease.check()?; // before each step
+    lease.check()?; // Check the lease before each step.
     Ok(Some(report))
 }
 
 fn main() -> ExitCode {
-    // The day for which the job was scheduled: five minutes after midnight all machines agree on it.
+    // The day for which the job is scheduled. Five minutes after midnight, all machines agree on it.
     let Some(date) = env::args().nth(1) else {
         eprintln!("cron_once DATE");
         return ExitCode::FAILURE;

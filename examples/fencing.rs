@@ -1,16 +1,18 @@
-//! What a lock with a lease cannot do, and the fencing token that does it.
+//! What a lock with a lease cannot prevent, and how a fencing token prevents it.
 //!
 //! ```text
 //! cargo run --example fencing
 //! ```
 //!
-//! A process can be paused at any moment: by a page fault, by a suspended laptop, by a busy hypervisor. When the pause is longer than
-//! the lease, the lock is given to another process, and the paused one awakes in the belief that it holds it. No lock
-//! can prevent that. The protected resource can: each holder gets a larger *fencing token* than the one before, gives it along
-//! with each write, and the resource refuses a token that is smaller than one it has seen.
+//! A process can be paused at any moment: by a page fault, a suspended laptop, or a busy hypervisor. If the pause is
+//! longer than the lease, another process acquires the lock. After the pause, the first process still believes that it
+//! holds the lock. No lock can prevent that, but the protected resource can. Each holder gets a larger *fencing token*
+//! than the holder before, and sends it with each write. The resource refuses a token that is smaller than one that it
+//! has seen.
 //!
-//! Here the resource is an `SQLite` table, with a trigger as its fence. A process is paused on purpose between its look at the lock
-//! and its write, once without the fence and once with it. Exits with 1 if anything is not as told here.
+//! Here, the resource is an `SQLite` table with a trigger that checks the token. The program pauses a process between
+//! its check of the lock and its write, once without and once with the trigger. It exits with 1 if anything differs
+//! from this description.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
 use std::error::Error;
@@ -22,10 +24,11 @@ use redlock_examples::{Redis, TempDir, Worker, work};
 use redlock_sync::{Lease, Redlock};
 use rusqlite::{Connection, params};
 
-/// Short, so that the example is: the default is 30 s.
+/// The lease is short to keep the example short. The default is 30 s.
 const LEASE: Duration = Duration::from_millis(600);
 
-/// The last fencing token is a column of the row it protects. The table itself refuses, so no program can forget to look.
+/// The last fencing token is a column of the row that it protects. The table itself refuses a stale token, so no
+/// program can forget the check.
 const SCHEMA: &str = "
     CREATE TABLE account (name TEXT PRIMARY KEY, balance INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);
     CREATE TRIGGER fence BEFORE UPDATE ON account WHEN NEW.fence < OLD.fence
@@ -62,7 +65,8 @@ fn both_ways() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A slow process wants to add 10 and is paused beyond its lease; meanwhile we add 5. Returns what is in the till then.
+/// A slow process wants to add 10 and is paused beyond its lease. Meanwhile, this process adds 5. Returns the final
+/// balance.
 fn one_is_paused(redis: &Redis, fenced: &str) -> Result<i64, Box<dyn Error>> {
     let dir = TempDir::new()?;
     let file = dir.path().join("bank.sqlite");
@@ -72,11 +76,11 @@ fn one_is_paused(redis: &Redis, fenced: &str) -> Result<i64, Box<dyn Error>> {
     let mut slow = Worker::start([redis.url(), &file.display().to_string(), "10", fenced])?;
     let mut said = slow.lines()?.map_while(Result::ok);
     let holding = said.next().ok_or("the slow process ended early")?;
-    slow.pause()?; // now it is between its look at the lock and its write
+    slow.pause()?; // The process is now between its check of the lock and its write.
     println!("{holding}\n          … and is paused (SIGSTOP)");
 
     let locks = Redlock::builder().node(redis.url()).lease(LEASE).build()?;
-    let guard = locks.mutex("account:till").lock()?; // waits until the lease of the paused process is over
+    let guard = locks.mutex("account:till").lock()?; // This waits until the lease of the paused process has ended.
     let balance = deposit("quick", &bank, &guard, 5, fenced == "fenced")?;
     println!("   quick: wrote {balance}");
     guard.unlock()?;
@@ -89,7 +93,7 @@ fn one_is_paused(redis: &Redis, fenced: &str) -> Result<i64, Box<dyn Error>> {
     Ok(balance)
 }
 
-/// What the slow process does.
+/// The work of the slow process.
 fn slow_holder(url: &str, file: &Path, amount: i64, is_fenced: bool) -> Result<(), Box<dyn Error>> {
     let bank = Connection::open(file)?;
     let locks = Redlock::builder().node(url).lease(LEASE).build()?;
@@ -99,18 +103,18 @@ fn slow_holder(url: &str, file: &Path, amount: i64, is_fenced: bool) -> Result<(
         Err(error) => println!("   slow : write refused: {error}"),
     }
     if let Err(error) = guard.unlock() {
-        println!("   slow : on unlock: {error}"); // the library tells, but what was written is written
+        println!("   slow : on unlock: {error}"); // The library reports the loss, but the write cannot be undone.
     }
     Ok(())
 }
 
-/// Reads, thinks, and writes: wrong when another process writes in between.
+/// Reads the balance and writes the new one. The result is wrong if another process writes in between.
 fn deposit(who: &str, bank: &Connection, lease: &Lease, amount: i64, is_fenced: bool) -> Result<i64, Box<dyn Error>> {
     let token = lease.fencing_token()?;
     let balance: i64 = bank.query_row("SELECT balance FROM account", [], |row| row.get(0))?;
-    lease.check()?; // still ours: but for how long?
+    lease.check()?; // The lock is still held, but perhaps not for long.
     println!("   {who}: locked with fencing token {token}, read {balance}");
-    thread::sleep(Duration::from_millis(100)); // here the slow process is paused
+    thread::sleep(Duration::from_millis(100)); // The slow process is paused here.
     let balance = balance + amount;
     if is_fenced {
         bank.execute("UPDATE account SET balance = ?1, fence = ?2", params![balance, token.cast_signed()])?;

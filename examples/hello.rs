@@ -1,4 +1,5 @@
-//! Take a lock, work, release it: `cargo run --example hello`, with a server on this machine or the URL of one in `REDIS_URL`.
+//! Acquires a lock, works, and releases the lock: `cargo run --example hello`. It uses a server on this machine, or the
+//! server that `REDIS_URL` names.
 
 use std::env;
 
@@ -9,6 +10,6 @@ fn main() -> Result<(), Error> {
     let locks = Redlock::open(url)?;
     let guard = locks.mutex("hello").lock()?;
     println!("no other process has the lock now");
-    guard.check()?; // still held? compares a clock, no request
+    guard.check()?; // Checks that the lock is still held. It compares a clock and sends no request.
     guard.unlock()
 }

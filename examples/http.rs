@@ -1,14 +1,14 @@
-//! A blocking HTTP server whose handlers are annotated: threads, no runtime, and as many instances as you like.
+//! A blocking HTTP server with annotated handlers. It uses threads and no runtime, and any number of instances can run.
 //!
 //! ```text
-//! cargo run --example http                          # two instances, a few requests to them, and the end
-//! cargo run --example http -- 127.0.0.1:8080        # one instance, until Ctrl-C; for example:
+//! cargo run --example http                          # runs two instances, sends them some requests, and ends
+//! cargo run --example http -- 127.0.0.1:8080        # runs one instance until Ctrl-C. Try:
 //!     curl -X POST http://127.0.0.1:8080/tickets/opera
 //!     curl -X POST http://127.0.0.1:8080/close/opera
 //! ```
 //!
-//! It sells numbered tickets. The last number is in a file that all instances read and write: without the lock some tickets would be
-//! sold twice. Exits with 1 if they were.
+//! The server sells numbered tickets. All instances read and write the last number in one file. Without the lock, some
+//! tickets would be sold twice. The program exits with 1 if that happens.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
 use std::collections::BTreeSet;
@@ -23,35 +23,36 @@ use redlock_examples::{Redis, TempDir, Worker, work};
 use redlock_sync::{Redlock, distributed_lock};
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// Threads of an instance, each of which handles one request at a time.
+/// The number of threads of an instance. Each thread handles one request at a time.
 const THREADS: usize = 4;
 
-/// `POST /tickets/EVENT`: one at a time for each event, in all instances; the others wait, but not for ever.
+/// `POST /tickets/EVENT`: for each event, one request at a time in all instances. Other requests wait for a limited
+/// time.
 #[distributed_lock("tickets:<event>", wait = "10s", lease = "5s")]
 fn sell_ticket(dir: &Path, event: &str) -> Result<String, Refusal> {
     let file = dir.join(event);
     let last: u32 = fs::read_to_string(&file).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    thread::sleep(Duration::from_millis(10)); // asks the bank
+    thread::sleep(Duration::from_millis(10)); // This sleep stands for a call to a bank.
     fs::write(&file, (last + 1).to_string())?;
     Ok(format!("ticket {}", last + 1))
 }
 
-/// `POST /close/EVENT`: no use in waiting, if another request is doing the same.
+/// `POST /close/EVENT`: fails at once if another request is doing the same.
 #[distributed_lock("close:<event>", wait = "0s", lease = "5s")]
 fn close(dir: &Path, event: &str) -> Result<String, Refusal> {
-    thread::sleep(Duration::from_secs(1)); // counts the money
+    thread::sleep(Duration::from_secs(1)); // This sleep stands for the count of the money.
     let last = fs::read_to_string(dir.join(event)).unwrap_or_default();
     Ok(format!("closed after ticket {last}"))
 }
 
-/// For how long an instance usually has one of these locks, in seconds, rounded up.
+/// The usual time for which an instance holds one of these locks, in seconds, rounded up.
 const USUAL_HOLD: u32 = 1;
 
-/// What the client is told instead of what it wanted.
+/// A response that refuses a request.
 struct Refusal {
     status: u16,
     message: String,
-    /// In seconds.
+    /// The value of `Retry-After`, in seconds.
     retry_after: Option<u32>,
 }
 
@@ -61,16 +62,19 @@ impl Refusal {
     }
 }
 
-/// `#[distributed_lock]` needs this conversion. The kinds of errors are what a client has to tell apart.
+/// `#[distributed_lock]` needs this conversion. It maps the kinds of errors to different status codes.
 impl From<redlock_sync::Error> for Refusal {
     fn from(error: redlock_sync::Error) -> Self {
         match &error {
-            // Not `expires_in`: that is how long a holder that died would keep the others out. A holder that lives is done much earlier.
+            // The response does not use `expires_in`, which is the time after which the lock of a dead holder ends. A
+            // live holder usually releases the lock much earlier.
             redlock_sync::Error::Busy { .. } => {
                 Self { retry_after: Some(USUAL_HOLD), ..Self::new(423, error.to_string()) }
             }
-            redlock_sync::Error::Unavailable { .. } => Self::new(503, error.to_string()), // Redis is away
-            _ => Self::new(500, error.to_string()), // such as Lost: the work was done, and perhaps by another process as well
+            // The Redis server does not answer.
+            redlock_sync::Error::Unavailable { .. } => Self::new(503, error.to_string()),
+            // For `Lost`, another process may have done the work as well.
+            _ => Self::new(500, error.to_string()),
         }
     }
 }
@@ -94,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One instance.
+/// Runs one instance.
 fn serve(address: &str, redis: &str, dir: &Path) -> Result<(), Box<dyn Error>> {
     Redlock::set_default(Redlock::builder().node(redis).key_prefix("http:").build()?)?;
     let server = Server::http(address).map_err(|error| error.to_string())?;
@@ -117,7 +121,7 @@ fn answer(request: Request, dir: &Path) {
     if let Some(Ok(header)) = retry_after.map(|seconds| Header::from_bytes("Retry-After", seconds.to_string())) {
         response.add_header(header);
     }
-    _ = request.respond(response); // the client may be gone
+    _ = request.respond(response); // The client may have closed the connection.
 }
 
 fn route(method: &Method, path: &str, dir: &Path) -> Result<String, Refusal> {
@@ -130,10 +134,10 @@ fn route(method: &Method, path: &str, dir: &Path) -> Result<String, Refusal> {
     }
 }
 
-/// Two instances, and clients of both.
+/// Runs two instances and clients of both.
 fn try_it(redis: &str, dir: &Path) -> Result<(), Box<dyn Error>> {
     let mut addresses = Vec::new();
-    let mut instances = Vec::new(); // processes, which end with this variable
+    let mut instances = Vec::new(); // The instances end when this variable is dropped.
     for _ in 0..2 {
         let mut instance = Worker::start([redis, &dir.display().to_string()])?;
         let address = instance.lines()?.next().ok_or("an instance ended early")??;
@@ -162,7 +166,7 @@ fn try_it(redis: &str, dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One client for each address, all at the same time.
+/// Runs one client for each address, all at the same time.
 fn post_to_each<'a>(
     addresses: impl Iterator<Item = &'a String>,
     path: &str,
@@ -175,7 +179,7 @@ fn post_to_each<'a>(
     })
 }
 
-/// The least that is an HTTP request: status and body of the reply.
+/// Sends a minimal HTTP request. Returns the status and the body of the reply.
 fn post(address: &str, path: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n")?;

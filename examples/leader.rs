@@ -1,6 +1,10 @@
-//! One of several processes leads, the others stand by: `REDIS_URL=redis://127.0.0.1/ cargo run --example leader`, several times at once.
+//! One of several processes leads, and the others stand by. Run this several times at once:
 //!
-//! Kill the one that leads: another one goes on after its lease.
+//! ```text
+//! REDIS_URL=redis://127.0.0.1/ cargo run --example leader
+//! ```
+//!
+//! If the leading process is killed, another one leads after the lease has ended.
 #![allow(clippy::disallowed_methods, reason = "an example sleeps by the real clock")]
 
 use std::time::Duration;
@@ -14,7 +18,7 @@ fn main() -> Result<(), Error> {
     let leading = locks.leader("example:scheduler").lease(Duration::from_secs(5)).spawn(|lease| {
         println!("this process leads");
         loop {
-            lease.check()?; // before each step: an error ends the term
+            lease.check()?; // Check before each step. An error ends the term.
             println!("a step of the work");
             thread::sleep(Duration::from_millis(500));
         }

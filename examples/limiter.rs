@@ -1,12 +1,13 @@
-//! A limit for all processes together: a service that allows ten connections at a time.
+//! A limit for all processes together: a service allows ten connections at a time.
 //!
 //! ```text
 //! cargo run --example limiter
 //! ```
 //!
-//! Four processes with five threads each want to connect; `kind = semaphore(10)` lets ten of the twenty in. One process is killed in the middle: its
-//! permits end with their leases, and the others go on. At the end it is counted how many were connected at a time. Exits with 1 if it was more
-//! than ten, or never more than one process has threads.
+//! Four processes with five threads each want to connect, and `kind = semaphore(10)` admits ten of the twenty threads.
+//! One process is killed in the middle. Its permits end with their leases, and the other processes continue. At the
+//! end, the program counts the connections that overlapped. It exits with 1 if there were more than ten, or never more
+//! than one process has threads.
 #![allow(clippy::disallowed_methods, reason = "the work to be done with a permit is to sleep")]
 
 use std::error::Error;
@@ -17,18 +18,18 @@ use std::time::Duration;
 use redlock_examples::{Redis, Worker, now, work};
 use redlock_sync::{Redlock, distributed_lock};
 
-/// How many connections the service allows.
+/// The number of connections that the service allows.
 const LIMIT: u32 = 10;
 const PROCESSES: usize = 4;
 const THREADS: usize = 5;
 const CALLS: usize = 8;
 
-/// A call of the service. All there is to the limit is the line above the function.
+/// Calls the service. The attribute is all that the limit needs.
 #[distributed_lock("limiter:service", kind = semaphore(LIMIT), guard = permit)]
 fn call_service() -> Result<(), redlock_sync::Error> {
     let from = now();
-    thread::sleep(Duration::from_millis(fastrand::u64(20..60))); // connected
-    permit.check()?; // still ours? no I/O
+    thread::sleep(Duration::from_millis(fastrand::u64(20..60))); // This sleep stands for the time of the connection.
+    permit.check()?; // Checks that the permit is still held, without I/O.
     println!("{} {}", from.as_micros(), now().as_micros());
     Ok(())
 }
@@ -41,7 +42,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn call_again_and_again(url: &str) -> Result<(), Box<dyn Error>> {
-    // Short, so that the example is: the default is 30 s.
+    // The lease is short to keep the example short. The default is 30 s.
     Redlock::set_default(Redlock::builder().node(url).lease(Duration::from_secs(3)).build()?)?;
     let caller = || (0..CALLS).try_for_each(|_| call_service());
     let callers: Vec<_> = (0..THREADS).map(|_| thread::spawn(caller)).collect();
@@ -74,14 +75,14 @@ fn limit() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How many of these calls overlapped.
+/// Returns how many of these calls overlapped at most.
 fn most_at_a_time<'a>(calls: impl Iterator<Item = &'a String>) -> Result<u32, Box<dyn Error>> {
     let mut events: Vec<(u64, bool)> = Vec::new();
     for call in calls {
         let (from, to) = call.split_once(' ').ok_or("not a call")?;
         events.extend([(from.parse()?, true), (to.parse()?, false)]);
     }
-    events.sort_unstable(); // of one moment the end first
+    events.sort_unstable(); // At the same time, an end comes before a begin.
     let (mut inside, mut most) = (0_u32, 0);
     for (_, begins) in events {
         inside = if begins { inside + 1 } else { inside - 1 };

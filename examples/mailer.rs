@@ -1,11 +1,13 @@
-//! Mails that are sent by two processes from one queue: some are delayed, some fail and are tried again, some can never be sent, and one process is killed
-//! in the middle of its work. At the end each mail was sent and acknowledged once, or is among the dead ones.
+//! Two processes send mails from one queue. Some mails are delayed, some fail and are tried again, and some can never
+//! be sent. One process is killed in the middle of its work. At the end, each mail was either sent and acknowledged
+//! once, or it is among the dead tasks.
 //!
 //! ```text
 //! cargo run --example mailer
 //! ```
 //!
-//! Exits with 1 if a mail was lost or acknowledged twice. With `REDIS_URL` it works on that server, else on a private one.
+//! The program exits with 1 if a mail was lost or acknowledged twice. It uses the server that `REDIS_URL` names, or
+//! starts its own.
 #![allow(clippy::disallowed_methods, reason = "sending takes time, and the books wait for the end of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +27,7 @@ const WELCOMES: usize = 60;
 const FLAKY: usize = 6;
 const REMINDERS: usize = 6;
 const BAD: usize = 2;
-/// How long the example waits for the queue to be empty before it calls a mail lost.
+/// The longest time that the example waits for the next acknowledged mail.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 fn main() -> ExitCode {
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The queue that all processes share. The short lease is for the example: the mail of the killed process comes back after it.
+/// The queue that all processes share. With the short lease, the mail of the killed process soon returns to the queue.
 fn queue(url: &str, name: &str) -> Outcome<Queue> {
     let retry = Retry::growing(Duration::from_millis(200), Duration::from_secs(1)).max_attempts(5);
     Ok(Redlock::open(url)?.queue(name).lease(Duration::from_millis(1500)).retry(retry))
@@ -51,7 +53,7 @@ fn queue(url: &str, name: &str) -> Outcome<Queue> {
 
 // --- a process that sends ---------------------------------------------------------------------------------------------------
 
-/// Two threads send mails until a line comes on stdin.
+/// Sends mails with two threads until a line comes on stdin.
 fn send_mails(args: &[String]) -> Outcome<()> {
     let [url, name] = args else { return Err("a URL and a name are wanted".into()) };
     let mails = queue(url, name)?;
@@ -70,7 +72,7 @@ fn send_mails(args: &[String]) -> Outcome<()> {
     exit(0)
 }
 
-/// What a mail server would do; each step is told to the process that checks the books.
+/// Acts like a mail server. Each step is reported to the process that checks the result.
 fn send(job: Job) {
     let (id, body) = (job.id().to_owned(), String::from_utf8_lossy(job.body()).into_owned());
     thread::sleep(Duration::from_millis(20));
@@ -99,7 +101,7 @@ fn send(job: Job) {
 
 // --- the process that people start ------------------------------------------------------------------------------------------
 
-/// What the workers told of each mail.
+/// The reports of the workers for each mail.
 #[derive(Default)]
 struct Books {
     sends: BTreeMap<String, usize>,
@@ -144,7 +146,7 @@ fn run() -> Outcome<bool> {
     Ok(is_fine)
 }
 
-/// Queues all mails; their ids.
+/// Pushes all mails. Returns their ids.
 fn push(mails: &Queue) -> Outcome<BTreeSet<String>> {
     let named = |kind: &'static str, n: usize| {
         (0..n).map(move |i| Task::new(format!("{kind} {i}@a.example")).id(format!("{kind}:{i}")))
@@ -153,7 +155,7 @@ fn push(mails: &Queue) -> Outcome<BTreeSet<String>> {
     mails.push_all(named("flaky", FLAKY))?;
     mails.push_all(named("bad", BAD))?;
     mails.push_all(named("reminder", REMINDERS).map(|task| task.after(Duration::from_millis(1200))))?;
-    // Pushed once more, as after an error: still one mail each.
+    // The mails are pushed again, as after an error. Each mail is still queued once.
     mails.push_all(named("welcome", WELCOMES))?;
     Ok(mails.peek(1000)?.iter().map(|entry| entry.id().to_owned()).collect())
 }
@@ -161,7 +163,7 @@ fn push(mails: &Queue) -> Outcome<BTreeSet<String>> {
 fn start(url: &str, name: &str, tell: &Sender<String>) -> Outcome<Worker> {
     let mut worker = Worker::start([url, name])?;
     let (lines, tell) = (worker.lines()?, tell.clone());
-    // A process that is killed may leave a part of a line.
+    // A process that is killed may leave an incomplete line.
     thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
     Ok(worker)
 }
@@ -178,7 +180,7 @@ impl Books {
         }
     }
 
-    /// Until so many mails were acknowledged.
+    /// Reads reports until this number of mails was acknowledged.
     fn note_until(&mut self, told: &Receiver<String>, mails: usize) {
         while self.acked.len() < mails
             && let Ok(line) = told.recv_timeout(LONGEST_WAIT)
@@ -188,10 +190,10 @@ impl Books {
     }
 }
 
-/// Whether each mail was sent and acknowledged once, or is dead.
+/// Returns true if each mail was sent and acknowledged once, or is dead.
 fn settle(mails: &Queue, books: &Books, ids: &BTreeSet<String>) -> Outcome<bool> {
     let dead: BTreeSet<String> = mails.dead(1000)?.iter().map(|entry| entry.id().to_owned()).collect();
-    // The killed process may have acknowledged a mail that it could not tell of any more.
+    // The killed process may have acknowledged a mail without reporting it.
     let lost: Vec<_> = ids.iter().filter(|id| !books.sends.contains_key(*id) && !dead.contains(*id)).collect();
     let twice: Vec<_> = books.acked.iter().filter(|(_, times)| **times > 1).map(|(id, _)| id).collect();
     let left = mails.len()?;

@@ -1,12 +1,14 @@
-//! What the locks of a program do, as Prometheus reads it: `GET /metrics`, and `GET /ready` for a readiness probe.
+//! Metrics of the locks of a program, in the format of Prometheus: `GET /metrics`. `GET /ready` serves a readiness
+//! probe.
 //!
 //! ```text
-//! cargo run --example metrics                       # a little work, then what is exposed of it, and the end
-//! cargo run --example metrics -- 127.0.0.1:9187     # work and answers until Ctrl-C; for example:
+//! cargo run --example metrics                       # works a little, prints the metrics, and ends
+//! cargo run --example metrics -- 127.0.0.1:9187     # works and serves requests until Ctrl-C. Try:
 //!     curl http://127.0.0.1:9187/metrics
 //! ```
 //!
-//! A dashboard for Grafana that shows these numbers: `docs/grafana.json`. Exits with 1 if a number is missing.
+//! `docs/grafana.json` is a dashboard for Grafana that shows these metrics. The program exits with 1 if a metric is
+//! missing.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the locks is to sleep")]
 
 use std::error::Error;
@@ -21,26 +23,26 @@ use redlock_examples::Redis;
 use redlock_sync::{Metrics, Redlock, distributed_lock};
 use tiny_http::{Request, Response, Server};
 
-/// Upper ends of the buckets that waits and holds are counted in, in seconds.
+/// The upper bounds of the histogram buckets for waits and holds, in seconds.
 const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 const THREADS: usize = 4;
 
-/// Its series have the label `lock="shelf:{number}"`, however many shelves there are.
+/// Restocks a shelf. Its series have the label `lock="shelf:{number}"`, no matter how many shelves there are.
 #[distributed_lock("shelf:{number}")]
 fn restock(number: usize) -> Result<(), redlock_sync::Error> {
     thread::sleep(Duration::from_millis(5));
     Ok(())
 }
 
-/// Gives up where another thread counts already: `outcome="busy"`.
+/// Counts all shelves. If another thread already counts, the call gives up with `outcome="busy"`.
 #[distributed_lock("count", wait = "0s", lease = "3s")]
 fn count_all() -> Result<(), redlock_sync::Error> {
-    thread::sleep(Duration::from_millis(1200)); // for longer than a third of its lease: it is renewed
+    thread::sleep(Duration::from_millis(1200)); // This is longer than a third of the lease, so the lease is renewed.
     Ok(())
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    // The recorder first: what is told to a program without one goes nowhere.
+    // The recorder must be installed first. Metrics that are reported before are lost.
     let prometheus = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
     let redis = Redis::any();
     println!("{}", redis.describe());
@@ -88,7 +90,7 @@ fn work(times: usize) -> Result<(), redlock_sync::Error> {
     })
 }
 
-/// A lock that is taken away from its holder.
+/// Loses a lock, by releasing it behind the back of its guard.
 fn lose_one(locks: &Redlock) -> Result<(), redlock_sync::Error> {
     let _guard = locks.mutex("audit:2026").label("audit:{year}").lock()?;
     locks.unlock_all().map(drop)
@@ -107,7 +109,7 @@ fn answer(request: Request, (prometheus, locks): &(PrometheusHandle, Redlock)) {
     _ = request.respond(Response::from_string(text).with_status_code(status));
 }
 
-/// The body of the answer.
+/// Returns the body of the response.
 fn get(host: &str, path: &str) -> Result<String, Box<dyn Error>> {
     let mut stream = TcpStream::connect(host)?;
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;

@@ -1,4 +1,4 @@
-//! Locks on the server of a client that the program has: `cargo run --example own_client`, with a server as for `hello`.
+//! Locks on the server of an existing client: `cargo run --example own_client`, with a server as for `hello`.
 
 use std::env;
 use std::error::Error;
@@ -7,7 +7,7 @@ use redlock_sync::Redlock;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned());
-    // With the address, TLS, database, user and password of this client.
+    // The library uses the address, TLS, database, user and password of this client.
     let client = redis::Client::open(url)?;
     let locks = Redlock::builder().client(&client).build()?;
     let guard = locks.mutex("visits").lock()?;

@@ -1,15 +1,16 @@
-//! A job that several instances of a service have on their schedule, and that one of them runs each time.
+//! A job that several instances of a service have on their schedule. Each time, one of them runs it.
 //!
 //! ```text
 //! cargo run --example schedule
 //! ```
 //!
-//! Three instances (processes), whose clocks are a little apart, all find the job due each second. `wait = "0s"` lets one of them in, and the
-//! others do not wait. The job is over in no time, and then an instance with a late clock would come and run it again; `min_hold` keeps the lock
-//! that long even when the job is done before. In the third period the instance that runs the job is killed; the others go on.
+//! Three instances (processes) find the job due each second. Their clocks differ a little. `wait = "0s"` admits one of
+//! them, and the others do not wait. The job takes almost no time, so an instance with a late clock could run it again.
+//! `min_hold` prevents that: it keeps the lock after the job is done. In the third period, the instance that runs the
+//! job is killed. The others continue.
 //!
-//! Exits with 1 if a period had two runs. It does not count on one run in each: when an instance dies in the job, or all of them are
-//! late, the next period has to do. That is what a singleton job can promise.
+//! The program exits with 1 if a period had two runs. It does not require one run in each period. If an instance dies
+//! in the job, or all of them are late, the next period runs it. A job with one runner cannot promise more.
 #![allow(clippy::disallowed_methods, reason = "between two periods a scheduler sleeps")]
 
 use std::collections::BTreeMap;
@@ -25,15 +26,16 @@ use redlock_sync::{Redlock, distributed_lock};
 const INSTANCES: [&str; 3] = ["ann", "bob", "cid"];
 const PERIODS: u32 = 6;
 const PERIOD: Duration = Duration::from_secs(1);
-/// How far the clocks of neighbouring instances are apart.
+/// The difference between the clocks of neighbouring instances.
 const SKEW: Duration = Duration::from_millis(120);
-/// An instance that comes later than this to a run leaves it to others, as good schedulers do.
+/// An instance that is later than this leaves the run to the others, as good schedulers do.
 const TOO_LATE: Duration = Duration::from_millis(200);
 
-/// The job. Runs in one instance at a time; in the others the call returns `Ok(())` at once.
+/// The job. It runs in one instance at a time. In the others, the call returns `Ok(())` at once.
 ///
-/// `min_hold` is longer than the clocks are apart, and shorter than a period. `lease` is for an instance that dies: it keeps the others out
-/// until its lease is over, here before the next period. A job that takes longer is no problem: its lock is renewed.
+/// `min_hold` is longer than the difference of the clocks, and shorter than a period. `lease` matters if an instance
+/// dies: it keeps the others out until the lease has ended, here before the next period. A job may take longer, since
+/// its lock is renewed.
 #[distributed_lock("cron:report", wait = "0s", busy = skip, min_hold = "700ms", lease = "800ms")]
 fn report(period: u32) -> Result<(), redlock_sync::Error> {
     println!("{period}");
@@ -51,7 +53,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// What each instance does: a loop such as in any blocking service.
+/// The work of each instance: a loop as in any blocking service.
 fn instance(url: &str, start: Duration) -> Result<(), Box<dyn Error>> {
     Redlock::set_default(Redlock::open(url)?)?;
     for period in 0..PERIODS {
@@ -61,17 +63,17 @@ fn instance(url: &str, start: Duration) -> Result<(), Box<dyn Error>> {
             continue;
         }
         if let Err(error) = report(period) {
-            eprintln!("not this time: {error}"); // Redis is away: go on, there is a next period
+            eprintln!("not this time: {error}"); // The server does not answer. The next period tries again.
         }
     }
     Ok(())
 }
 
-/// Starts the instances, kills one, and counts which of them ran what.
+/// Starts the instances, kills one, and counts the runs of each.
 fn watch() -> Result<ExitCode, Box<dyn Error>> {
     let redis = Redis::any();
     println!("{}\n{} instances, one job, due each {PERIOD:?}:\n", redis.describe(), INSTANCES.len());
-    let start = now() + Duration::from_millis(300); // by then all are up
+    let start = now() + Duration::from_millis(300); // All instances are up by then.
     let (sender, receiver) = mpsc::channel();
     let mut instances = BTreeMap::new();
     for (name, skew) in INSTANCES.into_iter().zip(0..) {
@@ -81,7 +83,7 @@ fn watch() -> Result<ExitCode, Box<dyn Error>> {
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| _ = sender.send((name, line))));
         instances.insert(name, worker);
     }
-    drop(sender); // the channel ends with the last instance
+    drop(sender); // The channel ends with the last instance.
 
     let mut runs: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for (name, line) in receiver {

@@ -1,12 +1,13 @@
-//! Several processes, one lock, scoped code.
+//! Several processes use one lock in scoped code.
 //!
 //! ```text
 //! cargo run --example scoped
 //! ```
 //!
-//! Starts a private Redis (or uses the one in `REDIS_URL`) and a few processes that all want the same lock. Each of them notes,
-//! on a clock that they share, from when to when it was inside. At the end the notes are compared: no two holds overlapped, and every
-//! holder got a larger fencing token than the one before it. Exits with 1 if that is not so.
+//! The program starts a private Redis, or uses the server that `REDIS_URL` names. It also starts a few processes that
+//! all want the same lock. Each process records the times of its holds, on a clock that all processes share. At the
+//! end, the program compares them. No two holds may overlap, and each holder must have a larger fencing token than the
+//! one before. Otherwise, the program exits with 1.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
 use std::error::Error;
@@ -18,9 +19,9 @@ use std::time::Duration;
 use redlock_examples::{Redis, Worker, now, work};
 use redlock_sync::Redlock;
 
-/// How many processes contend.
+/// The processes that contend.
 const PROCESSES: [&str; 4] = ["ann", "bob", "cid", "dee"];
-/// How often each of them takes the lock.
+/// The number of times that each process acquires the lock.
 const HOLDS: usize = 6;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -30,24 +31,25 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// What each of the processes does. This is all there is to using the library.
+/// The work of each process. These calls are all that it needs of the library.
 fn hold_again_and_again(url: &str) -> Result<(), Box<dyn Error>> {
     let locks = Redlock::open(url)?;
-    let till = locks.mutex("scoped:till"); // a handle, no I/O; its name is what the processes have in common
+    let till = locks.mutex("scoped:till"); // Creates a handle without I/O. All processes use the same name.
     for _ in 0..HOLDS {
         {
-            let guard = till.lock()?; // blocks until it is ours
+            let guard = till.lock()?; // Blocks until the lock is acquired.
             let from = now();
-            thread::sleep(Duration::from_millis(fastrand::u64(10..40))); // the work that only one may do at a time
-            guard.check()?; // still ours? no I/O
+            // This sleep stands for work that needs the lock.
+            thread::sleep(Duration::from_millis(fastrand::u64(10..40)));
+            guard.check()?; // Checks that the lock is still held, without I/O.
             println!("{} {} {}", guard.fencing_token()?, from.as_micros(), now().as_micros());
-        } // the guard is gone, and with it the lock
-        thread::sleep(Duration::from_millis(fastrand::u64(20..90))); // the work that needs no lock
+        } // The guard is dropped here, which releases the lock.
+        thread::sleep(Duration::from_millis(fastrand::u64(20..90))); // This sleep stands for work that needs no lock.
     }
     Ok(())
 }
 
-/// One stay inside the lock, as its holder noted it.
+/// One hold of the lock, as its holder recorded it.
 struct Hold {
     who: &'static str,
     token: u64,
@@ -63,7 +65,7 @@ impl Hold {
     }
 }
 
-/// Starts the processes, shows what they note while they run, and judges it.
+/// Starts the processes, shows their holds while they run, and checks the holds.
 fn contend() -> Result<ExitCode, Box<dyn Error>> {
     let redis = Redis::any();
     println!("{}\n{} processes want the same lock, {HOLDS} times each:\n", redis.describe(), PROCESSES.len());
@@ -81,7 +83,7 @@ fn contend() -> Result<ExitCode, Box<dyn Error>> {
         });
         workers.push(worker);
     }
-    drop(sender); // the channel ends with the last process
+    drop(sender); // The channel ends with the last process.
     let mut holds = Vec::new();
     for hold in receiver {
         let hold = hold.map_err(|line| format!("a process said `{line}`"))?;
@@ -98,7 +100,7 @@ fn contend() -> Result<ExitCode, Box<dyn Error>> {
     Ok(judge(&mut holds))
 }
 
-/// Lines the holds up by time, and looks at each with the one before it.
+/// Sorts the holds by time, and compares each with the one before.
 fn judge(holds: &mut [Hold]) -> ExitCode {
     holds.sort_by_key(|hold| hold.from);
     let pairs = || holds.iter().zip(holds.iter().skip(1));

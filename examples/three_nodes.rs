@@ -1,10 +1,11 @@
-//! Redlock: the lock is a majority of three independent servers, and outlives the death of one of them.
+//! Redlock: the lock is held on a majority of three independent servers, and survives the death of one of them.
 //!
 //! ```text
 //! cargo run --example three_nodes
 //! ```
 //!
-//! Always starts its own three servers (it kills two of them). Exits with 1 if anything is not as told here.
+//! The program always starts its own three servers, since it kills two of them. It exits with 1 if anything differs
+//! from its output.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
 use std::error::Error;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use redlock_examples::Redis;
 use redlock_sync::Redlock;
 
-/// Short, so that the example is: the default is 30 s.
+/// The lease is short to keep the example short. The default is 30 s.
 const LEASE: Duration = Duration::from_millis(1500);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -23,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [a, b, c] = redis.servers() else { return Err("three servers were asked for".into()) };
     println!("{}", redis.describe());
 
-    // Independent masters: no replication between them, a lock is held when 2 of the 3 say so.
+    // The servers are independent masters without replication. A lock is held if 2 of the 3 have it.
     let locks = Redlock::builder().nodes(redis.urls()).lease(LEASE).build()?;
     let order = locks.mutex("order:42");
 
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let end = Instant::now() + LEASE * 2;
     while Instant::now() < end {
         thread::sleep(LEASE / 5);
-        guard.check()?; // an error, if the lock were lost: main would end here
+        guard.check()?; // If the lock were lost, this error would end the program.
         println!("   still held: {:?}, {} ms left of the lease", guard.state(), guard.remaining().as_millis());
     }
     guard.unlock()?;
@@ -59,11 +60,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let lost = told.recv_timeout(LEASE * 2)?;
     let after = killed.elapsed();
     println!("   after {} ms: {lost}", after.as_millis());
-    // The lease began before the kill, so no other holder can have had the lock before the loss was told.
+    // The lease began before the kill. So no other holder can have acquired the lock before the loss was reported.
     if guard.check().is_ok() {
         return Err("a lock without a majority is still believed".into());
     }
-    _ = guard.unlock(); // an error, since it is lost
+    _ = guard.unlock(); // This returns an error, since the lock is lost.
 
     println!("\n4. Without a majority the lock cannot be had, and the error says why.");
     match order.try_lock() {
@@ -75,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("   so its vote does not count until the longest lease is over.");
     b.restart();
     let restarted = Instant::now();
-    let guard = order.lock()?; // goes on trying for `unavailable_after`, 10 s
+    let guard = order.lock()?; // This tries for `unavailable_after`, 10 s.
     println!(
         "   locked {} ms after the restart, fencing token {}",
         restarted.elapsed().as_millis(),

@@ -1,12 +1,13 @@
-//! Transfers between accounts, each under the locks of both.
+//! Transfers between accounts. Each transfer holds the locks of both accounts.
 //!
 //! ```text
 //! cargo run --example transfer
 //! ```
 //!
-//! `#[distributed_lock(["account:<from>", "account:<to>"])]` takes both keys or none, in one order for all, so that a transfer from 1 to 2 and one from 2 to 1
-//! never wait for each other. Four processes move money at random between a few accounts, which are files that are read and written a
-//! moment later. Exits with 1 if money came or went.
+//! `#[distributed_lock(["account:<from>", "account:<to>"])]` acquires both keys or none. All processes acquire them in
+//! the same order, so a transfer from 1 to 2 and one from 2 to 1 never block each other. Four processes move money at
+//! random between a few accounts. The accounts are files that are read, and written a moment later. The program exits
+//! with 1 if the sum of the accounts has changed.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the locks is to sleep")]
 
 use std::error::Error;
@@ -32,7 +33,7 @@ impl Bank {
     fn transfer(&self, from: u32, to: u32, amount: i64) -> Result<(), Box<dyn Error>> {
         if from != to {
             let (source, target) = (self.balance(from)?, self.balance(to)?);
-            thread::sleep(Duration::from_millis(2)); // without the locks another transfer would come in between
+            thread::sleep(Duration::from_millis(2)); // Without the locks, another transfer would come in between.
             self.write(accounts, from, source - amount)?;
             self.write(accounts, to, target + amount)?;
         }
@@ -44,7 +45,7 @@ impl Bank {
     }
 
     fn write(&self, accounts: &MultiLockGuard, account: u32, balance: i64) -> Result<(), Box<dyn Error>> {
-        accounts.check()?; // both are still held? no I/O
+        accounts.check()?; // Checks that both locks are still held, without I/O.
         Ok(fs::write(self.file(account), balance.to_string())?)
     }
 

@@ -1,12 +1,13 @@
-//! Locks in a program with an async runtime: the locked section is a closure of `spawn_blocking`.
+//! Locks in a program with an async runtime. The section under the lock is a closure of `spawn_blocking`.
 //!
 //! ```text
 //! cargo run --example with_tokio
 //! ```
 //!
-//! Three processes, each with 40 tasks on the two threads of its runtime, add to one number in a file that is read and written a moment later, and look
-//! up something async while they hold the lock. Meanwhile the runtimes go on: a task counts its turns. Exits with 1 if an addition is lost, or a runtime was
-//! held up. What to heed: docs/async.md.
+//! Three processes each run 40 tasks on the two threads of a runtime. The tasks add to one number in a file, which is
+//! read, and written a moment later. They also run async code while they hold the lock. Meanwhile, a task counts its
+//! turns to show that the runtime is not blocked. The program exits with 1 if an addition is lost or a runtime was
+//! blocked. docs/async.md has the rules for such programs.
 
 use std::error::Error;
 use std::fs;
@@ -26,14 +27,15 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const PROCESSES: usize = 3;
 const TASKS: usize = 40;
-/// Turns that each runtime has to find for other work meanwhile. Blocked threads would leave it next to none.
+/// The number of turns that each runtime must find for other work meanwhile. If its threads were blocked, there would
+/// be almost none.
 const TURNS: usize = 10;
 
-/// It blocks: for a thread of the pool, not for one of the runtime.
+/// Blocks a thread of the blocking pool. The threads of the runtime stay free.
 #[distributed_lock("number", wait = "60s", client = locks)]
 fn add(locks: &Redlock, file: &Path, runtime: &Handle) -> Outcome<()> {
     let number: usize = fs::read_to_string(file)?.parse()?;
-    runtime.block_on(sleep(Duration::from_millis(2))); // something async while the lock is held
+    runtime.block_on(sleep(Duration::from_millis(2))); // The task runs async code while the lock is held.
     fs::write(file, (number + 1).to_string())?;
     Ok(())
 }
@@ -49,7 +51,7 @@ fn main() -> Outcome<ExitCode> {
     }
 }
 
-/// How many turns other work had meanwhile.
+/// Runs the tasks. Returns the number of turns that other work had meanwhile.
 async fn tasks(locks: Redlock, file: PathBuf) -> Outcome<usize> {
     let turns = Arc::new(AtomicUsize::new(0));
     let other_work = tokio::spawn(count(Arc::clone(&turns)));

@@ -1,11 +1,11 @@
-//! The books: what was sold, and what must not be in them.
+//! The books: the sales, and the facts that must not occur in them.
 
 use rusqlite::{OptionalExtension, params};
 
 use crate::director::Incidents;
 use crate::store::{Outcome, ShopError, Store};
 
-/// How far things are: lines settled, orders sold.
+/// The progress: the number of settled lines, and the number of sold orders.
 pub(crate) fn progress(store: &Store) -> Result<(usize, usize), ShopError> {
     Ok((count(store, "SELECT count(DISTINCT number) FROM line")?, count(store, "SELECT count(*) FROM sale")?))
 }
@@ -21,7 +21,7 @@ fn count(store: &Store, query: &str) -> Result<usize, ShopError> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Facts, each with a query that counts.
+/// Facts, each with a query for its number.
 const FACTS: [(&str, &str); 5] = [
     ("orders, told apart by their numbers", "SELECT count(DISTINCT id) FROM orders"),
     ("units on stock at the beginning", "SELECT sum(units) FROM stock"),
@@ -34,7 +34,7 @@ const FACTS: [(&str, &str); 5] = [
     ),
 ];
 
-/// What must not be, each with a query that counts how often it is.
+/// Errors that must not occur, each with a query that counts them.
 const PROOF: [(&str, &str); 7] = [
     (
         "units that were sold twice",
@@ -70,7 +70,8 @@ pub(crate) struct Books {
     proof: Vec<(&'static str, usize)>,
     open: usize,
     stale: usize,
-    /// The orders at which a worker was killed, paused or told to stop, what happened to it, and which worker settled them.
+    /// The orders at which a worker was killed, paused or told to stop, each with that event and the worker that
+    /// settled the order.
     handed_over: Vec<(String, &'static str, Option<String>)>,
 }
 
@@ -124,7 +125,7 @@ impl Books {
         }
     }
 
-    /// With locks it must also have come to the incidents that the example is about.
+    /// Returns true if the books are correct. With locks, the events that the example shows must also have happened.
     pub(crate) fn are_right(&self, with_locks: bool) -> bool {
         let happened = self.stale > 0 && self.handed_over.len() == 3;
         self.open == 0 && self.proof.iter().all(|(_, number)| *number == 0) && (happened || !with_locks)

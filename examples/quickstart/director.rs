@@ -1,4 +1,4 @@
-//! Starts the workers, kills one and pauses one in the worst moment, tells what happens, and has the books checked.
+//! Starts the workers, kills one and pauses one at the worst moment, reports the events, and has the books checked.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,20 +16,20 @@ use crate::store::Store;
 use crate::worker::THREADS;
 
 const WORKERS: [&str; 4] = ["ann", "bob", "cid", "dee"];
-/// This one is killed in the middle of its eighth sale.
+/// This worker is killed in the middle of its eighth sale.
 const KILLED: (&str, u32) = ("bob", 8);
-/// This one is paused in the middle of its tenth sale, for as long as it takes until another worker has settled the same order.
+/// This worker is paused in the middle of its tenth sale, until another worker has settled the same order.
 const PAUSED: (&str, u32) = ("cid", 10);
-/// This one is told to stop in the middle of its sixth sale.
+/// This worker is told to stop in the middle of its sixth sale.
 const STOPPED: (&str, u32) = ("dee", 6);
-/// How often the director looks around.
+/// The interval at which the director checks the workers.
 const TICK: Duration = Duration::from_millis(20);
-/// How often it tells how far things are.
+/// The interval at which the director reports the progress.
 const TELL: Duration = Duration::from_millis(500);
-/// Something is wrong if it takes longer.
+/// The longest run. If it takes longer, something is wrong.
 const TOO_LONG: Duration = Duration::from_secs(90);
 
-/// What the director has done and heard.
+/// The events that the director has caused or heard of.
 #[derive(Default)]
 pub(crate) struct Incidents {
     /// The order whose worker was killed.
@@ -42,7 +42,7 @@ pub(crate) struct Incidents {
     pub(crate) stale: usize,
 }
 
-/// The play.
+/// The state of a run.
 struct Play {
     store: Store,
     workers: BTreeMap<&'static str, Worker>,
@@ -84,7 +84,7 @@ pub(crate) fn run(with_locks: bool) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Play {
-    /// Starts the workers. Returns what they say, each line with the worker's name.
+    /// Starts the workers. Returns their output, each line with the worker's name.
     fn raise_the_curtain(
         &mut self,
         file: &str,
@@ -103,7 +103,7 @@ impl Play {
         Ok(receiver)
     }
 
-    /// Until all workers have ended.
+    /// Handles the output until all workers have ended.
     fn watch(&mut self, said: &Receiver<(&'static str, String)>, lines: usize) -> Result<(), Box<dyn Error>> {
         let mut told = Duration::ZERO;
         loop {
@@ -147,7 +147,7 @@ impl Play {
         Ok(())
     }
 
-    /// In the middle of an order, between reading the stock and writing it.
+    /// Kills a worker in the middle of an order, between its read of the stock and its write.
     fn kill(&mut self, who: &str, order: &str) -> io::Result<()> {
         if let Some(mut worker) = self.workers.remove(who) {
             worker.kill()?;
@@ -158,7 +158,7 @@ impl Play {
         Ok(())
     }
 
-    /// In the same place.
+    /// Pauses a worker at the same point.
     fn pause(&mut self, who: &str, order: &str) -> io::Result<()> {
         if let Some(worker) = self.workers.get(who) {
             worker.pause()?;
@@ -170,11 +170,11 @@ impl Play {
         Ok(())
     }
 
-    /// In the same place; this one may bring its order to an end.
+    /// Tells a worker to stop at the same point. It may complete its order.
     fn stop(&mut self, who: &str, order: &str) -> io::Result<()> {
         if let Some(worker) = self.workers.get_mut(who) {
             worker.stop()?;
-            // Without locks it has nothing to bring to an end, and may be gone.
+            // Without locks, the worker has no order to complete, and may have ended.
             _ = worker.nod();
         }
         self.tell(&format!("** {who} is told to stop (SIGTERM) in the middle of order {order}"));
@@ -183,7 +183,7 @@ impl Play {
         Ok(())
     }
 
-    /// The workers begin at the same time: one that comes late would find no work.
+    /// Lets all workers begin at the same time. A worker that came late would find no work.
     fn begin_when_all_are_ready(&mut self) -> Result<(), Box<dyn Error>> {
         self.ready += 1;
         if self.ready == WORKERS.len() {
@@ -192,7 +192,8 @@ impl Play {
         Ok(())
     }
 
-    /// The paused worker goes on as soon as its order was settled by another: it believes that it still holds the locks.
+    /// Resumes the paused worker as soon as another worker has settled its order. It still believes that it holds the
+    /// locks.
     fn resume_when_handed_over(&mut self) -> Result<(), Box<dyn Error>> {
         let Some(order) = &self.waiting else { return Ok(()) };
         let Some(other) = books::settled_by(&self.store, order)? else { return Ok(()) };

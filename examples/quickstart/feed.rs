@@ -1,15 +1,15 @@
-//! The feed of orders and the goods, from the CSV files in `examples/data/`.
+//! The feed of orders, and the goods, from the CSV files in `examples/data/`.
 
 use std::error::Error;
 
-/// Part of the program, so that the example runs from any directory.
+/// The files are part of the program, so that the example runs from any directory.
 const ORDERS: &str = include_str!("../data/orders.csv");
 const GOODS: &str = include_str!("../data/stock.csv");
 
 /// One line of the feed that has the form of an order.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Where it stands in the feed. Lines are told apart by this: an order can come on several.
+    /// The position of the line in the feed. It identifies the line, since several lines can have the same order.
     pub(crate) number: usize,
     pub(crate) order: String,
     pub(crate) customer: String,
@@ -17,7 +17,7 @@ pub(crate) struct Line {
     pub(crate) quantity: u32,
 }
 
-/// All lines that can be used, and how many there are that cannot.
+/// Returns all usable lines, and the number of unusable ones.
 pub(crate) fn read() -> Result<(Vec<Line>, usize), csv::Error> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(ORDERS.as_bytes());
     let records = reader.records().collect::<Result<Vec<_>, _>>()?;
@@ -26,7 +26,7 @@ pub(crate) fn read() -> Result<(Vec<Line>, usize), csv::Error> {
     Ok((lines, unusable))
 }
 
-/// `None` for fields too few or too many, empty ones, and quantities that are none.
+/// Parses a line. Returns `None` if it has too few or too many fields, an empty field, or an invalid quantity.
 fn line(number: usize, record: &csv::StringRecord) -> Option<Line> {
     let fields: Vec<&str> = record.iter().collect();
     let [order, customer, sku, quantity] = fields[..] else { return None };
@@ -37,7 +37,7 @@ fn line(number: usize, record: &csv::StringRecord) -> Option<Line> {
     Some(Line { number, order: order.into(), customer: customer.into(), sku: sku.into(), quantity })
 }
 
-/// What the shop has at the beginning: pairs of SKU and units.
+/// The stock of the shop at the beginning: pairs of SKU and units.
 pub(crate) fn goods() -> Result<Vec<(String, u32)>, Box<dyn Error>> {
     let mut reader = csv::Reader::from_reader(GOODS.as_bytes());
     reader.records().map(|record| goods_line(&record?)).collect()

@@ -5,18 +5,20 @@
 //! cargo run -p quickstart -- --no-locks     # the same without locks: see the damage
 //! ```
 //!
-//! Starts a private Redis (or uses the one in `REDIS_URL`) and four worker processes with two threads each. All of them go through the same
-//! feed, `../data/orders.csv`, which has duplicates and contradictions as real feeds have. Stock is kept in an `SQLite` file, and is sold by
-//! reading it, taking some time, and writing it back: a race that would show. To make it harder, one worker is killed in the middle of an
-//! order, one is paused for longer than its lease, and one is told to stop by SIGTERM. At the end the books are checked. Exits with 1 if anything is wrong in them.
+//! The program starts a private Redis, or uses the server that `REDIS_URL` names. It also starts four worker processes
+//! with two threads each. All of them go through the same feed, `../data/orders.csv`. Like real feeds, it has
+//! duplicates and contradictions. The stock is in an `SQLite` file. A sale reads it, takes some time, and writes it
+//! back, so a race would show. One worker is killed in the middle of an order. Another one is paused for longer than
+//! its lease, and a third one is told to stop by SIGTERM. At the end, the program checks the books. It exits with 1 if
+//! anything in them is wrong.
 //!
-//! Where to look:
-//! 1. `shop.rs`: **two functions with `#[distributed_lock]`**. This is the part that a program of your own would have.
-//! 2. `worker.rs`: a worker process: sets the default client, starts threads, **stops when it is told to**.
+//! The files:
+//! 1. `shop.rs`: **two functions with `#[distributed_lock]`**. Your own program would have this part.
+//! 2. `worker.rs`: a worker process. It sets the default client, starts threads, and **stops when it is told to**.
 //! 3. `store.rs`: the `SQLite` file, which refuses stale fencing tokens.
 //! 4. `feed.rs`: reads the CSV files.
-//! 5. `director.rs`: starts the workers, kills one, pauses one, stops one.
-//! 6. `books.rs`: what was sold, and what must not be; the table at the end.
+//! 5. `director.rs`: starts the workers, kills one, pauses one, and stops one.
+//! 6. `books.rs`: the sales, the facts that must not occur, and the table at the end.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the locks is to sleep")]
 
 mod books;

@@ -1,4 +1,4 @@
-//! The shop: what is done with a line of the feed. Two of these functions are annotated, and that is all the locking there is.
+//! The shop handles the lines of the feed. All of its locking is in the attributes of two functions.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,15 +17,17 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// One line of the feed, under the lock of its order: the next line with the same order has to wait for its turn, here or in any other
-    /// process. No worker waits, though: `busy = skip` returns `Ok(None)` when another worker is at this order, and we come back later.
+    /// Settles one line of the feed, under the lock of its order. The next line with the same order has to wait, here
+    /// or in any other process. No worker is blocked by that. If another worker has this order, `busy = skip` returns
+    /// `Ok(None)`, and this worker tries the line again later.
     #[distributed_lock("order:<line.order>", wait = "0s", busy = skip, lease = "1s", guard = lock)]
     fn settle(&self, line: &Line) -> Result<Option<Outcome>, ShopError> {
         self.decide(line, Some(lock.fencing_token()?))
     }
 
-    /// Sells from the stock of one SKU, under its lock, for which it waits. The lease is short so that the example is: when a holder dies, the
-    /// others wait that long. While the holder lives it is renewed, and its length does not matter.
+    /// Sells from the stock of one SKU, and waits for the lock of that SKU. The lease is short to keep the example
+    /// short. If a holder dies, other workers wait that long. While the holder lives, the lease is renewed, so its
+    /// length does not matter.
     #[distributed_lock("stock:<line.sku>", lease = "1s", guard = lock)]
     fn sell(&self, line: &Line, order: Option<u64>) -> Result<Outcome, ShopError> {
         self.take_from_stock(line, Fences { order, stock: Some(lock.fencing_token()?) })
@@ -35,10 +37,11 @@ impl Shop {
         if self.with_locks { self.settle(line) } else { self.decide(line, None) }
     }
 
-    /// Looks whether the order was there before: right only if no other worker settles it between the look and the deed.
+    /// Checks whether the order was settled before. That is correct only if no other worker settles it between the
+    /// check and the write.
     fn decide(&self, line: &Line, order: Option<u64>) -> Result<Option<Outcome>, ShopError> {
-        // The worker has looked for this before it called us. But what was seen without the lock is a hint, and no more: another one may have
-        // settled the line between that look and our lock.
+        // The worker has checked this before the call. A check without the lock is only a hint: another worker may have
+        // settled the line before this lock was acquired.
         if self.store.is_settled(line)? {
             return Ok(None);
         }
@@ -52,26 +55,26 @@ impl Shop {
         Ok(Some(outcome))
     }
 
-    /// Reads, pauses, writes: right only if no other worker sells from this stock meanwhile.
+    /// Reads the stock, sleeps, and writes it. That is correct only if no other worker sells from this stock meanwhile.
     fn take_from_stock(&self, line: &Line, fences: Fences) -> Result<Outcome, ShopError> {
         let began = redlock_examples::now();
         let Some(stock) = self.store.stock(&line.sku)? else {
             return self.store.settle(line, Outcome::NoSuchGoods, fences);
         };
-        thread::sleep(Duration::from_millis(fastrand::u64(2..12))); // asks the bank, prints the label
+        thread::sleep(Duration::from_millis(fastrand::u64(2..12))); // This sleep stands for a call to a bank.
         if stock.units < stock.sold + line.quantity {
             return self.store.settle(line, Outcome::OutOfStock, fences);
         }
         self.stage.hold_still(&self.store, line);
-        // The numbers of the units that are sold are what makes a race visible: workers that read the same stock sell the same units.
+        // The numbers of the sold units make a race visible. Workers that read the same stock sell the same units.
         self.store.sell(line, &Sale { first: stock.sold + 1, began }, fences)
     }
 }
 
-/// Where the director of this play wants a worker to hold still, to do something to it in just that moment.
+/// The point at which the director wants a worker to hold still, so that it can kill, pause or stop the worker there.
 #[derive(Default)]
 pub(crate) struct Stage {
-    /// At which sale; 0 for never.
+    /// The number of the sale at which the worker holds still; 0 for never.
     pub(crate) hold_at: u32,
     pub(crate) sales: AtomicU32,
 }
@@ -81,9 +84,10 @@ impl Stage {
         if self.sales.fetch_add(1, Ordering::Relaxed) + 1 != self.hold_at {
             return;
         }
-        // Keeps the other thread of this process away from the file: a worker that is stopped within a transaction stops all.
+        // Keeps the other thread of this process away from the file. A worker that is paused within a transaction would
+        // block all workers.
         let _quiet = store.keep_quiet();
         println!("still {}", line.order);
-        _ = io::stdin().read_line(&mut String::new()); // until the director nods
+        _ = io::stdin().read_line(&mut String::new()); // This waits for the director.
     }
 }

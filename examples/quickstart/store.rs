@@ -10,8 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use crate::feed::Line;
 
-/// One row of `fence` for each lock: the largest token that came with a write. The trigger refuses a smaller one, and with it the whole
-/// transaction: so a worker that was paused beyond its lease cannot do harm, whatever it believes.
+/// The table `fence` has one row for each lock, with the largest token that came with a write. The trigger refuses a
+/// smaller token, and with it the whole transaction. So a worker that was paused beyond its lease can do no harm.
 ///
 /// No other table has a key or a constraint that would hide a race.
 const SCHEMA: &str = "
@@ -24,15 +24,15 @@ const SCHEMA: &str = "
     CREATE TABLE orders (id TEXT, customer TEXT, sku TEXT, quantity INTEGER, worker TEXT);
     CREATE TABLE sale (id TEXT, sku TEXT, first INTEGER, count INTEGER, worker TEXT, fence INTEGER, began INTEGER, ended INTEGER);";
 
-/// What became of a line.
+/// The outcome of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Sold,
     OutOfStock,
     NoSuchGoods,
-    /// The order was there before, with the same contents.
+    /// The order was settled before, with the same contents.
     Duplicate,
-    /// The order was there before, with different contents.
+    /// The order was settled before, with different contents.
     Clash,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Stock {
 pub(crate) struct Sale {
     /// The number of the first unit.
     pub(crate) first: u32,
-    /// When the stock was read.
+    /// The time at which the stock was read.
     pub(crate) began: Duration,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes the file.
+    /// Creates the file.
     pub(crate) fn create(file: &Path, goods: &[(String, u32)]) -> Result<Self, ShopError> {
         let store = Self::open(file, "director")?;
         let connection = store.keep_quiet();
@@ -90,7 +90,7 @@ impl Store {
     pub(crate) fn open(file: &Path, worker: &str) -> Result<Self, ShopError> {
         let connection = Connection::open(file)?;
         connection.busy_timeout(Duration::from_secs(20))?;
-        connection.execute_batch("PRAGMA synchronous = OFF")?; // the file is thrown away at the end
+        connection.execute_batch("PRAGMA synchronous = OFF")?; // The file is deleted at the end.
         Ok(Self { connection: Mutex::new(connection), worker: worker.to_owned() })
     }
 
@@ -105,7 +105,7 @@ impl Store {
         Ok(found.exists([line.number.cast_signed()])?)
     }
 
-    /// Whether the order was settled before: with these contents, or with others.
+    /// Returns whether the order was settled before: `true` with the same contents, `false` with different contents.
     pub(crate) fn order_on_file(&self, line: &Line) -> Result<Option<bool>, ShopError> {
         let query = "SELECT customer = ?2 AND sku = ?3 AND quantity = ?4 FROM orders WHERE id = ?1";
         let values = params![line.order, line.customer, line.sku, line.quantity];
@@ -118,7 +118,7 @@ impl Store {
         Ok(self.keep_quiet().query_row(query, [sku], read).optional()?)
     }
 
-    /// Writes what became of a line: all of it, or nothing if a token is stale.
+    /// Writes the outcome of a line. If a token is stale, nothing is written.
     pub(crate) fn settle(&self, line: &Line, outcome: Outcome, fences: Fences) -> Result<Outcome, ShopError> {
         self.write(line, outcome, fences, |_| Ok(()))
     }
@@ -158,7 +158,7 @@ impl Store {
     }
 }
 
-/// Shows the token to the fence, which keeps it or refuses it.
+/// Writes the token to `fence`, whose trigger refuses a stale one.
 fn pass_fence(write: &Transaction<'_>, name: &str, token: Option<u64>) -> Result<(), ShopError> {
     let Some(token) = token else { return Ok(()) };
     let insert = "INSERT INTO fence VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET token = excluded.token";
@@ -176,10 +176,10 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Why a line could not be settled.
+/// The reason why a line could not be settled.
 #[derive(Debug)]
 pub(crate) enum ShopError {
-    /// The lock: `#[distributed_lock]` needs this conversion, and nothing else.
+    /// An error of the lock. `#[distributed_lock]` needs only this conversion.
     Lock(redlock_sync::Error),
     /// The fence refused a write.
     Stale(String),

@@ -16,18 +16,20 @@ use crate::shop::{Shop, Stage};
 use crate::store::{ShopError, Store};
 
 pub(crate) const THREADS: usize = 2;
-/// How long to wait before another look at the lines that other workers were at.
+/// The pause before the next attempt at lines that other workers had.
 const LATER: Duration = Duration::from_millis(50);
-/// How long the sales that are under way may take once this process is told to stop.
+/// The time that sales under way may take after this process is told to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// `args`: name, file, where in the feed to begin in per cent, at which sale to hold still, and, with locks, the Redis and a prefix for keys.
+/// The arguments are: name, file, start position in the feed in per cent, and the sale at which to hold still. With
+/// locks, the URL of the server and a prefix for keys follow.
 pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     let [name, file, begin, hold_at, locks @ ..] = args else { return Err("arguments are missing".into()) };
     println!("ready");
-    io::stdin().read_line(&mut String::new())?; // until the director nods
+    io::stdin().read_line(&mut String::new())?; // This waits for the director.
     if let [url, prefix] = locks {
-        // The client of all annotated functions that name none. A program whose Redis is in `REDIS_URL` needs not even this.
+        // This client serves all annotated functions that name none. If `REDIS_URL` names the server, a program does
+        // not need this call.
         Redlock::set_default(Redlock::builder().node(url).key_prefix(prefix.as_str()).build()?)?;
     }
     let shop = Shop {
@@ -35,7 +37,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         with_locks: !locks.is_empty(),
         stage: Stage { hold_at: hold_at.parse()?, ..Stage::default() },
     };
-    // SIGTERM comes from whatever runs the service, SIGINT from Ctrl-C. Asked for before the first lock is taken.
+    // A service manager sends SIGTERM, and Ctrl-C sends SIGINT. The handlers are installed before the first lock is
+    // acquired.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let (handle, with_locks) = (signals.handle(), shop.with_locks);
     let stopper = thread::spawn(move || signals.forever().next().map(|_signal| stop(with_locks)));
@@ -46,13 +49,14 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         let threads: Vec<_> = begins.map(|begin| scope.spawn(move || work(shop, lines, begin))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
-    // Ends the wait for signals. After one, the process ends in `stop`: not before its locks are released.
+    // Ends the wait for signals. After a signal, the process ends in `stop` once its locks are released.
     handle.close();
     stopper.join().map_err(|_| "the thread that waits for signals panicked")?;
     Ok(())
 }
 
-/// **Ends this process so that no other one waits for its locks**: sales that are under way are brought to an end, and no new ones begin.
+/// **Ends this process such that no other process has to wait for its locks.** Sales under way are completed, and no
+/// new ones begin.
 fn stop(with_locks: bool) {
     if with_locks {
         match Redlock::default_client().and_then(|locks| locks.shutdown(GRACE)) {
@@ -64,7 +68,7 @@ fn stop(with_locks: bool) {
     process::exit(0);
 }
 
-/// Goes through the feed, from somewhere in its middle to its end and on from its beginning, until all lines are settled, by us or by others.
+/// Goes through the feed from a position in the middle, until all lines are settled by this worker or by others.
 fn work(shop: &Shop, lines: &[Line], begin: usize) -> Result<(), String> {
     let (before, after) = lines.split_at_checked(begin).unwrap_or((lines, &[]));
     let mut open: Vec<&Line> = after.iter().chain(before).collect();
@@ -91,12 +95,12 @@ fn is_done(shop: &Shop, line: &Line) -> Result<bool, String> {
     };
     match handled {
         Ok(outcome) => Ok(outcome.is_some()),
-        // Nothing was written, or it was and cannot be undone: another look will tell.
+        // Either nothing was written, or the write of another worker stands. The next attempt finds out.
         Err(ShopError::Stale(what)) => {
             println!("stale {what}");
             Ok(false)
         }
-        // This process is about to end: the line is left to others.
+        // This process is about to end and leaves the line to other workers.
         Err(ShopError::Lock(LockError::Closed)) => Ok(true),
         Err(ShopError::Lock(error)) => {
             println!("{error}");

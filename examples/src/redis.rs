@@ -1,4 +1,4 @@
-//! The Redis an example works with: yours, or a private one that ends with the example.
+//! The Redis that an example uses: a server of yours, or a private one that ends with the example.
 
 use std::env;
 
@@ -13,7 +13,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// The server that `REDIS_URL` names, else a private one on a free port.
+    /// The server that `REDIS_URL` names, or else a private one on a free port.
     #[must_use]
     pub fn any() -> Self {
         match env::var("REDIS_URL") {
@@ -22,10 +22,10 @@ impl Redis {
         }
     }
 
-    /// An error that says what to do, if it is the server of `REDIS_URL` and cannot be used.
+    /// Checks that the server of `REDIS_URL` can be used. The error says what to do.
     ///
     /// # Errors
-    /// What the server said, or that it did not answer.
+    /// The error has the server's reply, or says that it did not answer.
     pub fn answers(&self) -> Result<(), String> {
         let ask = || Redlock::open(self.url())?.mutex("redlock-example:answers").is_locked();
         if !self.private.is_empty() {
@@ -36,32 +36,32 @@ impl Redis {
         })
     }
 
-    /// Private servers, `n` of them, gone with this value.
+    /// Starts `n` private servers. They end with this value.
     #[must_use]
     pub fn private(n: usize) -> Self {
         let private = servers(n);
         Self { urls: private.iter().map(Server::url).collect(), private }
     }
 
-    /// Where the first of them is.
+    /// The URL of the first server.
     #[must_use]
     pub fn url(&self) -> &str {
         self.urls.first().map_or("", String::as_str)
     }
 
-    /// Where all of them are.
+    /// The URLs of all servers.
     #[must_use]
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// The private servers, to kill one or so; empty when `REDIS_URL` named one.
+    /// The private servers, for example to kill one. The list is empty if `REDIS_URL` names the server.
     #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.private
     }
 
-    /// For people: where it is, and whose.
+    /// Describes for a reader where the server is, and whether it is private.
     #[must_use]
     pub fn describe(&self) -> String {
         let hosts: Vec<_> = self.urls.iter().map(|url| place(url)).collect();
@@ -70,7 +70,7 @@ impl Redis {
     }
 }
 
-/// Where a URL leads, without what is not for the screen: user and password stand before `@`, or behind `?`.
+/// The host of a URL, without user and password. These stand before `@`, or after `?`.
 fn place(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);

@@ -1,18 +1,18 @@
-//! A place for an example's files.
+//! A directory for an example's files.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, io, process};
 
-/// A directory of our own, removed with this value.
+/// A private directory. It is removed with this value.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// What the operating system has against it.
+    /// An error of the operating system.
     pub fn new() -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("redlock-example-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -21,7 +21,7 @@ impl TempDir {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

@@ -1,4 +1,4 @@
-//! Further processes of the same example: it starts itself again, with hidden arguments.
+//! Further processes of the same example. The example starts itself again with hidden arguments.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -6,27 +6,27 @@ use std::{env, process};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The argument by which a process knows that it is a worker.
+/// The argument that marks a process as a worker.
 const MARK: &str = "--worker";
 
-/// The arguments given to this process by [`Worker::start`]; `None` in the process that people started.
+/// The arguments that [`Worker::start`] gave to this process; `None` in the process that the user started.
 #[must_use]
 pub fn work() -> Option<Vec<String>> {
     let mut args = env::args().skip(1);
     (args.next().as_deref() == Some(MARK)).then(|| args.collect())
 }
 
-/// A process of the same program. It does not outlive this value.
+/// A process of the same program. It ends with this value at the latest.
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
 }
 
 impl Worker {
-    /// Starts this program once more; there, [`work`] returns `args`.
+    /// Starts this program once more. In the new process, [`work`] returns `args`.
     ///
     /// # Errors
-    /// What the operating system has against it.
+    /// An error of the operating system.
     pub fn start<'a>(args: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.arg(MARK).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -39,51 +39,51 @@ impl Worker {
         self.child.id()
     }
 
-    /// What the worker prints, line by line. Can be taken once.
+    /// The output of the worker, line by line. It can be taken once.
     ///
     /// # Errors
-    /// When it was taken already.
+    /// An error if it was taken before.
     pub fn lines(&mut self) -> io::Result<Lines<BufReader<ChildStdout>>> {
         let stdout = self.child.stdout.take().ok_or_else(|| io::Error::other("the lines were taken already"))?;
         Ok(BufReader::new(stdout).lines())
     }
 
-    /// Gives a worker that waits for a line on its stdin an empty one.
+    /// Sends an empty line to the stdin of a worker that waits for one.
     ///
     /// # Errors
-    /// When it has ended before.
+    /// An error if the process has ended.
     pub fn nod(&mut self) -> io::Result<()> {
         self.child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"\n"))
     }
 
-    /// Ends the process at once, wherever it is: SIGKILL.
+    /// Ends the process at once by SIGKILL.
     ///
     /// # Errors
-    /// When it has ended before.
+    /// An error if the process has ended.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }
 
-    /// Tells the process to end: SIGTERM.
+    /// Tells the process to end by SIGTERM.
     ///
     /// # Errors
-    /// When it has ended before.
+    /// An error if the process has ended.
     pub fn stop(&self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
 
-    /// Stops the process where it is, as a long page fault, a debugger or a busy hypervisor does: SIGSTOP.
+    /// Pauses the process by SIGSTOP, like a long page fault, a debugger or a busy hypervisor.
     ///
     /// # Errors
-    /// When it has ended before.
+    /// An error if the process has ended.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a paused process go on, which notices nothing but the time.
+    /// Resumes a paused process. It can notice the pause only by the time.
     ///
     /// # Errors
-    /// When it has ended before.
+    /// An error if the process has ended.
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -91,7 +91,7 @@ impl Worker {
     /// Waits until the process has ended.
     ///
     /// # Errors
-    /// What the operating system has against it.
+    /// An error of the operating system.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }

@@ -10,7 +10,7 @@ use redlock_sync::__private::duration;
 use redlock_sync::{Builder, Redlock};
 
 const VERSION: &str = concat!("redlock ", env!("CARGO_PKG_VERSION"), "\n");
-/// What `--help` says behind each command, and without one.
+/// The text of `--help` for each command, and without a command.
 const HELP: [(&str, &str); 9] = [
     ("", include_str!("help/redlock.txt")),
     ("run", include_str!("help/run.txt")),
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) enum Command {
-    /// Help, or the version.
+    /// Prints the help or the version.
     Say(&'static str),
     Run(Run),
     Inspect {
@@ -55,10 +55,10 @@ pub(crate) enum Command {
 #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "what it does is not built"))]
 pub(crate) struct Dash {
     pub(crate) pattern: String,
-    /// Host and port.
+    /// The address to listen on: host and port.
     pub(crate) listen: String,
     pub(crate) token_file: Option<String>,
-    /// True if locks can be released, and dead tasks revived and removed.
+    /// True if the page may release locks, and revive and remove dead tasks.
     pub(crate) allow_release: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Run {
     pub(crate) key: String,
     /// The program with its arguments.
     pub(crate) program: Vec<OsString>,
-    /// `None` waits without a limit.
+    /// The longest wait; `None` waits without a limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
     pub(crate) min_hold: Duration,
@@ -95,7 +95,7 @@ pub(crate) enum Queue {
         name: String,
         most: usize,
     },
-    /// The ids to revive; all dead tasks if there is none.
+    /// Revives the tasks with these ids, or all dead tasks if there are no ids.
     Revive {
         name: String,
         ids: Vec<String>,
@@ -127,9 +127,9 @@ impl Args {
     }
 }
 
-/// Why parsing of the command line ended.
+/// The reason why parsing of the command line ended.
 enum Stop {
-    /// Help was asked for, or the version.
+    /// The command line asks for the help or for the version.
     Say(&'static str),
     Wrong(Error),
 }
@@ -140,7 +140,7 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
-/// The next argument. `--` is not returned: after it, every argument is a value.
+/// The next argument. `--` itself is not returned. After it, every argument is a value.
 enum Word {
     /// The option, with its hyphens.
     Option(String),
@@ -199,18 +199,19 @@ impl Reader {
         }
     }
 
-    /// The values, at most `most`.
+    /// Returns the values. There may be at most `most`.
     fn only_values(&mut self, most: usize) -> Result<vec::IntoIter<String>, Stop> {
         self.values(most, &mut |_, _| Ok(false))
     }
 
-    /// The values, at most `most`. `option` handles an option, and returns whether it knows it.
+    /// Returns the values. There may be at most `most`. `option` handles an option, and returns whether it knows the
+    /// option.
     fn values(&mut self, most: usize, option: OnOption<'_>) -> Result<vec::IntoIter<String>, Stop> {
         let mut values = Vec::new();
         loop {
             match self.next()? {
                 Word::Value(value) if values.len() < most => values.push(value.string()?),
-                Word::Value(value) => return Err(format!("`{}` is too much", value.display()).into()),
+                Word::Value(value) => return Err(format!("unexpected argument `{}`", value.display()).into()),
                 Word::Option(name) if option(&name, &mut self.parser)? => {}
                 Word::Option(name) => return Err(unknown(&name)),
                 Word::End => return Ok(values.into_iter()),
@@ -270,7 +271,7 @@ impl Reader {
             Ok(is_known)
         })?;
         if every < Duration::from_millis(100) {
-            return Err("--every is at least 100ms".into());
+            return Err("--every must be at least 100ms".into());
         }
         Ok(View { pattern: values.next().unwrap_or_else(|| "*".to_owned()), every })
     }
@@ -305,7 +306,7 @@ impl Reader {
         let what = need(&mut values, "ls, peek, dead or revive")?;
         let has = |option: &str| given.iter().any(|given| given == option);
         if let Some(other) = options_of_others(&what).iter().find(|other| has(other)) {
-            return Err(format!("there is no option `{other}` of `queue {what}`").into());
+            return Err(format!("`queue {what}` has no option `{other}`").into());
         }
         if what == "ls" {
             return nothing_more(values, Queue::List);
@@ -314,14 +315,14 @@ impl Reader {
         match what.as_str() {
             "peek" => nothing_more(values, Queue::Peek { name, most, due: has("--due") }),
             "dead" => nothing_more(values, Queue::Dead { name, most }),
-            "revive" if has("--all") == (values.len() > 0) => Err("either ids of dead tasks, or --all".into()),
+            "revive" if has("--all") == (values.len() > 0) => Err("give either the ids of dead tasks or --all".into()),
             "revive" => Ok(Queue::Revive { name, ids: values.collect() }),
             _ => Err(format!("there is no command `queue {what}`").into()),
         }
     }
 }
 
-/// The options of other commands of `redlock queue`, which this one does not have.
+/// The options of other `redlock queue` commands that this command does not have.
 fn options_of_others(what: &str) -> &'static [&'static str] {
     match what {
         "peek" => &["--all"],
@@ -342,7 +343,7 @@ fn need(values: &mut vec::IntoIter<String>, what: &str) -> Result<String, Stop> 
 }
 
 fn nothing_more(mut values: vec::IntoIter<String>, order: Queue) -> Result<Queue, Stop> {
-    values.next().map_or(Ok(order), |more| Err(format!("`{more}` is too much").into()))
+    values.next().map_or(Ok(order), |more| Err(format!("unexpected argument `{more}`").into()))
 }
 
 fn length(parser: &mut Parser) -> Result<Duration, Error> {

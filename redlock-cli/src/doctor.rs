@@ -1,4 +1,4 @@
-//! `redlock doctor`: whether the servers can keep locks.
+//! `redlock doctor`: checks whether the servers can keep locks.
 
 use std::collections::BTreeMap;
 

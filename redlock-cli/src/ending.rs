@@ -1,4 +1,4 @@
-//! How the program ends: what it prints, and its exit code.
+//! How the program ends: its output and its exit code.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use crate::json;
 
-/// The exit code if the command cannot be executed as given on the command line or by a variable, or if a key is no
-/// lock.
+/// The exit code if the command cannot be executed as the command line or a variable asks, or if a key is not a lock.
 pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const LOST: u8 = 70;
@@ -37,7 +36,7 @@ impl Answer {
         Answer::new(text, 0)
     }
 
-    /// A closed pipe is no error: its reader has read enough.
+    /// Prints the answer. A closed pipe is not an error, since its reader has read enough.
     pub(crate) fn give(self) -> ExitCode {
         let mut out = io::stdout().lock();
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {

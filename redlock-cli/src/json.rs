@@ -23,8 +23,8 @@ pub(crate) fn line(shown: impl Serialize) -> String {
     plain(&text) + "\n"
 }
 
-/// Escapes characters that change how others are shown. They occur within strings only, where JSON has escapes for
-/// them.
+/// Escapes characters that change how other characters are shown. They occur only within strings, where JSON has
+/// escapes for them.
 fn plain(json: &str) -> String {
     let each = |c: char| if is_odd(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
     json.chars().map(each).collect()

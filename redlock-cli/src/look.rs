@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::ending::{Answer, BUSY, Failure, USAGE};
 use crate::text::plain;
 
-/// The shortest prefix of a token that identifies it: the characters that are shown.
+/// The number of characters of a token that are shown. A prefix must be as long to identify a token.
 const SHOWN: usize = 8;
 
 pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answer, Failure> {
@@ -34,10 +34,10 @@ pub(crate) fn list(locks: &Redlock, pattern: &str, as_json: bool) -> Result<Answ
     Ok(if as_json { Answer::json(listed, 0) } else { Answer::well(table(&listed.locks, &listed.latches)) })
 }
 
-/// Releases the lock of that holder by force. The servers compare the whole token.
+/// Releases the lock of the given holder by force. The servers compare the whole token.
 pub(crate) fn release(locks: &Redlock, key: &str, holder: &str) -> Result<Answer, Failure> {
     let held = of_holder(locks.holders(key)?, holder)?;
-    let gone = || Failure::new(BUSY, format!("{} is not held by {holder}, or not any more", key.escape_debug()));
+    let gone = || Failure::new(BUSY, format!("{holder} does not hold {}, or no longer holds it", key.escape_debug()));
     let [one] = &held[..] else { return Err(gone()) };
     if one.kind != LockKind::Mutex {
         return Err(Failure::new(
@@ -62,7 +62,10 @@ fn of_holder(mut held: Vec<HeldLock>, holder: &str) -> Result<Vec<HeldLock>, Fai
     }
     held.retain(|held| held.holder.id.as_str().starts_with(token));
     if held.len() > 1 {
-        return Err(Failure::new(USAGE, format!("`{holder}` begins the tokens of several holders: give more of it")));
+        return Err(Failure::new(
+            USAGE,
+            format!("several holders have tokens that begin with `{holder}`: give more characters"),
+        ));
     }
     Ok(held)
 }
@@ -86,7 +89,8 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     columns(HEAD, rows.into_iter())
 }
 
-/// Formats the head and the rows in aligned columns, without trailing spaces. Without rows, only the head is returned.
+/// Formats the head and the rows in aligned columns, without trailing spaces. If there are no rows, only the head is
+/// returned.
 pub(crate) fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let lines: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();

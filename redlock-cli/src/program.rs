@@ -21,7 +21,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts the program. Its end is sent to `events`.
+    /// Starts the program. Sends its end to `events`.
     pub(crate) fn start(
         words: &[OsString],
         key: &str,
@@ -42,13 +42,13 @@ impl Program {
         })?;
         let pid = Pid::from_child(&child);
         let watching = thread::Builder::new().name("redlock-program".to_owned()).spawn(move || {
-            // Does not reap the program: until `code` does, its process id is not reused, so no signal hits another
-            // process.
+            // The wait does not reap the program. Its process id stays in use until `code` reaps it, so no signal hits
+            // another process.
             _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             _ = events.send(Event::Ended);
         });
         if let Err(error) = watching {
-            // It must not go on after the lock is released.
+            // The program must not continue after the lock is released.
             child.kill()?;
             child.wait()?;
             return Err(error.into());
@@ -56,7 +56,7 @@ impl Program {
         Ok(Program { child, pid })
     }
 
-    /// Forwards a signal that this process received. A signal of the terminal reached the program already.
+    /// Forwards a signal that this process received. A signal from the terminal has already reached the program.
     pub(crate) fn pass_on(&self, signal: i32) {
         if !([SIGINT, SIGQUIT].contains(&signal) && is_in_foreground()) {
             self.send(signal);
@@ -74,7 +74,7 @@ impl Program {
         self.child.kill()
     }
 
-    /// Waits for the end of the program. Returns its exit code, as a shell reports it.
+    /// Waits for the end of the program. Returns its exit code as shells report it.
     pub(crate) fn code(&mut self) -> io::Result<u8> {
         let status = self.child.wait()?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -82,7 +82,7 @@ impl Program {
     }
 }
 
-/// True if this process is in the foreground process group, to which its terminal sends signals.
+/// Returns true if this process is in the foreground process group, to which its terminal sends signals.
 fn is_in_foreground() -> bool {
     let group = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
     group == Some(getpgrp())

@@ -10,7 +10,7 @@ use crate::ending::{Answer, BUSY, Failure};
 use crate::look::columns;
 use crate::text::{length, plain};
 
-/// How many bytes of a body are shown.
+/// The number of bytes of a body that are shown.
 const SHOWN: usize = 60;
 
 pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Answer, Failure> {
@@ -29,7 +29,7 @@ pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Ans
 fn list(locks: &Redlock, as_json: bool) -> Result<Answer, Failure> {
     let seen = locks.snapshot(&SnapshotOptions::default().only_queues())?;
     if seen.health.nodes().len() > 1 {
-        // The error says why.
+        // A client with several nodes has no queues. This call returns the error that says so.
         locks.queues()?;
     }
     if as_json {
@@ -95,5 +95,5 @@ fn revive(queue: &redlock_sync::Queue, ids: &[String], as_json: bool) -> Result<
     if missing.is_empty() {
         return Ok(Answer::well(format!("{} revived\n", done.revived)));
     }
-    Err(Failure::new(BUSY, format!("{} revived; not among the dead: {}", done.revived, missing.join(", "))))
+    Err(Failure::new(BUSY, format!("{} revived; not among the dead tasks: {}", done.revived, missing.join(", "))))
 }

@@ -1,4 +1,4 @@
-//! `redlock run`: a program under a lock.
+//! `redlock run`: runs a program under a lock.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) fn run(locks: &Redlock, order: &Run) -> Result<Answer, Failure> {
     let signals = Signals::catch(locks, sender.clone())?;
     let outcome = lock(locks, order);
     signals.go_on();
-    // A signal before this point ends the wait; the guard then releases the lock.
+    // A signal before this point ends the wait. The guard then releases the lock.
     if let Ok(Event::Signal(signal)) = events.try_recv() {
         return Ok(Answer::new(String::new(), signalled(signal)));
     }
@@ -51,7 +51,7 @@ fn start(guard: &MutexGuard, order: &Run, events: Sender<Event>) -> Result<Progr
     Program::start(&order.program, guard.key(), fence, events)
 }
 
-/// Releases the lock at once: the minimum hold applies only after the program has run.
+/// Releases the lock at once, since the minimum hold applies only after the program has run.
 fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
     let taken_over = guard.into_token().and_then(|token| locks.mutex(&order.key).adopt(&token));
     if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
@@ -59,7 +59,7 @@ fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
     }
 }
 
-/// Waits until the program has ended. Signals are forwarded to it, and the loss of the lock ends it.
+/// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is told to end.
 fn follow(program: &mut Program, events: &Receiver<Event>, kill_after: Duration) -> Result<bool, Failure> {
     let (mut lost, mut deadline) = (false, None);
     loop {
@@ -88,7 +88,7 @@ fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Result<Event, Re
     }
 }
 
-/// The release also reports a loss that came too late to end the program.
+/// Releases the lock. The release also reports a loss that came too late to end the program.
 fn finish(guard: MutexGuard, lost: bool, code: u8) -> Answer {
     match guard.unlock() {
         Err(error) if error.is_lost() => {
@@ -97,7 +97,8 @@ fn finish(guard: MutexGuard, lost: bool, code: u8) -> Answer {
             }
             return Answer::new(String::new(), LOST);
         }
-        // The work was done under the lock. Other processes may have to wait until the lease ends.
+        // The program has run under the lock. If its release failed, other processes may have to wait until the lease
+        // ends.
         Err(error) => say(&error.to_string()),
         Ok(()) => {}
     }

@@ -31,7 +31,7 @@ impl Signals {
         let (is_waiting, locks) = (Arc::clone(&waiting), locks.clone());
         thread::Builder::new().name("redlock-signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                // Locked until the wait has ended, so that the process does not end before.
+                // The mutex stays locked until the wait has ended, so that the process does not end before.
                 let mut is_waiting = own(&is_waiting);
                 _ = events.send(Event::Signal(signal));
                 if std::mem::take(&mut *is_waiting) {
@@ -48,7 +48,7 @@ impl Signals {
     }
 }
 
-/// The signals of these that are not ignored. `nohup` ignores SIGHUP.
+/// Returns those of the signals that are not ignored. For example, `nohup` ignores SIGHUP.
 pub(crate) fn not_ignored<const N: usize>(signals: [i32; N]) -> impl Iterator<Item = i32> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
@@ -58,14 +58,14 @@ fn own(waiting: &Mutex<bool>) -> MutexGuard<'_, bool> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A bit mask of ignored signals. It is known on Linux only.
+/// The bit mask of ignored signals. It is known only on Linux.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The exit code of a program that this signal ended, as a shell tells it.
+/// The exit code of a program that this signal ended, as shells report it.
 pub(crate) fn signalled(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// True for a character that changes how others are shown, or that controls a terminal.
+/// Returns true for a character that controls a terminal, or that changes how other characters are shown.
 pub(crate) fn is_odd(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{3164}' | '\u{feff}')
@@ -10,7 +10,7 @@ pub(crate) fn is_odd(c: char) -> bool {
         || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// Text of unknown origin on one line, with odd characters escaped.
+/// Returns a text of unknown origin on one line, with odd characters escaped.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
         if is_odd(c) {
@@ -22,7 +22,7 @@ pub(crate) fn plain(text: &str) -> String {
     })
 }
 
-/// Formats a length of time with two units at most: `4s`, `2m05s`, `3h07m`, `12d03h`.
+/// Formats a length of time with at most two units: `4s`, `2m05s`, `3h07m`, `12d03h`.
 pub(crate) fn length(time: Duration) -> String {
     match time.as_secs() {
         s @ 0..60 => format!("{s}s"),

@@ -1,4 +1,4 @@
-//! The snapshots for viewers, which a thread takes repeatedly.
+//! Snapshots for the viewers. A thread takes them repeatedly.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,32 +7,36 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::{Redlock, Snapshot, SnapshotOptions};
 
-/// The share of the time for which a viewer keeps a server busy.
+/// The share of the time for which the snapshots keep a server busy.
 const SHARE: f64 = 0.01;
-/// The largest numbers of holders, of latches and of queues that a view shows.
+/// The share if one snapshot takes at most [`SHORT`]. So each of up to about 2 000 locks is shown within three seconds.
+const SHARE_OF_SHORT: f64 = 0.05;
+/// The time for which a short snapshot keeps a server busy.
+const SHORT: Duration = Duration::from_millis(50);
+/// The largest number of holders that a view shows. The same limit applies to latches and to queues.
 const MOST: usize = 20_000;
-/// How long snapshots continue after a viewer asked for one. Then the servers are left alone.
+/// The time for which snapshots continue after a viewer asked for one. Then the servers are left alone.
 const LASTS: Duration = Duration::from_secs(10);
 
 /// The latest snapshot.
 #[derive(Clone, Default)]
 pub(crate) struct Latest {
     pub(crate) seen: Option<Arc<Snapshot>>,
-    /// When it was taken.
+    /// The time at which the snapshot was taken.
     pub(crate) at: Option<Instant>,
     /// The error of the last attempt to take a newer one.
     pub(crate) problem: Option<String>,
     /// The number of finished passes.
     pub(crate) passes: u64,
-    /// When the pass under way began.
+    /// The time at which the pass under way began.
     pub(crate) asked: Option<Instant>,
-    /// When a viewer last asked.
+    /// The time of a viewer's last request.
     looked: Option<Instant>,
     is_urgent: bool,
 }
 
 impl Latest {
-    /// How old the snapshot is.
+    /// The age of the snapshot.
     pub(crate) fn age(&self) -> Duration {
         self.at.map_or(Duration::ZERO, |at| at.elapsed())
     }
@@ -49,7 +53,7 @@ impl Watch {
         let watch = Arc::new(Watch { latest: Mutex::default(), changed: Condvar::new() });
         let options = SnapshotOptions::default().pattern(pattern).limit(MOST);
         let (its, locks) = (Arc::clone(&watch), locks.clone());
-        thread::Builder::new().name("watch".to_owned()).spawn(move || its.go_on(&locks, options, every))?;
+        thread::Builder::new().name("watch".to_owned()).spawn(move || its.go_on(&locks, &options, every))?;
         Ok(watch)
     }
 
@@ -74,14 +78,15 @@ impl Watch {
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Requests a new snapshot at once, since something was changed.
+    /// Requests a new snapshot at once, for example after a change.
     pub(crate) fn hurry(&self) {
         self.latest().is_urgent = true;
         self.changed.notify_all();
     }
 
-    fn go_on(&self, locks: &Redlock, options: SnapshotOptions, every: Duration) {
-        let mut options = options;
+    fn go_on(&self, locks: &Redlock, options: &SnapshotOptions, every: Duration) {
+        // The first snapshot is taken without pauses. The next ones limit the load on the servers.
+        let mut share = 1.0;
         loop {
             let began = Instant::now();
             let before = {
@@ -89,9 +94,9 @@ impl Watch {
                 latest.asked = Some(began);
                 latest.seen.clone()
             };
-            let seen = locks.snapshot(&options);
-            // The first snapshot is taken without pauses.
-            options = options.server_share(SHARE);
+            let seen = locks.snapshot(&options.clone().server_share(share));
+            let is_short = began.elapsed().mul_f64(share) <= SHORT;
+            share = if is_short { SHARE_OF_SHORT } else { SHARE };
             let mut latest = self.latest();
             match seen {
                 Ok(seen) => {

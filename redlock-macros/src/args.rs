@@ -11,7 +11,7 @@ use syn::{Error, Expr, ExprPath, Ident, LitStr, Path, Result, Token, bracketed, 
 use crate::given::Given;
 use crate::kind::Kind;
 
-/// All arguments; `None` for those that are not given.
+/// All arguments. An argument that is not given is `None`.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) wait: Option<Given<Duration>>,
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     pub(crate) krate: Option<Path>,
     pub(crate) busy: Option<Busy>,
     pub(crate) failed: Option<Policy>,
-    /// Where it is written.
+    /// The span of `once`.
     pub(crate) once: Option<Span>,
     pub(crate) remember: Option<Given<Duration>>,
     pub(crate) done: Option<Done>,
@@ -50,7 +50,7 @@ pub(crate) enum Keys {
     Several(Vec<LitStr>),
 }
 
-/// The behaviour of a call that did not get the lock.
+/// The behaviour of a call that did not acquire the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
     Error,
@@ -68,7 +68,7 @@ pub(crate) enum Busy {
 /// The behaviour of a call whose job has succeeded before.
 pub(crate) struct Done {
     pub(crate) span: Span,
-    /// Called with the function's own arguments; `None` skips.
+    /// The function that is called with the same arguments; `None` skips the call.
     pub(crate) fallback: Option<ExprPath>,
 }
 
@@ -100,7 +100,7 @@ impl Parse for Keys {
         let inside;
         let at = bracketed!(inside in input).span.join();
         let all = Punctuated::<LitStr, Token![,]>::parse_terminated_with(&inside, |one| {
-            one.parse().map_err(|error: Error| Error::new(error.span(), "a list of keys has templates in quotes"))
+            one.parse().map_err(|error: Error| Error::new(error.span(), "keys in a list must be templates in quotes"))
         })?;
         let all: Vec<LitStr> = all.into_iter().collect();
         if all.is_empty() || all.len() > MOST_KEYS {
@@ -159,7 +159,7 @@ impl Parse for Background {
         }
         Err(Error::new(
             word.span(),
-            "`release` is `background`: the call does not wait for the servers; without it, it does",
+            "`release` can only be `background`, which does not wait for the servers; leave it out to wait",
         ))
     }
 }
@@ -169,7 +169,7 @@ fn equals(input: ParseStream, name: &Ident) -> Result<()> {
     input.parse::<Token![=]>().map(drop).map_err(missing)
 }
 
-/// `= value`
+/// Parses `= value`.
 pub(crate) fn value<T: Parse>(input: ParseStream, name: &Ident) -> Result<T> {
     equals(input, name)?;
     input.parse()
@@ -178,12 +178,12 @@ pub(crate) fn value<T: Parse>(input: ParseStream, name: &Ident) -> Result<T> {
 /// Parses a name without a value, and returns its span.
 fn flag(input: ParseStream, name: &Ident) -> Result<Span> {
     if input.peek(Token![=]) {
-        return Err(Error::new(name.span(), format!("`{name}` has no value: it stands alone")));
+        return Err(Error::new(name.span(), format!("`{name}` takes no value; write it alone")));
     }
     Ok(name.span())
 }
 
-/// `= path::of::the::library`
+/// Parses `= path::of::the::library`.
 pub(crate) fn module(input: ParseStream, name: &Ident) -> Result<Path> {
     equals(input, name)?;
     input.call(Path::parse_mod_style)
@@ -282,7 +282,7 @@ mod tests {
         assert!(args.once.is_some() && args.done.unwrap().fallback.is_none());
         assert_eq!(args.remember.unwrap().literal.unwrap().as_secs(), 48 * 3600);
         assert!(parse("\"k\", once, done = g").unwrap().args.done.unwrap().fallback.is_some());
-        assert!(message("\"k\", once = true").contains("stands alone"));
+        assert!(message("\"k\", once = true").contains("takes no value"));
         assert!(message("\"k\", once, once").contains("given twice"));
         for bad in ["error", "panic", "5"] {
             assert!(message(&format!("\"k\", once, done = {bad}")).contains("`done` takes"), "{bad}");

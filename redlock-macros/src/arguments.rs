@@ -1,7 +1,7 @@
-//! The parameters of a function: which part stays in its head, and how its body gets them.
+//! The parameters of a function: the parts that stay in its signature, and the way in which the body gets them.
 //!
 //! In the closure around the body, each parameter becomes a variable with the pattern and the span of the user. So
-//! rustc sees whether the body or the key uses it, as without the attribute.
+//! rustc sees whether the body or the key uses it, as it does without the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -12,15 +12,14 @@ use crate::function::{Function, hidden_name, plain};
 
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// Moves each parameter into the closure as a whole. They are dropped with the other variables of the closure, so
-    /// before the lock is released.
+    /// Moves each parameter into the closure as a whole. The closure drops its variables before the lock is released.
     pub(crate) captures: TokenStream,
-    /// Passes all parameters on: the text between the parentheses of a call.
+    /// The text between the parentheses of a call, which passes all parameters on.
     pub(crate) names: Vec<TokenStream>,
 }
 
 impl Arguments {
-    /// Moves patterns, `mut` and lint levels out of the head of the function.
+    /// Moves patterns, `mut` and lint levels out of the signature of the function.
     pub(crate) fn take_from(function: &mut Function) -> Arguments {
         let mut all = Arguments::default();
         for (index, input) in function.sig.inputs.iter_mut().enumerate() {
@@ -32,7 +31,7 @@ impl Arguments {
         all
     }
 
-    /// `self` can neither be renamed nor be bound again.
+    /// `self` can neither be renamed nor bound again.
     fn receiver(&mut self, receiver: &Receiver) {
         let (cfg, name) = (only(&receiver.attrs, is_cfg), &receiver.self_token);
         self.captures.extend(quote!(#(#cfg)* let _ = &#name;));
@@ -47,8 +46,8 @@ impl Arguments {
         let pat = std::mem::replace(&mut *typed.pat, parse_quote!(#name));
         let at = Span::mixed_site();
         if plain(&pat).is_none() {
-            // A pattern may leave a part of the value unbound. That part must be dropped before the lock is released
-            // too.
+            // A pattern may leave a part of the value unbound. That part must also be dropped before the lock is
+            // released.
             self.captures.extend(quote!(#(#cfg)* let _ = &#name;));
         }
         self.captures.extend(quote_spanned!(at=> #(#attrs)* let #pat = #name;));

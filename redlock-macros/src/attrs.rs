@@ -1,31 +1,31 @@
-//! Selects the attributes of a function or parameter for each of the two places to which the expansion writes them.
+//! Selects the attributes of a function or parameter for each of the two places in the expansion.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::{Attribute, Meta};
 
-/// True for an attribute that sets the level of a lint.
+/// Returns true for an attribute that sets the level of a lint.
 pub(crate) fn is_lint(name: &str) -> bool {
     matches!(name, "allow" | "warn" | "deny" | "forbid" | "expect")
 }
 
-/// True for an attribute that limits an item to some builds.
+/// Returns true for an attribute that limits an item to some builds.
 pub(crate) fn is_cfg(name: &str) -> bool {
     name == "cfg"
 }
 
-/// True for every attribute that sets no lint level.
+/// Returns true for every attribute that sets no lint level.
 pub(crate) fn is_no_lint(name: &str) -> bool {
     !is_lint(name)
 }
 
-/// True if the attributes limit an item to some builds.
+/// Returns true if the attributes limit an item to some builds.
 pub(crate) fn has_cfg(attrs: &[Attribute]) -> bool {
     !only(attrs, is_cfg).is_empty()
 }
 
-/// The attributes whose names `wanted` accepts, also those within `cfg_attr`. A path such as `rustfmt::skip` counts as
-/// an empty name.
+/// The attributes whose names `wanted` accepts, including those within `cfg_attr`. A path such as `rustfmt::skip`
+/// counts as an empty name.
 pub(crate) fn only(attrs: &[Attribute], wanted: fn(&str) -> bool) -> Vec<Attribute> {
     attrs.iter().filter_map(|attr| part(attr, wanted)).collect()
 }
@@ -43,7 +43,7 @@ fn part(attr: &Attribute, wanted: fn(&str) -> bool) -> Option<Attribute> {
     Some(attr)
 }
 
-/// The wanted part of `predicate, attribute, …`, the inside of a `cfg_attr`.
+/// The wanted part of the inside of a `cfg_attr`, which is `predicate, attribute, …`.
 fn conditional(tokens: TokenStream, wanted: fn(&str) -> bool) -> Option<TokenStream> {
     let mut parts = between_commas(tokens).into_iter();
     let predicate = parts.next()?;
@@ -51,7 +51,7 @@ fn conditional(tokens: TokenStream, wanted: fn(&str) -> bool) -> Option<TokenStr
     if kept.is_empty() { None } else { Some(quote!(#predicate, #(#kept),*)) }
 }
 
-/// One attribute inside of a `cfg_attr`.
+/// The wanted part of one attribute inside a `cfg_attr`.
 fn nested(attribute: TokenStream, wanted: fn(&str) -> bool) -> Option<TokenStream> {
     let mut tokens = attribute.clone().into_iter();
     let name = tokens.next()?;

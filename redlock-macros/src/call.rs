@@ -1,4 +1,4 @@
-//! `key!` and `assert_locked!`, which are called like functions.
+//! `key!` and `assert_locked!`, the macros that are called like functions.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
@@ -12,7 +12,7 @@ use crate::hole::{self, Scope};
 
 use crate::template::Template;
 
-/// `"template", client = expr, crate = path`
+/// The arguments `"template", client = expr, crate = path`.
 struct Call {
     template: LitStr,
     client: Option<(Ident, Expr)>,

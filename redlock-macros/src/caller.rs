@@ -1,11 +1,12 @@
 //! Functions with `#[track_caller]`.
 //!
-//! A closure cannot have that attribute, so the body becomes a function of its own that has it too.
-//! `Location::caller()` and the panics in there then name the caller of the annotated function. The body's function has
-//! the same parameters, and a `SharedHold` as the last one.
+//! A closure cannot have that attribute, so the body becomes a separate function with the attribute.
+//! `Location::caller()` and panics in the body then name the caller of the annotated function. The function of the body
+//! has the same parameters, and a `SharedHold` as the last one.
 //!
-//! It is nested in the annotated function. A nested function cannot use `self` or `Self`: if the body needs one of
-//! them, its function is an item of its own behind the annotated one, in the same `impl` or trait.
+//! The function of the body is nested in the annotated function, if possible. A nested function cannot use `self` or
+//! `Self`. If the body needs one of them, its function becomes a separate item after the annotated one, in the same
+//! `impl` or trait.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
@@ -16,22 +17,22 @@ use syn::{Attribute, FnArg, GenericParam, Meta, Path, Safety, Signature, parse_q
 use crate::attrs::{is_cfg, is_lint, only};
 use crate::function::Function;
 
-/// True if the function has the attribute, at least in some builds.
+/// Returns true if the function has the attribute, at least in some builds.
 pub(crate) fn is_tracked(function: &Function) -> bool {
     !only(&function.outer, is_track_caller).is_empty()
 }
 
-/// The function of a body.
+/// The function that contains the body.
 pub(crate) struct Body {
     attrs: Vec<Attribute>,
     sig: Signature,
-    /// True if it follows the annotated function. False if it is nested in it.
+    /// True if this function follows the annotated one. False if it is nested in it.
     is_beside: bool,
 }
 
 impl Body {
-    /// The function of the body, if the annotated one has `#[track_caller]`. `expressions` are those that the arguments
-    /// of the attribute put before the body. `guard` is the type of the guard.
+    /// Returns the function of the body, if the annotated function has `#[track_caller]`. `expressions` are the
+    /// expressions that the attribute's arguments put before the body. `guard` is the type of the guard.
     pub(crate) fn of(function: &Function, expressions: TokenStream, guard: &Path, krate: &Path) -> Option<Body> {
         let place = only(&function.outer, is_track_caller).first()?.path().span();
         let is_beside = needs_self(function, expressions);
@@ -39,7 +40,7 @@ impl Body {
         let attrs = only(&function.outer, wanted);
         let mut sig = signature(&function.sig, guard, krate);
         if is_beside {
-            // In an `impl` of a trait, rustc rejects this function, with a message at this span.
+            // In an `impl` of a trait, rustc rejects this function. Its message then points at this span.
             let place = at().located_at(place);
             sig.fn_token.span = place;
             sig.ident.set_span(place);
@@ -47,10 +48,10 @@ impl Body {
         Some(Body { attrs, sig, is_beside })
     }
 
-    /// The tokens to nest in the annotated function, and those to put after it. One of the two is empty.
+    /// Returns the tokens to nest in the annotated function, and the tokens to put after it. One of the two is empty.
     pub(crate) fn place(&self, inner: &[Attribute], inside: &TokenStream) -> [TokenStream; 2] {
         let (attrs, sig) = (&self.attrs, &self.sig);
-        // It has one parameter more than the user's function.
+        // The function has one parameter more than the user's function.
         let head = quote_spanned!(at()=> #(#attrs)* #[allow(clippy::too_many_arguments)]);
         if self.is_beside {
             let block = quote_spanned!(sig.fn_token.span=> { #(#inner)* #inside });
@@ -60,7 +61,7 @@ impl Body {
         }
     }
 
-    /// Calls it with the arguments of the annotated function.
+    /// The call of the function with the arguments of the annotated one.
     pub(crate) fn call(&self, names: &[TokenStream]) -> TokenStream {
         let Signature { ident, generics, safety, .. } = &self.sig;
         let path = if self.is_beside { quote_spanned!(at()=> Self::#ident) } else { ident.to_token_stream() };
@@ -73,8 +74,8 @@ impl Body {
         }
     }
 
-    /// Removes the `mut` of `mut self` and expected warnings from the annotated function, which only the body needs.
-    /// The annotated function contains only a call now, so rustc would warn that neither is needed.
+    /// Removes the `mut` of `mut self` and the expected warnings from the annotated function. Only the body needs them.
+    /// The annotated function now contains only a call, so rustc would warn that neither is needed.
     pub(crate) fn relieve(&self, function: &mut Function) {
         if let Some(FnArg::Receiver(receiver)) = function.sig.inputs.first_mut() {
             receiver.mutability = None;
@@ -96,7 +97,8 @@ fn is_track_caller(name: &str) -> bool {
     name == "track_caller"
 }
 
-/// True for attributes that a nested function needs. The lint levels of the annotated function apply to it anyway.
+/// Returns true for attributes that a nested function needs. The lint levels of the annotated function apply to it
+/// anyway.
 fn goes_inside(name: &str) -> bool {
     is_track_caller(name) || name == "target_feature"
 }
@@ -130,8 +132,8 @@ fn not_a_lifetime(param: &GenericParam) -> Option<&Ident> {
     }
 }
 
-/// True if the body has to stay in its `impl` or trait. A function that uses neither `self` nor `Self` can be nested
-/// anywhere.
+/// Returns true if the body has to stay in its `impl` or trait. A function that uses neither `self` nor `Self` can be
+/// nested anywhere.
 fn needs_self(function: &Function, expressions: TokenStream) -> bool {
     function.sig.receiver().is_some()
         || names_self(function.sig.to_token_stream(), never)
@@ -139,7 +141,7 @@ fn needs_self(function: &Function, expressions: TokenStream) -> bool {
         || names_self(function.body.stream(), starts_item)
 }
 
-/// True if `Self` occurs. Nested items are skipped: they have their own `Self`, or none.
+/// Returns true if `Self` occurs. Nested items are skipped, since `Self` has another meaning in them or none.
 fn names_self(tokens: TokenStream, starts_item: fn(&Ident, Option<&TokenTree>) -> bool) -> bool {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -153,7 +155,7 @@ fn names_self(tokens: TokenStream, starts_item: fn(&Ident, Option<&TokenTree>) -
     false
 }
 
-/// Never true: a signature contains no items.
+/// Always returns false, since a signature contains no items.
 fn never(_: &Ident, _: Option<&TokenTree>) -> bool {
     false
 }

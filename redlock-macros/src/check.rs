@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// The limits of `remember`, as in the library's `options.rs`.
 const REMEMBERED: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Checks everything except the key, and except the types, which rustc checks.
+/// Checks everything except the key and the types. Rustc checks the types.
 pub(crate) fn check(Attribute { keys, args }: &Attribute, function: &Function) -> Result<()> {
     signature(function)?;
     several(keys, args)?;
@@ -54,13 +54,14 @@ fn signature(function: &Function) -> Result<()> {
     match function.output() {
         Some(output) if is_future(output) => Err(Error::new(
             output.span(),
-            "the lock would be released when the future is returned, before it runs; this lock is for functions that block",
+            "the lock would be released when the function returns its future, before the future runs; \
+             lock a function that blocks",
         )),
         _ => Ok(()),
     }
 }
 
-/// True for `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>` and `BoxFuture`, also within `Result` and
+/// Returns true for `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>` and `BoxFuture`, also within `Result` and
 /// `Option`. Aliases are not recognized.
 fn is_future(ty: &Type) -> bool {
     match ty {
@@ -98,7 +99,7 @@ fn several(keys: &Keys, args: &Args) -> Result<()> {
     match &args.min_hold {
         Some(given) => Err(Error::new(
             given.span(),
-            "a list of keys has no `min_hold`: a key that is given back, as others were busy, would stay taken",
+            "a list of keys has no `min_hold`: if one key is busy, the keys locked before it would stay taken",
         )),
         None => Ok(()),
     }
@@ -110,18 +111,16 @@ fn once(keys: &Keys, args: &Args) -> Result<()> {
     let Some(once) = args.once else {
         let done = args.done.as_ref().map(|done| done.span);
         return match remember.or(done) {
-            Some(span) => {
-                Err(Error::new(span, "`remember` and `done` are about `once`: add `once`, or leave this out"))
-            }
+            Some(span) => Err(Error::new(span, "`remember` and `done` need `once`: add `once`, or leave this out")),
             None => Ok(()),
         };
     };
     if let Keys::Several(_) = keys {
-        return Err(Error::new(once, "a job that is run `once` has one key, which names the run"));
+        return Err(Error::new(once, "a job that is run `once` has a single key, which identifies the job"));
     }
     if let Some(wait) = &args.wait {
         let message =
-            "`once` does not wait: leave out `wait`, and say by `busy` what a call does while another one runs";
+            "`once` does not wait: leave out `wait`, and set `busy` for a call that comes while another one runs";
         return Err(Error::new(wait.span(), message));
     }
     if let Some(kind) = &args.kind {
@@ -141,7 +140,7 @@ fn once(keys: &Keys, args: &Args) -> Result<()> {
     }
     match known(args.remember.as_ref()) {
         Some((length, span)) if !REMEMBERED.contains(&length) => {
-            Err(Error::new(span, "a success is remembered from 1 s to 365 days"))
+            Err(Error::new(span, "a success is remembered for 1 s to 365 days"))
         }
         _ => Ok(()),
     }
@@ -183,7 +182,7 @@ fn policies(args: &Args, function: &Function) -> Result<()> {
     if has_fallback { function.sig.inputs.iter().try_for_each(named) } else { Ok(()) }
 }
 
-/// Rejects `!` as return type here: the message of rustc would not say what to do.
+/// Rejects `!` as the return type, since the message of rustc would not say how to fix it.
 fn never(args: &Args, function: &Function) -> Result<()> {
     let Some(output @ Type::Never(_)) = function.output() else { return Ok(()) };
     if args.once.is_some() {
@@ -198,16 +197,17 @@ fn never(args: &Args, function: &Function) -> Result<()> {
     }
     Err(Error::new(
         output.span(),
-        "a function that never returns cannot tell that it got no lock; add `failed = panic`, and with `wait` also `busy = panic`",
+        "a function that never returns cannot report that it got no lock; add `failed = panic`, and with `wait` \
+         also `busy = panic`",
     ))
 }
 
-/// Checks that a parameter has a name, by which a fallback gets it.
+/// Checks that a parameter has a name. A fallback gets the parameter by its name.
 fn named(input: &FnArg) -> Result<()> {
     match input {
         FnArg::Typed(typed) if plain(&typed.pat).is_none() => Err(Error::new(
             typed.pat.span(),
-            "a fallback is called with the same parameters, and this one has no name; name it and take it apart in the body",
+            "a fallback takes the same parameters, and this one has no name; name it and destructure it in the body",
         )),
         _ => Ok(()),
     }
@@ -229,7 +229,7 @@ fn guard(args: &Args, function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// Checks the generics of a function with `#[track_caller]`: the function of the body is called with all type
+/// Checks the generics of a function with `#[track_caller]`. The function of the body is called with all type
 /// parameters, and a generic argument cannot have attributes.
 fn caller(function: &Function) -> Result<()> {
     let conditional = |param: &&GenericParam| match param {
@@ -240,14 +240,14 @@ fn caller(function: &Function) -> Result<()> {
     match function.sig.generics.params.iter().find(conditional) {
         Some(param) if is_tracked(function) => Err(Error::new(
             param.span(),
-            "a type parameter with `#[cfg]` cannot be passed on to the body, which `#[track_caller]` makes a function of its own; \
-             put the `#[cfg]` on two functions",
+            "a type parameter with `#[cfg]` cannot be passed on to the body: `#[track_caller]` makes the body a \
+             function of its own; write two functions with `#[cfg]`",
         )),
         _ => Ok(()),
     }
 }
 
-/// The behaviour of the call after a failure other than "busy".
+/// How a call behaves after a failure other than "busy".
 pub(crate) fn failed(args: &Args) -> Policy {
     let panics = matches!(&args.busy, Some(busy) if matches!(busy, Busy::Policy(Policy::Panic)));
     args.failed.unwrap_or(if panics { Policy::Panic } else { Policy::Error })
@@ -273,7 +273,7 @@ mod tests {
             "Result<Pin<Box<dyn Future<Output = ()>>>, Error>",
             "Option<BoxFuture<'static, ()>>",
         ] {
-            assert!(message("\"k\"", &format!("fn f() -> {future} {{}}")).contains("future is returned"));
+            assert!(message("\"k\"", &format!("fn f() -> {future} {{}}")).contains("returns its future"));
         }
         assert_eq!(message("\"k\"", "fn f() -> impl Iterator<Item = u8> {}"), "fine");
     }
@@ -324,7 +324,7 @@ mod tests {
         for bad in ["999ms", "8761h"] {
             assert!(of(&format!("once, remember = \"{bad}\"")).contains("1 s to 365 days"), "{bad}");
         }
-        assert!(message("[\"a\", \"b\"], once", "fn f() {}").contains("one key"));
+        assert!(message("[\"a\", \"b\"], once", "fn f() {}").contains("a single key"));
         assert!(message("\"k\", once, failed = panic", "fn f() -> ! {}").contains("never succeeds"));
         assert!(message("\"k\", once, done = g", "fn f(_: u8) {}").contains("has no name"));
     }

@@ -16,12 +16,12 @@ use crate::template::{Hole, Template};
 
 const EXAMPLE: &str = "`#[lock_key(\"order:{id}\")]`";
 
-/// Expands the derive. After a mistake, the expansion is only the message.
+/// Expands the derive. After a mistake, the expansion contains only the message.
 pub(crate) fn lock_key(item: TokenStream) -> TokenStream {
     parse2(item).and_then(|item| expand(&item)).unwrap_or_else(Error::into_compile_error)
 }
 
-/// `#[lock_key("template", display, crate = path)]`
+/// The arguments of `#[lock_key("template", display, crate = path)]`.
 #[derive(Default)]
 struct Settings {
     template: Option<LitStr>,
@@ -46,7 +46,7 @@ impl Parse for Settings {
                 "crate" => set(&mut settings.krate, &name, module(input, &name))?,
                 "display" => set(&mut settings.display, &name, Ok(name.clone()))?,
                 _ => {
-                    let expected = format!("expected {EXAMPLE}, and `display` or `crate = path` if need be");
+                    let expected = format!("expected {EXAMPLE}, optionally with `display` or `crate = path`");
                     return Err(Error::new(name.span(), expected));
                 }
             }
@@ -57,7 +57,7 @@ impl Parse for Settings {
 }
 
 impl Settings {
-    /// Parses the attribute `lock_key`, of which there may be one or none.
+    /// Parses the attribute `lock_key`. A type may have one or none.
     fn of(attrs: &[Attribute]) -> Result<Settings> {
         let mut ours = attrs.iter().filter(|attr| attr.path().is_ident("lock_key"));
         let Some(first) = ours.next() else { return Ok(Settings::default()) };
@@ -73,9 +73,7 @@ impl Settings {
         let settings = Settings::of(&variant.attrs)?;
         match settings.display {
             None => Ok(settings),
-            Some(word) => {
-                Err(Error::new(word.span(), "a variant is shown as its enum is: `#[lock_key(display)]` on that"))
-            }
+            Some(word) => Err(Error::new(word.span(), "put `#[lock_key(display)]` on the enum, not on a variant")),
         }
     }
 }
@@ -104,7 +102,7 @@ fn expand(item: &DeriveInput) -> Result<TokenStream> {
         Data::Union(data) => {
             return Err(Error::new(
                 data.union_token.span,
-                "a union cannot be a lock key: which of its fields is alive?",
+                "a union cannot be a lock key: it does not say which of its fields is valid",
             ));
         }
     };
@@ -142,7 +140,7 @@ fn implementation(name: &Ident, generics: &Generics, krate: &Path, arms: &[Token
     }
 }
 
-/// `Self::Variant { id: ref id, .. } => key,`
+/// The match arm of a variant: `Self::Variant { id: ref id, .. } => key,`.
 fn arm(
     name: &Ident,
     path: &Path,
@@ -170,7 +168,7 @@ fn variable(name: &str, span: Span) -> Ident {
     name.strip_prefix("r#").map_or_else(|| Ident::new(name, span), |keyword| Ident::new_raw(keyword, span))
 }
 
-/// Each field with its name in a template: `0` is bound as `_0`.
+/// Each field with its name in a template. The field `0` is bound as `_0`.
 fn members(fields: &Fields) -> impl Iterator<Item = (Member, String, &Field)> {
     fields.iter().enumerate().map(|(index, field)| match &field.ident {
         Some(name) => (Member::Named(name.clone()), name.to_string(), field),
@@ -286,7 +284,7 @@ mod tests {
         assert!(derived("#[lock_key(\"k\")] enum K { #[lock_key(\"a\")] A }").contains("on each of its variants"));
         assert!(derived("#[lock_key(\"k\")] #[lock_key(\"k\")] struct S;").contains("a second"));
         assert!(derived("#[lock_key(\"k\", prefix = 5)] struct S;").contains("expected"));
-        assert!(derived("enum K { #[lock_key(\"a\", display)] A }").contains("on that"));
+        assert!(derived("enum K { #[lock_key(\"a\", display)] A }").contains("on the enum"));
         assert!(derived("#[lock_key(\"k\", display, display)] struct S;").contains("given twice"));
         assert!(derived("#[lock_key(\"k\")] union U { a: u8 }").contains("union"));
     }

@@ -22,7 +22,7 @@ impl Literal for Duration {
             Error::new(
                 lit.span(),
                 format!(
-                    "`{text}` is not a length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h, d)"
+                    "`{text}` is not a length of time, such as \"30s\", \"250ms\" or \"1h30m\" (units: ms, s, m, h, d)"
                 ),
             )
         })
@@ -34,7 +34,8 @@ impl Literal for Duration {
     }
 }
 
-/// Parses a sum of numbers with units. `None` for anything else, and for a sum that is too large for a `Duration`.
+/// Parses a sum of numbers with units. Returns `None` for anything else, and for a sum that is too large for a
+/// `Duration`.
 fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut total = None;

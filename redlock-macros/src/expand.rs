@@ -1,11 +1,11 @@
-//! Expands the attribute on a function.
+//! Expands the attribute of a function.
 //!
-//! The body becomes a closure, so that its value is seen on every path, including early `return` and `?`. The closure
-//! owns the arguments, so they are dropped before the lock is released. The lock is taken inside the closure after the
-//! key is made, and its guard is stored outside. With `#[track_caller]`, a function takes the place of the closure:
-//! [`caller`](crate::caller).
+//! The body becomes a closure, so the expansion gets its value on every path, including early `return` and `?`. The
+//! closure owns the arguments, so they are dropped before the lock is released. The lock is acquired inside the closure
+//! after the key is made. Its guard is stored outside the closure. With `#[track_caller]`, a function replaces the
+//! closure: [`caller`](crate::caller).
 //!
-//! All names in the expansion have mixed-site hygiene: code of the user can neither see nor shadow them.
+//! All names in the expansion have mixed-site hygiene. Code of the user can neither see nor shadow them.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::policy::keep;
 use crate::template::Template;
 use crate::{hole, key};
 
-/// Expands the attribute. After a mistake the function stays as it is, so that no further message follows.
+/// Expands the attribute. After a mistake, the function stays unchanged, so that no further message follows.
 pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     match parse2(args).and_then(|attribute| expand(attribute, parse2(item.clone())?)) {
         Ok(expanded) => expanded,
@@ -76,7 +76,7 @@ fn templates(keys: &Keys, function: &Function) -> Result<Vec<Template>> {
     }
 }
 
-/// The name from which the handle is made: a key, or an array of keys.
+/// The value from which the handle is made: a key, or an array of keys.
 fn name(keys: &Keys, templates: &[Template], args: &Args, krate: &Path) -> Result<TokenStream> {
     let built = templates.iter().map(|template| key::build(template, args.prefix.as_ref(), krate));
     let built = built.collect::<Result<Vec<_>>>()?.into_iter();
@@ -99,9 +99,9 @@ fn which(keys: &Keys, kind: Option<Kind>, is_once: bool) -> Lock {
 
 /// The code around the body, which releases the lock after it.
 struct Outside {
-    /// The type of its value.
+    /// The type of the value of the body.
     output: Type,
-    /// A function from an error to that type.
+    /// A function that turns an error into a value of that type.
     failed: TokenStream,
     /// The method that releases the lock.
     release: Ident,
@@ -148,7 +148,7 @@ impl Outside {
         quote!(#(#outer)* #vis #sig #block #beside)
     }
 
-    /// The code after the body. A body that never returns needs none: its panic drops the guard.
+    /// The code after the body. A body that never returns needs no such code, since its panic drops the guard.
     fn release(&self, run: TokenStream) -> TokenStream {
         if let Type::Never(_) = self.output {
             return run;
@@ -168,8 +168,8 @@ impl Outside {
     }
 }
 
-/// Encloses tokens in braces with the span of the braces of the user. With the span of the macro, rustc would attribute
-/// the whole function to the macro, and would not warn that it is never called.
+/// Encloses tokens in braces with the span of the user's braces. With the span of the macro, rustc would attribute the
+/// whole function to the macro. Then it would not warn if the function is never called.
 fn of_the_user(inside: TokenStream, braces: Span) -> Group {
     let mut block = Group::new(Delimiter::Brace, inside);
     block.set_span(braces);
@@ -198,7 +198,7 @@ fn at() -> Span {
     Span::mixed_site()
 }
 
-/// The return type for a closure: `impl Trait` is replaced by `_`.
+/// The return type for a closure, in which `_` replaces `impl Trait`.
 fn output(function: &Function) -> Type {
     struct Infer;
     impl VisitMut for Infer {
@@ -215,11 +215,11 @@ fn output(function: &Function) -> Type {
     ty
 }
 
-/// The expression that takes the lock: from the client to `Result<Guard, Error>`.
+/// The expression that acquires the lock. It goes from the client to `Result<Guard, Error>`.
 fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> TokenStream {
     let (bind, client) = client(args.client.as_ref(), krate);
     let (handle, settings) = (which.handle(), settings(args));
-    // The label for observers.
+    // Observers see this label.
     let label = templates.iter().map(|template| template.lit.value()).collect::<Vec<_>>().join(" ");
     let handle = quote_spanned!(at()=> #handle.label(#label));
     let method = |text: String| Ident::new(&text, at());
@@ -231,7 +231,7 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
         }
         None => {
             let take = method(name.to_owned());
-            // A call with a rule for a busy lock must not wait for it without a limit.
+            // A call with a rule for a busy lock must not wait without a limit.
             let without_end = if args.busy.is_some() {
                 quote_spanned!(at()=> ::core::result::Result::Err(#krate::__private::wait_without_end()))
             } else {
@@ -255,7 +255,7 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
         }
     };
     let lock = quote_spanned!(at()=> #client.and_then(|locks| #take));
-    // In braces, so that temporaries of the expression, such as a `MutexGuard`, are dropped before the body.
+    // The braces make the temporaries of the expression, such as a `MutexGuard`, end before the body.
     if bind.is_empty() {
         quote_spanned!(at()=> let lock = #lock;)
     } else {
@@ -283,12 +283,12 @@ fn setting<T: Literal>(name: &str, given: Option<&Given<T>>) -> TokenStream {
     quote!(.#name(#value))
 }
 
-/// A statement that binds the client, and the client as `Result<Redlock, Error>`.
+/// Returns a statement that binds the client, and the client as `Result<Redlock, Error>`.
 pub(crate) fn client(given: Option<&Expr>, krate: &Path) -> (TokenStream, TokenStream) {
     let Some(given) = given else {
         return (TokenStream::new(), quote_spanned!(at()=> #krate::Redlock::default_client()));
     };
-    // Bound to a variable of its own, so that `&Arc<Redlock>` and the like are coerced to `&Redlock`.
+    // The client is bound to its own variable, so that `&Arc<Redlock>` and similar types are coerced to `&Redlock`.
     let client = Ident::new("client", at().located_at(given.span()));
     (quote!(let #client = &#given;), quote_spanned!(at()=> #krate::__private::client(#client)))
 }
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use proc_macro2::TokenTree;
 
-    /// The tokens of a text, without the spaces in between.
+    /// The tokens of a text, without the spaces between them.
     fn tokens(stream: TokenStream) -> Vec<String> {
         stream
             .into_iter()
@@ -327,7 +327,7 @@ mod tests {
         tokens.to_string().replace(' ', "")
     }
 
-    /// The code of the docs: without the lines that rustdoc hides.
+    /// The code blocks of the docs, without the lines that rustdoc hides.
     fn blocks() -> Vec<String> {
         let shown = |line: &&str| !line.starts_with("# ");
         let lines: Vec<_> = include_str!("docs/expansion.md").lines().filter(shown).collect();

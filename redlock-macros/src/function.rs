@@ -1,4 +1,4 @@
-//! Parses the head of the annotated function. Its body is passed on unchanged.
+//! Parses the signature of the annotated function. Its body is passed on unchanged.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ pub(crate) struct Function {
     pub(crate) sig: Signature,
     /// Inner attributes of the body, which apply to the whole function.
     pub(crate) inner: Vec<Attribute>,
-    /// The body in its braces, so that messages of rustc can point at them.
+    /// The body in its braces. Messages of rustc can point at the braces.
     pub(crate) body: Group,
     /// The span of the braces.
     pub(crate) braces: Span,
@@ -42,14 +42,14 @@ impl Parse for Function {
     }
 }
 
-/// Braces with the span of the user, but with the hygiene of the macro for lints.
+/// Braces with the span of the user's code, but with the hygiene of the macro for lints.
 fn block(body: TokenStream, braces: Span) -> Group {
     let mut block = Group::new(Delimiter::Brace, body);
     block.set_span(Span::mixed_site().located_at(braces));
     block
 }
 
-/// Parses the head up to and including `fn`.
+/// Parses the signature up to and including `fn`.
 fn head(input: ParseStream) -> Result<()> {
     while !input.peek(Token![fn]) {
         let is_modifier = input.peek(Token![const])
@@ -66,7 +66,7 @@ fn head(input: ParseStream) -> Result<()> {
 }
 
 impl Function {
-    /// The names a key template may use.
+    /// The names that a key template may use.
     pub(crate) fn scope(&self) -> Scope {
         let mut names = Vec::new();
         for input in &self.sig.inputs {
@@ -91,13 +91,13 @@ impl Function {
     }
 }
 
-/// Removes duplicates: with `cfg`, two parameters can have one name.
+/// Removes duplicates. With `cfg`, two parameters can have the same name.
 fn once_each(names: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     names.into_iter().filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// The name of a parameter that is nothing but a name.
+/// The name of a parameter whose pattern is only a name.
 pub(crate) fn plain(pat: &Pat) -> Option<&Ident> {
     match pat {
         Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) => Some(ident),
@@ -125,7 +125,7 @@ fn bound(pat: &Pat, names: &mut Vec<String>) {
     }
 }
 
-/// A name for the parameter at `index` that code of the user cannot refer to.
+/// A name for the parameter at `index`. Code of the user cannot refer to it.
 pub(crate) fn hidden_name(index: usize) -> Ident {
     Ident::new(&format!("arg{index}"), Span::mixed_site())
 }

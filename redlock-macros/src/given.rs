@@ -7,10 +7,10 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, Lit, Result};
 
-/// A value as it is written.
+/// The value of an argument.
 pub(crate) struct Given<T> {
     expr: Expr,
-    /// `None` for an expression: its value is known at run time.
+    /// The value of a literal; `None` for an expression, whose value is known only at run time.
     pub(crate) literal: Option<T>,
 }
 

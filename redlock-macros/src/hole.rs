@@ -1,4 +1,4 @@
-//! Checks the expressions in placeholders: known names, fields, method calls.
+//! Checks the expressions in placeholders. They may consist of known names, fields and method calls.
 
 use proc_macro2::{Ident, Span};
 use syn::spanned::Spanned;
@@ -6,13 +6,13 @@ use syn::{Error, Expr, ExprUnary, Result, UnOp};
 
 use crate::template::{Hole, Template};
 
-/// The names a template may use.
+/// The names that a template may use.
 pub(crate) enum Scope {
     /// A function's parameters and constant generics.
     Function { name: String, names: Vec<String>, has_self: bool },
     /// The fields of a struct or variant.
     Fields { name: String, names: Vec<String> },
-    /// Any name: rustc checks it.
+    /// Any name. Rustc checks it.
     Open,
 }
 
@@ -24,17 +24,17 @@ pub(crate) fn check(template: &Template, scope: &Scope) -> Result<()> {
 impl Hole {
     fn check(&self, at: Span, scope: &Scope) -> Result<()> {
         if matches!(self.expr, Expr::Lit(_)) {
-            return Err(Error::new(at, "a hole with a literal in it; write the text itself, or name a parameter"));
+            return Err(Error::new(at, "a hole cannot contain a literal; write the text itself, or name a parameter"));
         }
         names(&self.expr)?.into_iter().try_for_each(|name| scope.check(name))
     }
 
-    /// True if that name occurs in the placeholder.
+    /// Returns true if this name occurs in the placeholder.
     pub(crate) fn uses(&self, name: &str) -> bool {
         names(&self.expr).is_ok_and(|names| names.into_iter().any(|ident| ident == name))
     }
 
-    /// The name, if the placeholder contains nothing else.
+    /// The name, if the placeholder contains only a name.
     pub(crate) fn only_name(&self) -> Option<&Ident> {
         match &self.expr {
             Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
@@ -77,7 +77,7 @@ fn walk<'a>(expr: &'a Expr, found: &mut Vec<&'a Ident>) -> Result<()> {
     Ok(())
 }
 
-/// A name in capitals is a constant too.
+/// Returns true for a name in capitals, which is a constant too.
 fn is_constant(name: &str) -> bool {
     name.chars().all(|c| !c.is_lowercase()) && name.chars().any(char::is_uppercase)
 }
@@ -102,7 +102,7 @@ impl Scope {
     }
 }
 
-/// `_0` stands for the field `0`.
+/// The number of the field that `_0` stands for.
 fn number(name: &str) -> &str {
     name.strip_prefix('_').filter(|rest| rest.parse::<u32>().is_ok()).unwrap_or(name)
 }

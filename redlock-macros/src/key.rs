@@ -1,9 +1,10 @@
 //! Builds the expression for a key from a template.
 //!
-//! A single placeholder is inserted unchanged. With several, the value of each but the last is escaped, so that no two
-//! lists of values make the same key. Escaping writes `%`, and the character that follows the placeholder in the
-//! template, as `%` and two hexadecimal digits for each byte. Read from the left, the first such character that is not
-//! a part of an escape ends the value. This works unless that character is `%` itself, which is rejected.
+//! A single placeholder is inserted unchanged. If there are several, the value of each one except the last is escaped.
+//! So two different lists of values never make the same key. Two characters are escaped: `%`, and the character that
+//! follows the placeholder in the template. Each byte of them becomes `%` and two hexadecimal digits. A reader goes
+//! from left to right. The value ends at the first such character that is not a part of an escape. This works unless
+//! that character is `%` itself, which is rejected.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -13,9 +14,9 @@ use crate::template::{Hole, Part, Template};
 
 /// A key as an expression.
 pub(crate) enum Key {
-    /// No holes: `&'static str`.
+    /// A key without placeholders: `&'static str`.
     Constant(TokenStream),
-    /// A `String`.
+    /// A key with placeholders: `String`.
     Built(TokenStream),
 }
 
@@ -27,7 +28,7 @@ impl Key {
         }
     }
 
-    /// As a `String`.
+    /// The key as a `String`.
     pub(crate) fn into_string(self) -> TokenStream {
         match self {
             Key::Constant(text) => quote!(::std::string::String::from(#text)),
@@ -68,7 +69,7 @@ pub(crate) fn build(template: &Template, prefix: Option<&Expr>, krate: &Path) ->
     Ok(format.finish(template.lit.span()))
 }
 
-/// The literal itself, if `format!` parses it in the same way. Then messages of rustc point at the placeholder.
+/// Returns the literal itself, if `format!` parses it in the same way. Messages of rustc then point at the placeholder.
 fn as_written(template: &Template) -> Option<&LitStr> {
     let mut holes = template.holes();
     let is_plain = holes.next()?.is_plain && holes.next().is_none() && !template.lit.value().contains(['<', '>']);
@@ -80,14 +81,14 @@ fn follower(template: &Template, at: usize) -> Result<char> {
     match template.parts.get(at + 1) {
         Some(Part::Text(text)) if text.starts_with('%') => Err(Error::new(
             template.lit.span(),
-            "`%` behind a hole that is not the last: it starts the escapes of a value; put another character first",
+            "`%` cannot follow a hole that is not the last: `%` begins an escape in a value; put another sign first",
         )),
         Some(Part::Text(text)) => Ok(text.chars().next().unwrap_or(':')),
         _ => Ok(':'),
     }
 }
 
-/// The arguments of `format!`.
+/// The arguments of a call to `format!`.
 struct Format<'a> {
     /// The format string: `{` and `}` are doubled, and it contains placeholders.
     text: String,
@@ -144,7 +145,7 @@ fn literal(text: &str, at: Span) -> LitStr {
     LitStr::new(text, hidden(at))
 }
 
-/// The span of the user, but with the hygiene of the macro for lints.
+/// The span of the user's code, but with the hygiene of the macro for lints.
 fn hidden(at: Span) -> Span {
     Span::mixed_site().located_at(at)
 }

@@ -1,4 +1,4 @@
-//! The kind of lock: the value of `kind`, and the methods of the library for it.
+//! The kind of lock: the value of `kind`, and the library's methods for it.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -25,7 +25,7 @@ pub(crate) enum Lock {
     Once,
 }
 
-/// How many permits a semaphore has.
+/// The number of permits of a semaphore.
 pub(crate) struct Permits(u32);
 
 const KINDS: &str = "`reentrant`, `mutex`, `read`, `write` and `semaphore(n)`";
@@ -42,13 +42,13 @@ impl Parse for Kind {
             other => return Err(Error::new(name.span(), format!("unknown kind `{other}`; the kinds are {KINDS}"))),
         };
         if input.peek(token::Paren) {
-            return Err(Error::new(name.span(), format!("the kind `{name}` has nothing in parentheses")));
+            return Err(Error::new(name.span(), format!("the kind `{name}` takes nothing in parentheses")));
         }
         Ok(Kind { lock, span: name.span() })
     }
 }
 
-/// `(n)`
+/// Parses `(n)`.
 fn permits(input: ParseStream, name: &Ident) -> Result<Given<Permits>> {
     if !input.peek(token::Paren) {
         return Err(Error::new(name.span(), "a semaphore needs the number of its permits, such as `semaphore(10)`"));
@@ -77,7 +77,7 @@ impl Literal for Permits {
 }
 
 impl Lock {
-    /// The call that makes the handle from the variable `key`.
+    /// The call that creates the handle from the variable `key`.
     pub(crate) fn handle(&self) -> TokenStream {
         let at = Span::mixed_site();
         match self {
@@ -93,8 +93,8 @@ impl Lock {
         }
     }
 
-    /// The method that waits without a limit. With the prefix `try_` it is the one that does not wait, and with `try_`
-    /// and the suffix `_for` the one with a limit.
+    /// The method that waits without a limit. With the prefix `try_`, it is the method that does not wait. With that
+    /// prefix and the suffix `_for`, it is the method with a limit.
     pub(crate) fn method(&self) -> &'static str {
         match self {
             Lock::Reentrant | Lock::Mutex | Lock::Several | Lock::Once => "lock",
@@ -104,7 +104,7 @@ impl Lock {
         }
     }
 
-    /// The type of the guard, within the library.
+    /// The type of the guard, as a path within the library.
     pub(crate) fn guard(&self) -> Path {
         let name = match self {
             Lock::Once => return parse_quote!(__private::OnceGuard),

@@ -1,21 +1,21 @@
-//! The macros of `redlock-sync`. Use them through that crate, which exports all of them.
+//! The macros of `redlock-sync`. Use them through that crate, which re-exports all of them.
 //!
-//! The steps of `#[distributed_lock]`, with the files that make them. The other macros share the steps from the
-//! template on.
+//! `#[distributed_lock]` is expanded in these steps, each with its files. The other macros share the steps from
+//! `template` on.
 //!
 //! 1. `args`: parses the arguments. `kind`: the kind of lock. `given`: values that are literals or expressions.
 //!    `duration`: lengths of time.
-//! 2. `function`: parses the head of the function.
+//! 2. `function`: parses the signature of the function.
 //! 3. `check`: checks the arguments against each other and the function.
 //! 4. `template`: parses the key template. `hole`: checks the expressions in its placeholders.
 //! 5. `key`: builds the expression for the key.
 //! 6. `policy`: the result of a call without a lock. `expand`: generates the code. `arguments`: moves the parameters
 //!    into the body. `attrs`: selects their attributes. `caller`: handles `#[track_caller]`.
 //!
-//! `derive` and `call` are the other macros.
+//! `derive` and `call` contain the other macros.
 //!
-//! A mistake becomes one `compile_error!` at its span. The function itself stays as it was, so that no further message
-//! follows. rustc finds mistakes that depend on types. Their messages are in the traits of the library's
+//! A mistake becomes one `compile_error!` at its span. The function itself stays unchanged, so that no further message
+//! follows. Rustc finds mistakes that depend on types. Their messages are in the traits of the library's
 //! `__private/policy.rs`.
 
 #![forbid(unsafe_code)]

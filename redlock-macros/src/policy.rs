@@ -1,4 +1,4 @@
-//! The code of a call that has no lock, or whose job is done: how it ends before the body.
+//! The code that ends a call before its body: the call has no lock, or its job is done.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -15,7 +15,7 @@ fn at() -> Span {
 }
 
 impl Policy {
-    /// A function from the error to the value, or one that panics.
+    /// The function that turns an error into the value of the call. For `panic`, the function panics.
     pub(crate) fn function(self, output: &Type, krate: &Path) -> TokenStream {
         match self {
             Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
@@ -24,7 +24,7 @@ impl Policy {
         }
     }
 
-    /// Ends the closure by that function.
+    /// Ends the closure with the result of that function.
     fn refuse(self, function: &TokenStream) -> TokenStream {
         match self {
             Policy::Error | Policy::Skip => quote_spanned!(at()=> return #function(error)),
@@ -33,7 +33,7 @@ impl Policy {
     }
 }
 
-/// Stores the guard outside the closure. Without a guard the call ends here.
+/// Stores the guard outside the closure. Without a guard, the call ends here.
 pub(crate) fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
     let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
     let (done, busy) = (done(args, output, arguments, krate), busy(args, output, arguments, krate));
@@ -67,8 +67,8 @@ fn call(path: &ExprPath, arguments: &Arguments) -> TokenStream {
     quote!(#path #arguments)
 }
 
-/// The match arm for a lock that another holder has. Without `wait`, `once` and `busy` there is none, and "busy" is
-/// treated like any other failure: a function that returns no error could not report it otherwise.
+/// The match arm for a lock that another holder has. Without `wait`, `once` and `busy` there is no such arm, and "busy"
+/// is treated like any other failure. Otherwise, a function that returns no error could not report it.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
     let answer = match &args.busy {
         None if args.wait.is_none() && args.once.is_none() => return None,

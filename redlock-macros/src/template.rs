@@ -1,12 +1,12 @@
-//! Key templates: literal text, holes, escapes.
+//! Key templates: literal text, placeholders and escapes.
 //!
 //! ```text
-//! template = ( text | hole )+         at least one character; two holes need text between them
-//! hole     = "{" expr [ ":" format-spec ] "}" | "<" expr ">"
-//! escapes  = "{{" "}}" "<<" ">>"      each stands for one character
+//! template    = ( text | placeholder )+   at least one character; two placeholders need text between them
+//! placeholder = "{" expr [ ":" format-spec ] "}" | "<" expr ">"
+//! escapes     = "{{" "}}" "<<" ">>"       each stands for one character
 //! ```
 //!
-//! Which expressions a hole may contain, and which names: [`hole`](crate::hole).
+//! [`hole`](crate::hole) says which expressions and which names a placeholder may contain.
 
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt;
@@ -24,12 +24,12 @@ pub(crate) enum Part {
     Hole(Hole),
 }
 
-/// A value that is inserted, and how it is formatted.
+/// A placeholder: the value that is inserted, and its format.
 pub(crate) struct Hole {
     pub(crate) expr: Expr,
-    /// What follows the colon in the brace form; empty for `Display`.
+    /// The text after the colon in the brace form; empty for `Display`.
     pub(crate) spec: String,
-    /// Written so that `format!` would read it the same way: `{name…}`.
+    /// True if `format!` reads the placeholder in the same way: `{name…}`.
     pub(crate) is_plain: bool,
 }
 
@@ -38,7 +38,7 @@ impl Template {
         Template::read(lit, false)
     }
 
-    /// Like `parse`, but a placeholder may start with the number of a field: `{0.name}` is read as `{_0.name}`.
+    /// Like `parse`, but a placeholder may start with the number of a field. `{0.name}` is read as `{_0.name}`.
     pub(crate) fn parse_with_numbers(lit: LitStr) -> Result<Template> {
         Template::read(lit, true)
     }
@@ -80,7 +80,7 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Reads one character, escape or hole; false at the end.
+    /// Reads one character, escape or placeholder. Returns false at the end.
     fn step(&mut self) -> Result<bool> {
         let mut chars = self.rest.chars();
         let Some(first) = chars.next() else { return Ok(false) };
@@ -121,14 +121,14 @@ impl<'a> Scan<'a> {
     fn braced(&self, inside: &str) -> Result<Hole> {
         let (source, spec) = split_spec(inside);
         if let Some(c) = spec.chars().find(|c| matches!(c, '$' | '*')) {
-            return Err(
-                self.error(format!("`{c}` in format spec `{spec}`: in a key template width and precision are numbers"))
-            );
+            return Err(self.error(format!(
+                "`{c}` in format spec `{spec}`: in a key template, width and precision must be numbers"
+            )));
         }
-        // `format!` would continue after it: there, a quote or a brace is a fill character.
+        // `format!` would continue after the brace, since it takes a quote or a brace here for a fill character.
         if spec.contains(['{', '}']) {
             return Err(
-                self.error(format!("a brace in format spec `{spec}`; quotes and braces cannot fill up a value"))
+                self.error(format!("a brace in format spec `{spec}`; a quote or a brace cannot be the fill character"))
             );
         }
         let is_name = source.chars().all(|c| c.is_alphanumeric() || c == '_') && !source.starts_with(char::is_numeric);
@@ -155,7 +155,7 @@ impl<'a> Scan<'a> {
         let name = if is_number { format!("_{}", source.trim_start()) } else { source.to_owned() };
         let name = LitStr::new(&name, self.span);
         let mut expr = name.parse().or_else(|_| keyword(&name)).map_err(|_| {
-            self.error(format!("`{source}` is no expression for a hole; it takes parameters, fields and method calls"))
+            self.error(format!("`{source}` is not allowed in a hole; a hole takes parameters, fields and method calls"))
         })?;
         Members(Span::call_site().located_at(self.span)).visit_expr_mut(&mut expr);
         Ok(expr)
@@ -180,15 +180,15 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// A keyword stands for the name that code writes with `r#`, as in `format!`.
+/// Parses a keyword as the name that code writes with `r#`, as `format!` does.
 fn keyword(name: &LitStr) -> Result<Expr> {
     let keyword = name.parse_with(Ident::parse_any)?;
     let name = Ident::new_raw(&keyword.to_string(), keyword.span());
     Ok(parse_quote!(#name))
 }
 
-/// Gives fields and methods a span of the macro. Otherwise rustc would offer to replace the whole template by the name
-/// of a field. Variables keep the span of the template, so messages point at it.
+/// Gives a span of the macro to fields and methods. Otherwise, rustc would offer to replace the whole template by the
+/// name of a field. Variables keep the span of the template, so messages point at it.
 struct Members(Span);
 
 impl VisitMut for Members {
@@ -204,7 +204,8 @@ impl VisitMut for Members {
     }
 }
 
-/// Splits the text after `open` at the end of the placeholder. Strings and nested brackets of its kind are skipped.
+/// Splits the text after `open` at the end of the placeholder. Strings and nested brackets of the same kind are
+/// skipped.
 fn closing(open: char, text: &str) -> Option<(&str, &str)> {
     let close = if open == '{' { '}' } else { '>' };
     let mut depth = 0_usize;
@@ -232,7 +233,7 @@ fn skip_string(chars: &mut std::str::CharIndices<'_>) {
     }
 }
 
-/// `'x'`, but not a lifetime.
+/// Skips a character literal `'x'`, but not a lifetime.
 fn skip_char(chars: &mut std::str::CharIndices<'_>) {
     let mut ahead = chars.clone();
     if let (Some((_, _)), Some((_, '\''))) = (ahead.next(), ahead.next()) {
@@ -240,7 +241,8 @@ fn skip_char(chars: &mut std::str::CharIndices<'_>) {
     }
 }
 
-/// Splits at the first single colon outside brackets and strings: `id:08` is `id` and `08`, `a::B` has no spec.
+/// Splits at the first single colon outside brackets and strings. `id:08` becomes `id` and `08`, and `a::B` has no
+/// format.
 fn split_spec(text: &str) -> (&str, &str) {
     let mut depth = 0_usize;
     let mut chars = text.char_indices();
@@ -269,7 +271,7 @@ mod tests {
         Template::parse(LitStr::new(text, Span::call_site()))
     }
 
-    /// Text as it is, holes as `[expr|spec]`.
+    /// Shows text unchanged, and placeholders as `[expr|spec]`.
     fn shown(text: &str) -> String {
         let show = |part: &Part| match part {
             Part::Text(text) => text.clone(),
@@ -317,7 +319,7 @@ mod tests {
     #[test]
     fn a_keyword_is_a_name() {
         assert_eq!(shown("{type}:{match:08}:<r#fn>"), "[r#type|]:[r#match|08]:[r#fn|]");
-        // These cannot be written with `r#`.
+        // Code cannot write these keywords with `r#`.
         for word in ["self", "Self", "super", "crate", "_", "true"] {
             assert!(!shown(&format!("{{{word}}}")).contains("r#"), "{word}");
         }
@@ -339,11 +341,12 @@ mod tests {
             assert!(message(empty).contains("empty hole"), "{empty}");
         }
         assert!(message("<id:08>").contains("write `{id:08}`"));
-        assert!(message("{id:w$}").contains("are numbers"));
-        assert!(message("{a b}").contains("no expression"));
+        assert!(message("{id:w$}").contains("must be numbers"));
+        assert!(message("{a b}").contains("not allowed in a hole"));
     }
 
-    /// `format!` reads `{a:"<}` as a hole filled up with quotes, and then `{b:"<8}` as another.
+    /// `format!` reads `{a:"<}` as a placeholder with quotes as fill characters, and then `{b:"<8}` as another
+    /// placeholder.
     #[test]
     fn what_format_would_read_otherwise() {
         assert!(message("{a:\"<}-{b:\"<8}").contains("a brace in format spec"));

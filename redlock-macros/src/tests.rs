@@ -1,8 +1,8 @@
-//! Any input as a template, a length of time or arguments: the macros do not panic, and report one message for each
-//! mistake.
+//! Tests with random input as a template, a length of time or arguments. The macros do not panic, and report one
+//! message for each mistake.
 //!
 //! A plain run tries a fixed sequence of inputs. `PROPTEST_CASES=100000 cargo test -p redlock-macros tests::` tries
-//! that many new ones.
+//! that many new inputs.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn run<T: Debug>(cases: u32, input: &impl Strategy<Value = T>, test: impl Fn(T))
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Pieces that templates are made of, whole ones and halves.
+/// Complete and incomplete pieces of templates.
 const PIECES: [&str; 48] = [
     "{", "}", "<", ">", "{{", "}}", "<<", ">>", "{id}", "<name>", ":", "::", ":08", ":?", ":>8", "$", "*", "\"", "'",
     "\\", "'a'", "'a", "r#\"", "//", "/*", "*/", "(", ")", "[", "]", ".", "0", "self", "self.0", "id", "name",
@@ -47,7 +47,7 @@ fn template() -> impl Strategy<Value = String> {
     prop_oneof![1 => bytes, 3 => pieces(), 2 => hole]
 }
 
-/// The one message of a mistake.
+/// Returns the message of a mistake. There must be exactly one.
 fn message(error: syn::Error) -> String {
     let all: Vec<String> = error.into_iter().map(|one| one.to_string()).collect();
     let [one] = &all[..] else { panic!("not one message: {all:?}") };
@@ -83,7 +83,7 @@ fn text_that_is_escaped_is_itself() {
     });
 }
 
-/// Asserts that the output of the attribute parses, with at most one `compile_error!`.
+/// Asserts that the output of the attribute parses, and that it contains at most one `compile_error!`.
 fn assert_expands(args: TokenStream) {
     let item = quote!(
         fn ship(id: u64, name: &str) -> Result<(), redlock_sync::Error> {
@@ -143,7 +143,7 @@ fn the_attribute_makes_code_of_any_arguments() {
         ")",
     ];
     run(400, &collection::vec(sample::select(words.to_vec()), 0..8), |words| {
-        // Unbalanced brackets never reach a macro.
+        // The compiler never passes unbalanced brackets to a macro.
         if let Ok(args) = words.join(" ").parse() {
             assert_expands(args);
         }

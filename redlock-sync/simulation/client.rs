@@ -1,4 +1,4 @@
-//! The work of the clients: threads that take locks, work, renew and release, or fail to.
+//! The work of the clients: their threads acquire, renew and release locks, or fail to do so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,6 @@ impl Thread {
         sleep(self.client, most.mul_f64(fastrand::f64().powi(2)));
     }
 
-    /// The work of the thread.
     pub(super) fn live(&self) {
         let plan = with(|world| world.plan.clone());
         for _ in 0..plan.turns {
@@ -70,7 +69,7 @@ impl Thread {
         }
     }
 
-    /// One turn of the thread. False if the client is closed.
+    /// Makes one turn of the thread. Returns false if the client is closed.
     fn turn(&self, plan: &Plan) -> bool {
         let key = fastrand::usize(0..plan.names.len());
         let several = if plan.kinds[key] == DrawnKind::Mutex && chance(300) { several::draw(plan) } else { None };
@@ -78,7 +77,7 @@ impl Thread {
             (DrawnKind::Latch { count }, _) => latches::visit(self, key, count, plan),
             (DrawnKind::Queue, _) => queues::visit(self, key, plan),
             (DrawnKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
-            // A mark, like a latch, is not promised to outlast a failover.
+            // Like a latch, the mark of a job or a leader is not promised to survive a failover.
             (DrawnKind::Mutex, None) if !plan.has_replica && chance(plan.jobs) => {
                 if chance(300) {
                     leaders::visit(self, key, plan)
@@ -136,19 +135,20 @@ impl Thread {
         }
     }
 
-    /// Another thread of the client may cancel the wait. Returns when, by the clock of the client.
+    /// With some probability, plans that the client cancels the wait. Returns the time by which the wait must have
+    /// noticed that, by the client's clock.
     fn draw_cancel(&self, options: &mut LockOptions, plan: &Plan) -> Option<Tick> {
         if !chance(80) {
             return None;
         }
         let after = plan.pace.mul_f64(fastrand::f64().powi(2) * 2.0);
         options.cancel = Cancelling::by(&self.cancel_after(after));
-        // It begins like a thread.
+        // The cancellation starts as a new thread of the client.
         Some(self.now().after(after + SEEN))
     }
 
-    /// Checks that a wait ends at its deadline or when it is cancelled, or one node timeout later if requests are under
-    /// way.
+    /// Checks that a wait ends at its deadline or when it is cancelled. It may end one node timeout later if requests
+    /// are under way.
     fn note_time(&self, wait: MaxWait, cancelled: Option<Tick>, began: Tick, may_join: bool, plan: &Plan) {
         let until = match wait {
             MaxWait::No => began,
@@ -162,10 +162,10 @@ impl Thread {
         let late = self.now().since(until);
         with(|world| {
             let was_paused = world.clients[self.client].paused_until > 0;
-            // The roll-back of a late attempt takes a quarter of a timeout more. In both rounds, replies that have
-            // arrived are read, which takes a simulated millisecond for each of up to five nodes. A thread that joins a
-            // shared lease may have checked the servers for one timeout before. A cancelled wait leaves the queues by a
-            // round of its own.
+            // The rollback of a late attempt takes another quarter of a timeout. Both rounds read the replies that have
+            // arrived, which takes one simulated millisecond for each of up to five nodes. A thread that joins a shared
+            // lease may have asked the servers for one timeout before. A cancelled wait leaves the queues in a round of
+            // its own.
             let rounds = u32::from(may_join) + u32::from(cancelled.is_some());
             let looks = plan.limits.node_timeout * rounds;
             let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
@@ -186,7 +186,7 @@ impl Thread {
             match fastrand::u32(0..10) {
                 0..5 => self.work(&lease, plan.pace.mul_f64(fastrand::f64().powi(4) * 1.5)),
                 5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000))),
-                // Other threads may join a shared lease. They have not asked for that.
+                // Other threads may join a shared lease, and they did not ask for the extension.
                 8 if chance(300) && access != Access::Reads => extend(&lease, plan.lease * 2),
                 9 if chance(300) && access == Access::Alone && plan.kinds[key] == DrawnKind::ReadWrite => {
                     self.step_down(key, &lease);
@@ -229,7 +229,8 @@ impl Thread {
         });
     }
 
-    /// The hold of this thread has ended, not just that of another thread that shares the lease.
+    /// Records that the hold of this thread has ended. Checks that no other thread has released a lease that both
+    /// share.
     fn ran_out(&self, key: usize, lease: &Lease) {
         invariants::ran_out(key);
         if lease.core().state() == LeaseState::Released {
@@ -238,9 +239,9 @@ impl Thread {
         }
     }
 
-    /// A writer becomes a reader.
+    /// Turns a writer into a reader.
     fn step_down(&self, key: usize, lease: &Lease) {
-        // Readers may be admitted from the call on. Its lease lasts as if it began now.
+        // The node may admit readers as soon as it has the call. The lease lasts as if it began now.
         invariants::steps_down(key);
         settings::extend(lease, lease.core().options.lease);
         let outcome = lease.downgrade();
@@ -253,7 +254,7 @@ impl Thread {
         }
     }
 
-    /// The thread holds the lock from now on.
+    /// Records that the thread holds the lock from now on.
     fn begin(&self, key: usize, lease: &Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
         let (name, token) = (plan.names[key], lease.id().as_str());
         let task = with(|world| world.current);
@@ -274,7 +275,7 @@ impl Thread {
         }
     }
 
-    /// Works for this time, and checks the lease from time to time.
+    /// Works for this time, and checks the lease at intervals.
     fn work(&self, lease: &Lease, long: Duration) {
         let end = self.now().after(long);
         loop {
@@ -292,7 +293,7 @@ impl Thread {
             let client = self.client;
             world.clients[client].is_closed = true;
             world.counts.closes += 1;
-            // Its waits have ended, although its threads do not know yet.
+            // The waits of the client have ended, although its threads do not know that yet.
             world.end_arrivals(|world, task| world.tasks[task].client == client);
             world.log(|_| format!("client {client} closes"));
         });
@@ -302,7 +303,7 @@ impl Thread {
 
 // --- programs in other languages -------------------------------------------------------------------------------------
 
-/// A client as in the Redis documentation: it polls, and knows no grants.
+/// A client as described in the Redis documentation: it polls, and takes no part in grants.
 pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
     let plan = with(|world| world.plan.clone());
     let now = || with(|world| world.tick(client));

@@ -1,4 +1,4 @@
-//! The clients' clocks.
+//! The clocks of the clients.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::sync::Condvar;
 use super::world::{Event, sleep, sleep_on, with};
 use crate::clock::{Clock, Tick, Waiting};
 
-/// A client's clock.
+/// The clock of one client.
 #[derive(Debug)]
 pub(super) struct VirtualClock {
     pub(super) client: usize,

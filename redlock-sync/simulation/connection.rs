@@ -8,7 +8,7 @@ use super::units::Time;
 /// A wait of a coroutine. A wake-up for an earlier wait is ignored.
 pub(super) type Waiter = (usize, u64);
 
-/// The outcome of a packet that arrives.
+/// What happens to a packet that arrives.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fate {
     Good,
@@ -22,7 +22,7 @@ pub(super) struct Packet {
     pub(super) connection: usize,
     pub(super) commands: Vec<Command>,
     pub(super) fate: Fate,
-    /// When it arrives, unless the way is blocked.
+    /// The time at which the packet arrives, unless the path is partitioned.
     pub(super) arrives: Time,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Incoming {
 #[derive(Debug, Default)]
 pub(super) struct Path {
     pub(super) partitioned_until: Time,
-    /// True if packets that are sent meanwhile are lost.
+    /// True if packets that are sent during the partition are lost.
     pub(super) loses: bool,
 }
 
@@ -50,26 +50,26 @@ pub(super) struct Connection {
     /// The epoch of the node when the connection was made.
     pub(super) epoch: u32,
     pub(super) queue: VecDeque<Packet>,
-    /// When the last packet arrives.
+    /// The time at which the last packet of the client arrives.
     pub(super) last: Time,
-    /// When the last message of the node arrives.
+    /// The time at which the last message of the node arrives.
     pub(super) back: Time,
-    /// Packets that are written from now on do not arrive.
+    /// Packets that the client writes from now on do not arrive.
     pub(super) is_lost: bool,
-    /// Messages of the node no longer arrive. Perhaps neither side has noticed.
+    /// Messages of the node no longer arrive. Both sides may be unaware of that.
     pub(super) is_mute: bool,
-    /// Closed by a reset. The client has not noticed yet.
+    /// A reset has closed the connection. The client has not noticed yet.
     pub(super) is_cut: bool,
-    /// The client knows that it is broken.
+    /// The client knows that the connection is broken.
     pub(super) is_broken: bool,
     pub(super) is_closed: bool,
-    /// The channel to which the node has subscribed it.
+    /// The channel to which the node has subscribed the connection.
     pub(super) channel: Option<String>,
     pub(super) replies: VecDeque<redis::Value>,
     pub(super) notifications: VecDeque<Vec<u8>>,
     pub(super) waiter: Option<Waiter>,
-    /// The number of its last write.
+    /// The number of the last write of the connection.
     pub(super) written: u64,
-    /// The latest time until which it waits for the replica.
+    /// The latest time until which the connection waits for the replica.
     pub(super) blocked_until: Time,
 }

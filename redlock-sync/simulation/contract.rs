@@ -26,20 +26,20 @@ use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
-/// Multiplies the number of random runs. A debug build, which is slow, has a quarter of them.
+/// The factor for the number of random runs. A debug build is slow and makes a quarter of them.
 const FACTOR: u64 = if cfg!(debug_assertions) { 1 } else { 4 };
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CHANNEL: &str = "redlock-sync:1";
-/// Waits of a client that listens, and one of a client that is gone.
+/// The ids of waits. The client of the first two listens, and the client of the last one is gone.
 const ALIVE: &str = "redlock-sync:1/2";
 const SECOND_ALIVE: &str = "redlock-sync:1/3";
 const DEAD: &str = "redlock-sync:0/1";
 const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
-/// Something that runs calls.
+/// One side of the comparison, which runs calls.
 trait Side {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure>;
-    /// Has a client listen on a channel.
+    /// Subscribes a client to a channel.
     fn listen(&mut self, channel: &str);
     /// The messages that were published on the channel since the last call, in order.
     fn heard(&mut self) -> Vec<String>;
@@ -65,7 +65,7 @@ impl Side for Store {
     }
 }
 
-/// A server behind the library's own node layer.
+/// A server that is called by the library's own node layer.
 struct Remote {
     nodes: Nodes,
     listener: Option<Box<dyn Subscriber>>,
@@ -93,7 +93,7 @@ impl Side for Remote {
         self.listener = Some(self.nodes.members().next().unwrap().subscribe(channel, by).unwrap());
     }
 
-    /// Reads messages up to a mark, after which none can be on its way.
+    /// Reads messages up to a mark. All earlier messages have arrived by then.
     fn heard(&mut self) -> Vec<String> {
         const MARK: &str = "that is all";
         let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
@@ -117,8 +117,8 @@ fn in_memory() -> Store {
     store
 }
 
-/// A reply as text. What depends on the moment is left out: times to live count in whole fives of seconds, and `now`
-/// stands for numbers that are the server's time.
+/// A reply as text, without the parts that depend on the time. Times to live are rounded to multiples of five seconds.
+/// Numbers that are the server's time become `now`.
 fn shown(reply: &Result<Value, Failure>) -> String {
     fn text(bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes);
@@ -224,7 +224,7 @@ fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
     release_with(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3, several })
 }
 
-/// A script of the test's own, on all keys of the lock.
+/// A call of a script of the test, with all keys of the lock.
 fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
     let script = Box::leak(Box::new(Script::new(operation, source, None, 0)));
     let key = exclusive().key;
@@ -236,14 +236,14 @@ fn clear() -> Arc<Call> {
     own("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")
 }
 
-/// Takes a lock like programs of other libraries.
+/// Acquires a lock in the way of other libraries.
 fn take_as_others_do(token: &str) -> Arc<Call> {
     let source = "return redis.call('SET', KEYS[1], 'x', 'NX', 'PX', 30000) and 1 or 0";
     assert_eq!(token, "x");
     own("take", source)
 }
 
-/// All data that are stored for the lock.
+/// Reads all data that are stored for the lock.
 fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   for i = 1, 3 do all[i] = redis.call('PTTL', KEYS[i]) end\n\
@@ -275,7 +275,7 @@ fn expire(key: usize) -> Arc<Call> {
     own("expire", sources[key])
 }
 
-/// A step, and its expected result on both sides.
+/// The name of a scenario, and its steps. Each step has its expected result on both sides.
 type Scenario = (&'static str, Vec<(Arc<Call>, &'static str)>);
 
 fn follow(side: &mut dyn Side) {
@@ -307,7 +307,7 @@ fn scenarios_on_a_server() {
     follow(&mut Remote::start());
 }
 
-/// A random call, on one lock with few tokens, so that they collide.
+/// Draws a call. All calls use one lock and few tokens, so that they collide.
 fn random_call(several: bool) -> Arc<Call> {
     let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
@@ -363,8 +363,8 @@ fn random_calls_have_the_same_replies() {
     }
 }
 
-/// No time passes in memory, and the shortest time on the server is that of a reservation of a read-write lock, 2 s. A
-/// run that takes nearly as long proves nothing, and is repeated.
+/// Runs the comparison until a run takes less than the shortest time on the server. That is 2 s, for which a read-write
+/// lock makes a reservation. In memory, no time passes, so a slower run proves nothing.
 fn soon(mut run: impl FnMut(&dyn Fn() -> bool)) {
     let is_done = || {
         let start = SystemClock.now();
@@ -375,7 +375,7 @@ fn soon(mut run: impl FnMut(&dyn Fn() -> bool)) {
     assert!(std::iter::repeat_with(is_done).take(50).any(|is_done| is_done), "the machine is too slow for this test");
 }
 
-/// Makes the call on both sides, compares the replies, the messages and the stored data, and returns the stored data.
+/// Makes a call on both sides. Compares the replies, the messages and the stored data, and returns the stored data.
 fn same(memory: &mut Store, remote: &mut Remote, call: &Arc<Call>, what: &str, is_late: &dyn Fn() -> bool) -> String {
     let replies = (shown(&memory.call(call)), shown(&remote.call(call)));
     let told = (said(&memory.heard()), said(&remote.heard()));
@@ -393,12 +393,13 @@ fn same(memory: &mut Store, remote: &mut Remote, call: &Arc<Call>, what: &str, i
     stored.0
 }
 
-/// No time passes in memory, and less than five seconds on the server: a remaining time there can be one unit less.
+/// Compares two texts. No time passes in memory, and less than five seconds on the server, so a remaining time there
+/// can be one unit less.
 fn assert_alike((memory, remote): &(String, String), what: &str) {
     let parts = |text: &str| text.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>();
     let left = |word: &str| word.trim_matches(['[', ']']).strip_suffix('s').and_then(|left| left.parse::<i64>().ok());
     let (memory, remote) = (parts(memory), parts(remote));
-    // A number up to 4 is shown as it is. As a remaining time, it is a time that is nearly over.
+    // A number up to 4 is shown unchanged. If it is a remaining time, that time is nearly over.
     let over = |word: &str| word.trim_matches(['[', ']']).parse::<u8>().ok().filter(|ms| *ms <= 4).map(|_| 0);
     let is_alike = |(in_memory, on_server): (&String, &String)| match left(in_memory) {
         Some(long) => left(on_server).or(over(on_server)).is_some_and(|left| (0..=5).contains(&(long - left))),
@@ -410,7 +411,7 @@ fn assert_alike((memory, remote): &(String, String), what: &str) {
 /// The published messages, without values that depend on time.
 fn said(texts: &[String]) -> Vec<String> {
     let word = |word: &str| match word.parse::<u64>() {
-        // What is left of a pause.
+        // This is the remaining time of a pause.
         Ok(301..=4500) => "4500".to_owned(),
         _ => word.to_owned(),
     };
@@ -426,7 +427,7 @@ fn an_in_memory_node_says_how_it_fails() {
     assert_eq!((failure.kind, failure.executed), (FailureKind::WrongType, Executed::No));
 }
 
-/// Each command takes 100 µs. The keys that a page leaves out are requested by name, until all have been read.
+/// Each command takes 100 µs. The test requests the keys that a page leaves out by name, until it has read all keys.
 #[test]
 fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
     let mut store = in_memory();

@@ -1,4 +1,4 @@
-//! Events at a node: packets are executed, the node restarts, or its clock jumps.
+//! Events at a node: it executes packets, it restarts, or its clock jumps.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use crate::node::memory::{self, Data, Item, Store, StoredText};
 use crate::node::{Failure, Value};
 use crate::protocol::script::Script;
 
-/// The error of a node for a digest that it does not know.
+/// The error reply of a node to a digest that it does not know.
 static NO_SCRIPT: LazyLock<redis::Value> =
     LazyLock::new(|| redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n").unwrap());
 
@@ -122,7 +122,7 @@ impl World {
             }
             (Some(before), Some(after)) if after.expires != before.expires => {
                 self.note_late(script, &after.text);
-                // A key with a longer TTL before the script got it by a clock that was set back.
+                // If the key had a longer TTL before the script, it got that TTL by a clock that was set back.
                 if after.left > before.left + ROUNDING {
                     self.check_length(script, &after.text, after.left);
                 }
@@ -136,7 +136,8 @@ impl World {
     /// Stops the node. It loses its data if there are other nodes.
     pub(super) fn go_down(&mut self, node: usize, long: Time) {
         let now = self.now;
-        // Within the promises: a minority at a time, until all leases that knew the lost keys have ended.
+        // The library's promises permit only a minority of restarted nodes at a time. A node counts until all leases
+        // that knew the lost keys have ended.
         let window = self.plan.window() + 2000 * MS;
         let others =
             self.servers.iter().enumerate().filter(|(i, s)| *i != node && (!s.is_up || s.forgot_since(now, window)));
@@ -164,7 +165,7 @@ impl World {
         self.log(|_| format!("node {node} is up again"));
     }
 
-    /// Lets the wall clock jump, if all holders keep a majority without this node.
+    /// Lets the wall clock of a node jump, if all holders keep a majority without this node.
     pub(super) fn jump(&mut self, node: usize, by: i64) {
         let now = self.now;
         let window = self.plan.window();
@@ -185,7 +186,7 @@ impl World {
         self.log(|_| format!("the clock of node {node} jumps by {by} ms"));
     }
 
-    /// The nodes on which the lock has this token. For a semaphore, those that lent it the same slot.
+    /// The nodes on which the lock has this token. For a semaphore, the nodes that lent the same slot to it.
     pub(super) fn supporters(&mut self, key: &str, token: &str) -> Vec<usize> {
         let now = self.now;
         let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -197,7 +198,7 @@ impl World {
         found.into_values().max_by_key(Vec::len).unwrap_or_default()
     }
 
-    /// The keys that are left on the nodes, except fence counters.
+    /// Finds a key that is left on a node. Fence counters and queues do not count.
     pub(super) fn residue(&mut self) -> Option<String> {
         let now = self.now;
         self.servers.iter_mut().enumerate().find_map(|(node, server)| {
@@ -212,7 +213,7 @@ impl World {
     }
 }
 
-/// The keys of queues stay. `queues` checks them.
+/// Returns true for a key of a queue. Such keys stay, and `queues` checks them.
 fn is_of_queue(key: &[u8]) -> bool {
     key.windows(3).any(|part| part == b":q:")
 }

@@ -1,11 +1,11 @@
-//! The process of each client, and the source of its tokens and ids. The library calls this module in place of the
-//! system.
+//! The process of each client, and the source of its tokens and ids. The library calls this module instead of the
+//! operating system.
 
 use uuid::Builder;
 
 use super::world::{World, try_with};
 
-/// Random bytes for the client whose code runs now. `None` outside of a schedule.
+/// Random bytes for the client whose code runs now; `None` outside of a schedule.
 pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
     try_with(|world| {
         let (client, task) = (world.client, world.current);
@@ -18,8 +18,8 @@ pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
 }
 
 impl World {
-    /// The task that asked for a lock by this token, or waited for the grant. A lock that is handed to another task
-    /// keeps its token.
+    /// The task that asked for a lock by this token, or that waited for the grant. A lock that is handed to another
+    /// task keeps its token.
     pub(super) fn taker(&self, token: &str) -> Option<usize> {
         match token.split_once(":granted:") {
             Some((_, wait)) => self.invariants.tokens.wait_of(wait).map(|(task, _)| task),
@@ -27,18 +27,18 @@ impl World {
         }
     }
 
-    /// The task that has drawn the random part of a token.
+    /// The task that drew the random part of a token.
     pub(super) fn drawer(&self, token: &str) -> Option<usize> {
         self.drawn.get(&u128::from_str_radix(token.get(..32)?, 16).ok()?).copied()
     }
 }
 
-/// The process id of the client whose code runs now. `None` outside of a schedule.
+/// The process id of the client whose code runs now; `None` outside of a schedule.
 pub(crate) fn process_id() -> Option<u32> {
     try_with(|world| 1000 + world.client as u32)
 }
 
-/// The number of the coroutine that runs now. `None` outside of a schedule.
+/// The number of the coroutine that runs now; `None` outside of a schedule.
 pub(crate) fn thread_number() -> Option<u64> {
     try_with(|world| world.current as u64)
 }

@@ -12,16 +12,17 @@ use super::world::{World, with};
 use crate::clock::Tick;
 use crate::options::LockOptions;
 
-/// The longest time without a holder in a schedule without faults, while a thread waits. A pause between attempts lasts
-/// up to a tenth of a second, and a pause for other programs a quarter.
+/// The longest time without a holder while a thread waits, in a schedule without faults. A pause between attempts lasts
+/// up to a tenth of a second, and a pause for other programs up to a quarter of a second.
 pub(super) const LONGEST_GAP: Time = 370 * MS;
 
-/// The longest such time if a reservation was made for a wait that had ended. The longest reservation is the mark of a
-/// writer on several nodes.
+/// The longest such time if a node made a reservation for a wait that had ended. The longest reservation is a writer's
+/// mark on several nodes.
 const LONGEST_SEAT: Time = 5100 * MS;
 
 impl Holder {
-    /// How long it may act by its own clock. Must not be called while the world is borrowed.
+    /// The time for which the holder may act by its own clock. The function must not be called while the world is
+    /// borrowed.
     pub(super) fn remaining(&self) -> Duration {
         match &self.claim {
             Claim::Lease(core) => core.remaining(),
@@ -30,7 +31,7 @@ impl Holder {
     }
 }
 
-/// Records that the current task wants the lock with these settings. Returns the time.
+/// Records that the current task wants the lock with these settings. Returns the current time.
 pub(super) fn wants(key: usize, options: &LockOptions) -> Time {
     with(|world| {
         let waiter = (world.current, world.now);
@@ -43,7 +44,7 @@ pub(super) fn wants(key: usize, options: &LockOptions) -> Time {
     })
 }
 
-/// Records that the current task no longer waits.
+/// Records that the current task no longer waits for the lock.
 pub(super) fn has_waited(key: usize) {
     order::is_over();
     with(|world| {
@@ -62,7 +63,7 @@ pub(super) fn has_waited(key: usize) {
     });
 }
 
-/// Called when a client gets the lock: no other client may believe that it holds it.
+/// Called when a client acquires the lock. No other client may believe at that time that it holds the lock.
 pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
     let others = with(|world| world.invariants.keys[key].holders.clone());
     let acting: Vec<Holder> =
@@ -79,7 +80,8 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if let Claim::Lease(_) = new.claim {
             world.note_holder(name, &new.token);
         }
-        // Exception: the former holder was still taking other locks, so it is not known to have held this one.
+        // Exception: if the former holder was still acquiring other locks, the checker does not know that it held this
+        // one.
         let was_handed = world.invariants.keys[key].last_token == new.token
             || world.taker(&new.token).is_some_and(|task| task != new.task);
         if let Claim::Lease(_) = new.claim {
@@ -92,7 +94,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         new.floor = match new.access {
             Access::Alone => state.fence,
             Access::Reads => state.written,
-            // Their fences are raised in any order while they wait.
+            // Waiting tasks raise these fencing tokens in any order.
             Access::Shares { .. } => world.tasks[new.task].floor,
         };
         state.holders.retain(|other| other.task != new.task);
@@ -113,7 +115,8 @@ pub(super) fn ran_out(key: usize) {
     });
 }
 
-/// Records that a multi-lock begins or ends to take this key. In between it may have it.
+/// Records the begin or the end of a span in which a call may hold this lock, unknown to the checker. Multi-locks, jobs
+/// and leaders have such calls.
 pub(super) fn is_taking(key: usize, begins: bool) {
     with(|world| {
         let now = world.now;
@@ -130,7 +133,7 @@ pub(super) fn steps_down(key: usize) {
         let task = world.current;
         let Key { holders, fence, .. } = &mut world.invariants.keys[key];
         if let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) {
-            // It keeps its number if its call is lost.
+            // If the downgrade does not reach the nodes, the holder keeps its fencing token.
             let kept = holder.fence.take().map(|fence| fence - 1);
             (holder.access, holder.floor) = (Access::Reads, kept.unwrap_or(*fence));
         }
@@ -138,7 +141,7 @@ pub(super) fn steps_down(key: usize) {
     });
 }
 
-/// Records that the current task leaves the lock held, until a time by its clock. Returns the number under which the
+/// Records that the current task leaves the lock held until a time by its clock. Returns the number under which the
 /// lock can be adopted.
 pub(super) fn leaves(key: usize, until: Tick, keep: Duration) -> usize {
     with(|world| {
@@ -154,12 +157,12 @@ pub(super) fn leaves(key: usize, until: Tick, keep: Duration) -> usize {
     })
 }
 
-/// Records that a thread is about to adopt a lock: its former holder is promised nothing from now on.
+/// Records that a thread is about to adopt a lock. From now on, the former holder has no claim to it.
 pub(super) fn is_adopting(key: usize, number: usize) {
     with(|world| world.invariants.keys[key].holders.retain(|holder| holder.task != number));
 }
 
-/// Records that a thread has adopted a lock. Its token is in no queue.
+/// Records that a thread has adopted a lock. Such a token has no entry in a queue.
 pub(super) fn has_adopted(key: usize, token: &str) {
     with(|world| {
         world.invariants.keys[key].last_token = token.to_owned();
@@ -167,7 +170,7 @@ pub(super) fn has_adopted(key: usize, token: &str) {
     });
 }
 
-/// Records that the current task no longer acts under the lock.
+/// Records that the current task no longer relies on the lock.
 pub(super) fn end(key: usize, keep: Duration) {
     with(|world| {
         let task = world.current;
@@ -176,7 +179,7 @@ pub(super) fn end(key: usize, keep: Duration) {
         state.holders.retain(|holder| holder.task != task);
         // Another holder may have asked for a longer minimum hold.
         state.free_since = state.free_since.max(world.now + nanos(keep));
-        // One waiter is notified of the end of a minimum hold. It may have left before.
+        // Only one wait is notified when a minimum hold ends. That wait may have ended before.
         state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
         if let Some(token) = token {
             world.note_end(&token, keep);
@@ -186,7 +189,7 @@ pub(super) fn end(key: usize, keep: Duration) {
     });
 }
 
-/// The current task, whose lock was just confirmed, reads the counter, or writes it back incremented.
+/// Reads the counter, or writes it back incremented, in the current task. The task has just checked its lock.
 pub(super) fn act(key: usize) {
     with(|world| {
         let task = world.current;
@@ -195,7 +198,7 @@ pub(super) fn act(key: usize) {
         match (holder.access, holder.read.take()) {
             (Access::Shares { .. }, _) => {}
             (_, None) => holder.read = Some(*counter),
-            // A reader sees the same value as long as it reads.
+            // A reader must see the same value during its whole hold.
             (Access::Reads, Some(read)) if read == *counter => {}
             (Access::Alone, Some(read)) if read == *counter => *counter += 1,
             (_, Some(read)) => {
@@ -206,7 +209,7 @@ pub(super) fn act(key: usize) {
     });
 }
 
-/// Checks a fence that the current task was given.
+/// Checks a fencing token that the current task received.
 pub(super) fn fence(key: usize, fence: u64) {
     with(|world| {
         let task = world.current;
@@ -228,19 +231,20 @@ pub(super) fn fence(key: usize, fence: u64) {
 }
 
 impl World {
-    /// It is longer if clocks differ: a key that is not deleted ends by the clock of its node.
+    /// The longest permitted time without a holder. It is longer if clocks differ, since a key that is not deleted ends
+    /// by the clock of its node.
     fn longest_gap(&self, key: usize) -> Time {
         let usual = if self.plan.kinds[key] == DrawnKind::Mutex { LONGEST_GAP } else { LONGEST_SEAT };
         usual + nanos(self.plan.longest()) / 1_000_000 * 2 * self.plan.rates as u64
     }
 
-    /// Checks a client that was given a lock which others hold.
+    /// Checks a client that acquired a lock although other clients hold it.
     fn check_exclusion(&mut self, key: usize, name: &str, alive: Vec<Holder>, new: &Holder) {
         let (excused, rivals): (Vec<_>, Vec<_>) =
             alive.into_iter().partition(|other| self.is_beyond_promise(name, &other.token));
         for other in excused {
             self.counts.excused += 1;
-            // From now on it counts as a holder that acts without the lock.
+            // From now on, that client counts as a holder that acts without the lock.
             self.invariants.keys[key].holders.retain(|holder| holder.task != other.task);
         }
         if let Some(other) = new.access.too_many(&rivals) {
@@ -255,7 +259,7 @@ impl World {
         }
     }
 
-    /// Checks that a client that is given a lock has its token on a majority of the nodes. Nodes that have restarted,
+    /// Checks that a majority of the nodes has the token of a client that acquires a lock. Nodes that have restarted,
     /// or whose clock has jumped, may be missing.
     fn check_support(&mut self, name: &str, new: &Holder) {
         let (now, window, nodes) = (self.now, self.plan.window(), self.plan.nodes);
@@ -277,7 +281,7 @@ impl World {
         }
     }
 
-    /// Checks a call of a client that has taken the lock from this token.
+    /// Checks a call of a client that has removed this token from a lock.
     pub(super) fn check_end(&mut self, client: usize, name: &str, token: &str, script: &str) {
         let Some(key) = self.plan.names.iter().position(|known| *known == name) else { return };
         let holder = self.invariants.keys[key].holders.iter().find(|holder| holder.token == token);
@@ -291,7 +295,8 @@ impl World {
         }
     }
 
-    /// True if a clock jump has just broken the majority of the holder. The library does not promise to survive that.
+    /// Returns true if a clock jump has just broken the majority of the holder. The library does not promise exclusion
+    /// in that case.
     fn is_beyond_promise(&mut self, key: &str, token: &str) -> bool {
         let window = self.plan.window();
         let now = self.now;

@@ -1,9 +1,9 @@
-//! Jobs that are run once, under the names of mutexes: what threads do with them, and what must hold.
+//! Jobs that are run once, under the names of mutexes: the calls that threads make, and the rules.
 //!
 //! 1. At most one call for a name is `Ran`, unless a majority of the nodes has lost its data.
-//! 2. Once a call was `Ran` or `Done`, no call that begins then runs the body; with the same exception.
-//! 3. A call is `Done` only if a body has ended well.
-//! 4. While the body has the lock, it is judged as any holder of the mutex.
+//! 2. After a call was `Ran` or `Done`, no call that begins later runs the body. The same exception applies.
+//! 3. A call is `Done` only if a body has succeeded.
+//! 4. While the body holds the lock, it is checked like any holder of the mutex.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::once::{Once, RunOnce};
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol};
 
-/// One call for the job of that name. False if the client is closed.
+/// Makes one call for the job of that name. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let name = Key::new("", plan.names[key], 100);
@@ -34,7 +34,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let job = RunOnce::new(Arc::clone(&thread.inner), Mutex::new(handle)).remember(LIFE);
     let began = with(|world| world.now);
     invariants::wants(key, &options);
-    // The call has the lock before the body begins, and after it has ended.
+    // The call holds the lock already before the body begins, and still after the body has ended.
     invariants::is_taking(key, true);
     let has_begun = Cell::new(false);
     let outcome = job.run(|lease| {
@@ -61,7 +61,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     true
 }
 
-/// What a call of a job returns as its error; `None` is one of the body itself.
+/// The error that a call of a job returns. `None` is an error of the body itself.
 struct OfBody(Option<Error>);
 
 impl From<Error> for OfBody {
@@ -70,11 +70,11 @@ impl From<Error> for OfBody {
     }
 }
 
-/// The body. Whether it ends well.
+/// Runs the body. Returns true if it succeeds.
 fn work(thread: &Thread, key: usize, lease: &Lease, plan: &Plan, options: &LockOptions, began: Time) -> bool {
     with(|world| world.runs_job(key, began));
     if steps(thread, key, lease, plan, options).is_err() {
-        // As a body that does not look.
+        // The body may also succeed here, like a body that ignores the loss of its lock.
         return !thread.is_dead() && chance(500);
     }
     let ends_well = !thread.is_dead() && chance(700);
@@ -84,7 +84,7 @@ fn work(thread: &Thread, key: usize, lease: &Lease, plan: &Plan, options: &LockO
     ends_well
 }
 
-/// Some steps of a thread that has just got the lock, with a look before each.
+/// Runs some steps of a thread that has just acquired the lock. Each step first checks the lease.
 pub(super) fn steps(
     thread: &Thread,
     key: usize,
@@ -107,7 +107,7 @@ pub(super) fn steps(
 }
 
 impl World {
-    /// A body begins, of a call that began at this time.
+    /// Checks that the body may begin. Its call began at this time.
     fn runs_job(&mut self, key: usize, began: Time) {
         let JobState { over_since, .. } = self.invariants.jobs.entry(key).or_default();
         if let Some(since) = over_since.filter(|&since| since < began)
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// A call is `Ran`, or `Done`.
+    /// Checks and records a call that was `Ran` or `Done`.
     fn saw_success(&mut self, key: usize, has_run: bool) {
         let (now, name) = (self.now, self.plan.names[key]);
         self.log(|_| format!("job `{name}` is {}", if has_run { "run" } else { "done" }));

@@ -1,4 +1,4 @@
-//! The kinds of locks that schedules use: how a thread asks for one, and how many may hold it at a time.
+//! The kinds of locks that schedules use: how a thread asks for a lock, and how many holders a lock may have at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::options::Mode;
 use crate::protocol::semaphore::Permits;
 use crate::protocol::{Exclusive, Protocol, ReadWrite};
 
-/// For how long a slot is reserved at least, as `lock/semaphore.rs` has it.
+/// The shortest time for which a slot is reserved, as in `lock/semaphore.rs`.
 const RESERVATION: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum DrawnKind {
     Semaphore {
         permits: u32,
     },
-    /// A latch, which so many workers open.
+    /// A latch that opens after this many workers have arrived.
     Latch {
         count: usize,
     },
@@ -27,13 +27,13 @@ pub(super) enum DrawnKind {
     Queue,
 }
 
-/// How a holder has a lock.
+/// The kind of access that a holder has to a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Alone,
-    /// Beside other readers.
+    /// The holder may share the lock with other readers.
     Reads,
-    /// So many parts of so many.
+    /// The holder has `many` of the `of` permits.
     Shares {
         many: usize,
         of: usize,
@@ -51,7 +51,8 @@ impl DrawnKind {
         }
     }
 
-    /// What a thread asks for; of a latch and of a queue it asks for something else.
+    /// Draws the request of a thread for this lock. Latches and queues are called in another way, so the result is
+    /// unused for them.
     pub(super) fn draw_side(self, key: Key, nodes: usize, node_timeout: Duration) -> (Arc<Protocol>, Access) {
         let several = nodes > 1;
         let (protocol, access) = match self {
@@ -77,8 +78,8 @@ impl DrawnKind {
     }
 }
 
-/// The token of a holder as a sorted set of holders has it: behind the letter of its side, or behind the number of its
-/// slot.
+/// The token of a holder, taken from a member of the sorted set of holders. In such a member, the token follows the
+/// letter of its side or the number of its slot.
 pub(super) fn token_of(member: &str) -> &str {
     match member.split_once(' ') {
         Some((_, token)) => token,

@@ -21,42 +21,42 @@ pub(super) struct InvariantChecker {
     pub(super) latches: BTreeMap<usize, LatchState>,
     pub(super) jobs: BTreeMap<usize, JobState>,
     pub(super) queues: BTreeMap<usize, QueueState>,
-    /// How long a task had been due when it was claimed, by the token of the claim, in ns.
+    /// The time for which a task had been due when it was claimed, in ns, by the token of the claim.
     pub(super) lateness: BTreeMap<String, Time>,
     pub(super) barged: Barged,
-    /// When the node gave the lock to each attempt, by token.
+    /// The time at which the node gave the lock to each attempt, by token.
     pub(super) taken: BTreeMap<String, Time>,
 }
 
-/// Attempts by `SET NX`, by their tokens; and for each lock the client that last took it by such an attempt ahead of
-/// waits.
+/// The tokens of attempts by `SET NX`. For each lock, also the client that last acquired it by such an attempt before
+/// waits that were queued.
 #[derive(Debug, Default)]
 pub(super) struct Barged {
     pub(super) native: BTreeSet<String>,
     pub(super) last: BTreeMap<String, usize>,
 }
 
-/// The protected resource of one lock.
+/// The resource that one lock protects.
 #[derive(Debug, Default)]
 pub(super) struct Key {
     pub(super) holders: Vec<Holder>,
     /// The number of writes by holders, none of which may be lost.
     pub(super) counter: u64,
-    /// The largest fence that was given out, and the largest that a writer got. Readers that share a lease share its
-    /// fence, which may be older than those of other readers.
+    /// The largest fencing token that was given out, and the largest that a writer got. Readers that share a lease
+    /// share its fencing token, which may be older than those of other readers.
     pub(super) fence: u64,
     pub(super) written: u64,
     pub(super) last_token: String,
-    /// Since when it has had no holder.
+    /// The time since which the lock has had no holder.
     pub(super) free_since: Time,
-    /// The lease of the last holder ended, or will end by itself: not all waiters are notified.
+    /// The lease of the last holder has ended or will end by itself, so not all waits are notified.
     pub(super) ran_out: bool,
-    /// The tasks that wait, and since when.
+    /// The tasks that wait, each with the time since which it has waited.
     pub(super) waiting: Vec<(usize, Time)>,
-    /// The number of multi-locks under way that may have it.
+    /// The number of calls under way that may hold the lock, unknown to the checker.
     pub(super) unseen: u32,
-    /// For a read-write lock on one node: since when readers have held it, or had when it was last held. `None` for a
-    /// writer.
+    /// For a read-write lock on one node: the time since which readers have held it. If the lock is free, the value is
+    /// that of its last holders. It is `None` after a writer.
     pub(super) read_since: Option<Time>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Holder {
     pub(super) token: String,
     pub(super) claim: Claim,
     pub(super) access: Access,
-    /// Its fence must be larger than this one.
+    /// The fencing token of the holder must be larger than this one.
     pub(super) floor: u64,
     pub(super) fence: Option<u64>,
     pub(super) read: Option<u64>,
@@ -77,7 +77,8 @@ pub(super) struct Holder {
 #[derive(Debug, Clone)]
 pub(super) enum Claim {
     Lease(Arc<Core>),
-    /// A claim of a foreign client, until a time by its clock.
+    /// A claim that ends at a time by the clock of its client. Foreign clients and locks that were left have such
+    /// claims.
     Until(Tick),
 }
 
@@ -104,19 +105,19 @@ impl InvariantChecker {
         }
     }
 
-    /// True if a multi-lock is under way that may have this key.
+    /// Returns true if a call is under way that may hold this lock, unknown to the checker.
     pub(super) fn is_unseen(&self, key: usize) -> bool {
         self.keys[key].unseen > 0
     }
 
-    /// True if a thread acts under this token, or did and has not given it up.
+    /// Returns true if a thread acts under this token, or did so and has not given it up.
     pub(super) fn is_held(&self, token: &str) -> bool {
         self.keys.iter().flat_map(|key| &key.holders).any(|holder| holder.token == token)
     }
 }
 
 impl Access {
-    /// A holder of the lock that excludes a further holder.
+    /// Returns a holder of the lock that excludes a further holder.
     pub(super) fn too_many(self, acting: &[Holder]) -> Option<&Holder> {
         match self {
             Access::Alone => acting.first(),
@@ -134,7 +135,7 @@ impl Access {
 pub(super) struct Tokens {
     /// The tokens of attempts and holders.
     pub(super) traces: BTreeMap<String, Trace>,
-    /// The random parts of grants, with the client that made each and the token that it released or asked for.
+    /// The random parts of grants, each with the client that made it and the token that it released or asked for.
     pub(super) granted: BTreeMap<String, (usize, String)>,
     /// The ids of waits.
     pub(super) waits: BTreeMap<String, Wait>,
@@ -144,17 +145,18 @@ pub(super) struct Tokens {
 pub(super) struct Trace {
     pub(super) client: usize,
     pub(super) key: String,
-    /// When it was last used: by an attempt, by a holder, or for its first release.
+    /// The time of the last use: by an attempt, by a holder, or for the first release.
     pub(super) used: Time,
     pub(super) was_held: bool,
     pub(super) is_released: bool,
-    /// The lease that an adoption with it asked for.
+    /// The lease that an adoption by this token asked for.
     pub(super) adopts_for: Time,
-    /// A call that was executed after its release set it again, or extended it. No release follows that call.
+    /// True if a call that was executed after the release set or extended the token once more. No release follows such
+    /// a call.
     pub(super) is_late: bool,
 }
 
-/// One call to acquire.
+/// A call that acquires a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) client: usize,
@@ -163,7 +165,7 @@ pub(super) struct Wait {
 }
 
 impl Tokens {
-    /// The task of a wait, and the number of its turn.
+    /// The task of a wait, and the number of the task's turn.
     pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
         self.waits.get(id).map(|wait| (wait.task, wait.turn))
     }
@@ -175,25 +177,25 @@ impl Trace {
     }
 }
 
-/// By token.
+/// The allowances of holders, by token.
 pub(super) type Allowances = BTreeMap<String, Allowance>;
 
-/// What the settings of a holder allow. Times are by the clock of its client.
+/// What the settings of a holder allow. Times are by the clock of the holder's client.
 #[derive(Debug, Clone)]
 pub(super) struct Allowance {
     /// The longest lease that a call may ask for.
     pub(super) longest: Duration,
-    /// When it ends at the latest, whatever is renewed.
+    /// The latest end of the hold, even if the lease is renewed.
     pub(super) end: Tick,
     /// The limit of `max_hold`, which also limits extensions.
     pub(super) hold_end: Tick,
-    /// The longest time that renewals add; `None` if their number is unlimited.
+    /// The longest time that renewals can add; `None` if their number is unlimited.
     pub(super) renewals: Option<Duration>,
-    /// The minimum hold, for which the key stays after a release.
+    /// The minimum hold, for which the key stays on the nodes after a release.
     pub(super) keep: Duration,
 }
 
-/// A wait that the node has entered in its queue.
+/// A wait that the node has added to its queue.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) lock: String,
@@ -202,7 +204,7 @@ pub(super) struct Arrival {
     pub(super) at: Time,
     /// The wait has ended without the lock, or its task is about to hold it.
     pub(super) is_over: bool,
-    /// For a reader: the number of writers that have held the lock since.
+    /// For a reader: the number of writers that have held the lock since its arrival.
     pub(super) passed: u32,
 }
 
@@ -211,11 +213,11 @@ pub(super) struct Arrival {
 pub(super) struct Letter {
     pub(super) key: usize,
     pub(super) id: LockId,
-    /// Its number among the holders.
+    /// The number that stands for the task in the list of holders.
     pub(super) number: usize,
-    /// It does not end earlier by any clock.
+    /// The lock does not end earlier than this, by any clock.
     pub(super) lasts: Time,
-    /// The number of threads that have tried to adopt it, and whether one has.
+    /// The number of threads that have tried to adopt the lock, and whether one has succeeded.
     pub(super) tries: u32,
     pub(super) is_adopted: bool,
 }
@@ -223,10 +225,10 @@ pub(super) struct Letter {
 /// The state of one latch.
 #[derive(Debug, Default)]
 pub(super) struct LatchState {
-    /// The workers that have begun to arrive, and those whose arrival was confirmed.
+    /// The workers that have begun to arrive, and the workers whose arrival was confirmed.
     pub(super) begun: BTreeSet<String>,
     pub(super) confirmed: BTreeSet<String>,
-    /// Since when it has been open: all arrivals were confirmed, or a thread has seen it open.
+    /// The time since which the latch has been open: all arrivals were confirmed, or a thread has seen it open.
     pub(super) open_since: Option<Time>,
 }
 
@@ -237,7 +239,7 @@ pub(super) struct JobState {
     pub(super) has_ended: bool,
     /// A call was `Ran`.
     pub(super) has_run: bool,
-    /// When the first call was `Ran` or `Done`.
+    /// The time at which the first call was `Ran` or `Done`.
     pub(super) over_since: Option<Time>,
 }
 
@@ -245,28 +247,28 @@ pub(super) struct JobState {
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
     pub(super) tasks: BTreeMap<String, TaskState>,
-    /// The largest fence of a claim.
+    /// The largest fencing token of a claim.
     pub(super) fence: u64,
-    /// The tasks of the simulation that wait for a claim, and since when.
+    /// The simulation's tasks that wait for a claim, each with the time since which it has waited.
     pub(super) waiting: Vec<(usize, Time)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct TaskState {
-    /// When the last confirmed push of it began; and when a claim had returned whose accepted end finishes the task.
-    /// Such an end does not cover a push after the claim.
+    /// `pushed` is the time at which the last confirmed push of the task began. `ended` is the time at which a claim
+    /// returned whose accepted end finished the task. Such an end does not cover a push after the claim.
     pub(super) pushed: Option<Time>,
     pub(super) ended: Option<Time>,
-    /// Ends that are under way, or whose outcome is not known.
+    /// The number of ends that are under way, or whose outcome is unknown.
     pub(super) open: u32,
     pub(super) claimants: Vec<Holder>,
-    /// The fence of its last claim, and when that claim returned.
+    /// The fencing token of the last claim, and the time at which that claim returned.
     pub(super) last: (u64, Time),
 }
 
 macro_rules! counts {
     ($($name:ident),+ $(,)?) => {
-        /// What happened, over one or many schedules.
+        /// The number of events of each kind, over one or many schedules.
         #[derive(Debug, Clone, Copy, Default)]
         pub(super) struct Counts {
             $(pub(super) $name: u64,)+

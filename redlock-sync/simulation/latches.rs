@@ -1,9 +1,9 @@
 //! Latches: the work of threads with them, and the rules.
 //!
-//! 1. A latch is open only if as many workers have begun to arrive as it waits for. A worker that comes twice counts
-//!    once.
-//! 2. A latch stays open: once a thread has seen it open, or all arrivals were confirmed, no check that begins later
-//!    finds it closed, unless a majority of the nodes has lost its data.
+//! 1. A latch is open only if the number of workers that have begun to arrive has reached its count. A worker that
+//!    arrives twice counts once.
+//! 2. A latch stays open. If a thread has seen it open, or all arrivals were confirmed, then no check that begins later
+//!    finds it closed. The exception is a majority of nodes that has lost its data.
 //! 3. Without faults, a wait ends soon after the last arrival was confirmed.
 
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::lock::count_down_latch::CountDownLatch;
 use crate::options::Retry;
 use crate::quorum::Tally;
 
-/// The lifetime of latches. It is longer than any schedule. It is shorter than the nodes have been up at the beginning,
-/// so a node that restarts is known to have forgotten.
+/// The lifetime of latches. It is longer than any schedule. It is also shorter than the first uptime of the nodes. So
+/// the library can tell that a restarted node has lost a latch.
 pub(super) const LIFE: Duration = Duration::from_secs(1800);
 
-/// Makes one call to a latch. False if the client is closed.
+/// Makes one call to a latch. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, count: usize, plan: &Plan) -> bool {
     let name = Key::new("", plan.names[key], 100);
     let latch = CountDownLatch::new(Arc::clone(&thread.inner), name, count, Retry::default()).lifetime(LIFE);
@@ -67,7 +67,7 @@ fn arrive(thread: &Thread, key: usize, count: usize, latch: &CountDownLatch) -> 
             latch.open_since.get_or_insert(now);
         }
     });
-    // Repeated, like a worker that was restarted.
+    // The worker may arrive again, like a worker that was restarted.
     if chance(200) {
         latch.count_down_as(&worker).map_or_else(|error| thread.note_error(&error), |()| true)
     } else {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// True if a majority of the nodes has lost its data.
+    /// Returns true if a majority of the nodes has lost its data.
     pub(super) fn have_forgotten(&self) -> bool {
         let lost = self.servers.iter().filter(|server| server.epoch > 0 || !server.is_up).count();
         self.plan.nodes > 1 && lost >= Tally::need(self.plan.nodes)

@@ -1,5 +1,5 @@
-//! Leaders, under the names of mutexes. Each term is judged as any hold of the mutex: when one leader begins, no
-//! other's `check` is `Ok`.
+//! Leaders, under the names of mutexes. Each term is checked as a hold of the mutex: when one leader begins, no other
+//! leader's `check` is `Ok`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::protocol::{Exclusive, Protocol};
 /// The shortest pause between two terms that the library permits.
 const MIN_READ_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// Runs a candidate until it is cancelled. False if the client is closed.
+/// Runs a candidate until it is cancelled. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let name = Key::new("", plan.names[key], 100);
@@ -26,7 +26,8 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
         Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Protocol::Mutex(Exclusive { key }));
     let cancel = thread.cancel_after(plan.pace.mul_f64(fastrand::f64() * 2.0));
     let candidate = Leader::new(Arc::clone(&thread.inner), Mutex::new(handle)).cancel(&cancel);
-    // It holds the lock before its body begins and after it has ended. It does not want the lock in its pauses.
+    // The candidate holds the lock before its body begins and after it has ended. In its pauses, it does not want the
+    // lock.
     let wants = || {
         invariants::wants(key, &options);
         invariants::is_taking(key, true);

@@ -1,4 +1,4 @@
-//! Locks that are left held and adopted by their token: by one thread at most, before they end.
+//! Locks that are left held and adopted by their token. At most one thread adopts a lock, before its lease ends.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::protocol::Request;
 
-/// The current task leaves the lock held. False if that fails and it still holds it.
+/// Leaves the lock of the current task held. Returns false if that fails and the task still holds the lock.
 pub(super) fn leave(thread: &Thread, key: usize, lease: &Lease) -> bool {
     let left = lease.remaining();
     let until = thread.now().after(left);
@@ -22,7 +22,7 @@ pub(super) fn leave(thread: &Thread, key: usize, lease: &Lease) -> bool {
     if thread.is_dead() {
         return true;
     }
-    // A node may keep it for as long as the last renewal asked for.
+    // A node may keep the lock for as long as the last renewal asked for.
     let keep = left + settings::longest(lease).unwrap_or_default();
     let number = invariants::leaves(key, until, keep);
     with(|world| {
@@ -34,7 +34,7 @@ pub(super) fn leave(thread: &Thread, key: usize, lease: &Lease) -> bool {
     true
 }
 
-/// A left lock of this key to adopt, perhaps one that was adopted before.
+/// Draws a lock of this key to adopt, among those that were left. It may have been adopted before.
 pub(super) fn find(key: usize) -> Option<usize> {
     let all: Vec<usize> = with(|world| {
         let letters = world.invariants.letters.iter().enumerate();
@@ -43,7 +43,7 @@ pub(super) fn find(key: usize) -> Option<usize> {
     (!all.is_empty()).then(|| all[fastrand::usize(0..all.len())])
 }
 
-/// A thread tries to adopt a lock. Returns the lease and the time of the request. `None` if it was too late.
+/// Tries to adopt a lock. Returns the lease and the time of the request, or `None` if the attempt came too late.
 pub(super) fn take(thread: &Thread, nth: usize, request: &Request) -> Result<Option<(Lease, Time)>, Error> {
     let letter = with(|world| {
         let letter = &mut world.invariants.letters[nth];

@@ -1,53 +1,57 @@
-//! A simulation: the library's own code from the seam between rounds and servers (`node/link.rs`) upwards, against
-//! in-memory nodes that run its own scripts, in virtual time. Compiled for tests only.
+//! A simulation of clients and nodes in virtual time. The clients run the library's own code above the interface
+//! between rounds and servers (`node/link.rs`). The nodes are in memory and run the library's own scripts. The
+//! simulation is compiled for tests only.
 //!
-//! A schedule is generated from a seed: the number of nodes and clients, locks with similar names, the work and the
-//! settings of each thread, and the faults. Messages are slow, stalled, or lost before or after they are executed.
-//! Connections are reset, and their commands are executed out of order. Calls are sent again. Processes pause or die,
-//! clocks run at different rates and jump, and nodes restart without their data. Meanwhile [`invariants`] checks:
+//! A schedule is generated from a seed. It consists of the number of nodes and clients, locks with similar names, the
+//! work and the settings of each thread, and the faults. Messages are slow, stalled, or lost before or after they are
+//! executed. Connections are reset, and their commands are executed out of order. Calls are sent again. Processes pause
+//! or die, clocks run at different rates and jump, and nodes restart without their data. Meanwhile, [`invariants`]
+//! checks these rules:
 //!
-//! 1. Exclusion: when a client is given the lock, no other holder's `check` is `Ok`. So a loss is reported before
-//!    another holder begins. A read-write lock has readers or one writer, and a semaphore has no more holders than
-//!    permits (`kinds`).
-//! 2. No update of what the lock protects is lost.
-//! 3. Fences rise in real-time order, and a holder's stays the same.
+//! 1. Exclusion: when a client acquires the lock, no other holder's `check` is `Ok`. So a loss is reported before
+//!    another holder begins. A read-write lock has readers or one writer. The holders of a semaphore have no more
+//!    permits than it has in total (`kinds`).
+//! 2. No update of the data that the lock protects is lost.
+//! 3. Fencing tokens rise in real-time order, and the fencing token of a hold does not change.
 //! 4. A token is used in no attempt after its release was sent.
-//! 5. No key of a lock is without a time-to-live, and at the end only fence counters are left.
+//! 5. Each key of a lock has a time to live, and at the end only the counters of fencing tokens are left.
 //! 6. Liveness: once the faults have ended, all threads finish. A wait with a deadline ends at its deadline.
 //! 7. In a schedule without faults, a lock that a thread waits for does not stay free for long.
 //! 8. A call returns only errors that the faults can cause.
-//! 9. A client that is given a lock has its token on a majority of the nodes, and only its own calls take it from there
-//!    (`support`).
-//! 10. A token is used for one attempt or one grant, an id for one wait (`ids`).
-//! 11. A hold lasts as long as its settings say, however it was acquired: neither longer nor shorter, on the nodes too
-//!     (`settings`).
-//! 12. Once the faults have ended, no majority of the nodes keeps a token for long that a live client has given up
-//!     (`releases`), or that comes from a failed attempt (`attempts`). No single node keeps one either (`nodes`).
-//! 13. On one node without faults, waits get the lock in order of arrival: writers among themselves, and no reader
-//!     waits for more than two of them.
+//! 9. When a client acquires a lock, a majority of the nodes has its token. Only the client's own calls remove the
+//!    token from them (`support`).
+//! 10. A token is used for only one attempt or one grant, and an id for only one wait (`ids`).
+//! 11. A hold lasts neither longer nor shorter than its settings say, no matter how it was acquired. The same is true
+//!     of its keys on the nodes (`settings`).
+//! 12. After the faults have ended, no majority of the nodes keeps a token that a live client has given up
+//!     (`releases`), except for a short time. The same is true of a token of a failed attempt (`attempts`). No single
+//!     node keeps such a token either (`nodes`).
+//! 13. On one node without faults, waits get the lock in order of arrival. For a read-write lock, this holds among
+//!     writers, and no reader waits for more than two writers.
 //!
-//! 14. A latch opens when all of its workers have arrived, each counted once, stays open, and wakes its waits
-//!     (`latches`).
-//! 15. A multi-lock that has lost one key gives up the others (`several`). A token that was left to others is adopted
-//!     once at most (`letters`).
-//! 16. A lease that threads of a process share is released by the last of them (`client`).
-//! 17. A task of a queue has one claimant at a time, is not lost, is not ended by a stale claimant, and does not wait
-//!     beside an idle thread (`queues`).
-//! 18. For a job that is run once, at most one call is `Ran`, and no call runs the body once it is done (`jobs`).
-//! 19. A wait that is cancelled ends soon (`client`), and leaves nothing: rules 5 and 12.
-//! 20. No two leaders pass `check` at one moment: each term is judged as a hold, by rules 1 to 3 (`leaders`).
+//! 14. A latch opens when all of its workers have arrived, and counts each worker once. It stays open and wakes its
+//!     waits (`latches`).
+//! 15. A multi-lock that has lost one key gives up the others (`several`). A token that was left for another process is
+//!     adopted at most once (`letters`).
+//! 16. A lease that several threads of a process share is released by the last of them (`client`).
+//! 17. A task of a queue has one claimant at a time, is not lost, and is not ended by a stale claimant. It does not
+//!     wait while a thread is idle (`queues`).
+//! 18. For a job that is run once, at most one call is `Ran`. No call runs the body after the job is done (`jobs`).
+//! 19. A wait that is cancelled ends soon (`client`). It leaves nothing on the nodes, as rules 5 and 12 check.
+//! 20. Two leaders never pass `check` at the same moment. Each term is checked as a hold, by rules 1 to 3 (`leaders`).
 //!
-//! A node can also be a master with a replica that takes over, for clients with `failover_guard` and `min_replicas_ack`
-//! ([`replica`]). All rules but rule 12 hold there. Such schedules have locks only.
+//! A node can also be a master with a replica that takes over. The clients then set `failover_guard` and
+//! `min_replicas_ack` ([`replica`]). All rules except rule 12 apply there. Such schedules use only locks.
 //!
-//! `cargo test -p redlock-sync simulation` runs some hundred schedules. More of them, or others:
+//! `cargo test -p redlock-sync simulation` runs some hundred schedules. These commands run more schedules, or a given
+//! one:
 //!
 //! ```text
 //! REDLOCK_SIM_SCHEDULES=1000000 cargo test --release -p redlock-sync simulation::schedules -- --nocapture
 //! REDLOCK_SIM_SEED=4711 REDLOCK_SIM_SCHEDULES=1 cargo test -p redlock-sync simulation::schedules -- --nocapture
 //! ```
 //!
-//! A schedule that fails is printed, with the command that repeats it. Further settings:
+//! A schedule that fails is printed together with the command that repeats it. Further settings:
 //!
 //! | variable | what |
 //! |---|---|
@@ -58,26 +62,26 @@
 //! | `REDLOCK_SIM_SCRIPTS` | a folder with scripts that replace those of the same names |
 //! | `REDLOCK_SIM_WITHOUT` | rules to leave out, by the names above, separated by commas |
 //!
-//! `tests/controls/` has patches that break the library on purpose, and `tests/CHAOS.md` says how they are run: the
+//! `tests/controls/` has patches that break the library on purpose, and `tests/CHAOS.md` says how to run them. The
 //! simulation must find most of them. [`contract`] makes the same calls to an in-memory node and to a server, and
 //! compares the results.
 //!
-//! From the bottom up:
+//! The modules, from the bottom up:
 //!
 //! - [`units`] and [`random`]: times and randomness. [`kinds`]: the kinds of locks that schedules use. [`plan`]:
 //!   generates a schedule from a seed.
-//! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`connection`]: a connection to it.
-//!   [`replication`]: two servers that form one node. [`known`]: the state that the rules check.
-//! - [`world`]: time, events, and all of the above. [`sync`] and [`clocks`]: mutexes, condition variables and clocks of
-//!   coroutines. [`identity`]: the process of each client.
+//! - [`scripts`]: the scripts, run on the store of `node/memory`. [`server`]: a node. [`connection`]: a connection to
+//!   it. [`replication`]: two servers that form one node. [`known`]: the state that the rules check.
+//! - [`world`]: the time, the events, and all of the above. [`sync`] and [`clocks`]: mutexes, condition variables and
+//!   clocks of coroutines. [`identity`]: the process of each client.
 //! - [`network`] and [`notifications`]: messages between nodes and clients. [`execution`]: events at a node.
 //!   [`replica`]: events at a node with a replica. [`wire`]: the connection of a client to a node.
-//! - [`invariants`]: the rules. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: leaving
-//!   rules out.
+//! - [`invariants`]: the rules. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: the choice
+//!   of rules that a run leaves out.
 //! - [`thread`], [`several`], [`letters`], [`latches`], [`jobs`], [`leaders`] and [`queues`]: the work of a thread with
-//!   multi-locks, locks that are left to others, latches, jobs that are run once, leaders, and queues of tasks.
-//!   [`client`]: the work of a thread in total.
-//! - [`run`]: runs one schedule. [`schedules`]: runs many.
+//!   multi-locks, locks that are left for others, latches, jobs that are run once, leaders, and queues of tasks.
+//!   [`client`]: all work of a thread.
+//! - [`run`]: runs one schedule. [`schedules`]: runs many schedules.
 
 mod client;
 mod clocks;

@@ -40,7 +40,7 @@ impl World {
         self.servers[node].is_up && self.clients[client].paths[node].partitioned_until <= self.now
     }
 
-    /// Makes a connection.
+    /// Creates a connection.
     pub(super) fn open(&mut self, client: usize, node: usize) -> usize {
         self.connections.push(Connection {
             client,
@@ -64,7 +64,7 @@ impl World {
         self.connections.len() - 1
     }
 
-    /// Writes a packet. False if the connection is found broken.
+    /// Writes a packet. Returns false if the client finds the connection broken.
     pub(super) fn write(&mut self, id: usize, commands: Vec<Command>) -> bool {
         if !self.is_healed() && self.connections[id].queue.is_empty() && chance(self.plan.cold) {
             // The server has closed the idle connection.
@@ -101,7 +101,7 @@ impl World {
         true
     }
 
-    /// Handles the arrival of the first packet on a connection, and plans that of the next.
+    /// Handles the arrival of the first packet on a connection, and plans the arrival of the next one.
     pub(super) fn arrive(&mut self, id: usize) {
         let not_before = self.take_in(id);
         if let Some(next) = self.connections[id].queue.front() {
@@ -109,8 +109,8 @@ impl World {
         }
     }
 
-    /// The node reads the first packet on a connection, if it can. Returns the time before which it reads no further
-    /// packet.
+    /// Lets the node read the first packet on a connection, if it can. Returns the time before which it reads no
+    /// further packet.
     fn take_in(&mut self, id: usize) -> Time {
         let now = self.now;
         let Connection { client, node, epoch, is_lost, is_cut, blocked_until, .. } = self.connections[id];
@@ -136,7 +136,8 @@ impl World {
             return now;
         }
         let Some(packet) = packet.filter(|_| !is_lost) else { return now };
-        // The client has given the connection up. Later packets of the client are not ordered after this one.
+        // The client has given the connection up. Packets that it sends on other connections are not ordered after this
+        // one.
         if is_cut || self.connections[id].is_broken {
             self.note_duplicate(&packet);
         }
@@ -154,7 +155,7 @@ impl World {
         now
     }
 
-    /// Sends something to the client, when the node is no longer busy.
+    /// Sends something to the client once the node is no longer busy.
     pub(super) fn send_back(&mut self, id: usize, what: Incoming) {
         let Connection { node, back, .. } = self.connections[id];
         let sent = self.now.max(self.servers[node].busy_until);
@@ -173,7 +174,7 @@ impl World {
         if heals > self.now && loses {
             self.connections[id].is_mute = true;
         } else if heals > self.now {
-            // In the order in which they were sent.
+            // Messages arrive in the order in which they were sent.
             let at = (heals + 50 * US).max(back + 1);
             self.connections[id].back = at;
             self.plan_at(at, Event::Incoming { connection: id, what });
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// One side finds that a connection is gone.
+    /// One side notices that a connection is broken.
     pub(super) fn broken(&mut self, id: usize, for_client: bool) {
         if for_client {
             let Connection { client, node, .. } = self.connections[id];
@@ -212,7 +213,7 @@ impl World {
         (0..self.connections.len()).filter(|&id| is_meant(&self.connections[id])).collect()
     }
 
-    /// The client closes a connection; the node finds it closed a moment later.
+    /// The client closes a connection. The node notices this a moment later.
     pub(super) fn close(&mut self, id: usize) {
         self.connections[id].is_closed = true;
         if self.connections[id].channel.is_some() {
@@ -221,7 +222,8 @@ impl World {
         }
     }
 
-    /// The node goes down. Where nothing waits for it, that is perhaps noticed with the next packet only.
+    /// Breaks the connections of a node that goes down. A client that does not read from its connection may notice only
+    /// at its next packet.
     pub(super) fn cut_lines(&mut self, node: usize) {
         for id in self.connections_that(|connection| connection.node == node && !connection.is_broken) {
             let is_push = self.connections[id].channel.is_some();
@@ -232,7 +234,7 @@ impl World {
         }
     }
 
-    /// The servers find that a client is gone. What it wrote may arrive all the same.
+    /// The servers notice that a client is gone. Packets that the client wrote before may still arrive.
     pub(super) fn hang_up(&mut self, client: usize) {
         let arrives = fastrand::bool();
         for id in self.connections_that(|connection| connection.client == client) {

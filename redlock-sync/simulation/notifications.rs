@@ -1,11 +1,11 @@
-//! Notification connections: subscribed at a node, and broken without a word to either side.
+//! Notification connections: a node subscribes them, and they break without either side being told.
 
 use super::connection::Incoming;
 use super::plan::{MS, chance, nanos};
 use super::world::{Event, World};
 
 impl World {
-    /// The node is asked to subscribe a connection.
+    /// Subscribes a connection at its node.
     pub(super) fn subscribe(&mut self, id: usize, channel: &str) -> redis::Value {
         if self.clients[self.connections[id].client].is_refused {
             let refusal = b"-NOPERM this user has no permissions to access one of the channels\r\n";
@@ -18,7 +18,7 @@ impl World {
         redis::Value::Int(1)
     }
 
-    /// How many listen at a node, by channel.
+    /// Counts the listeners of each channel at a node.
     pub(super) fn count_listeners(&mut self, node: usize) {
         let listeners = &mut self.servers[node].store.listeners;
         listeners.clear();
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Sends a message to all that listen.
+    /// Sends a message to all listeners of a channel.
     pub(super) fn publish(&mut self, node: usize, channel: &[u8], text: &[u8]) {
         self.counts.notifications += 1;
         let listens = |channel: &[u8], known: &Option<String>| known.as_ref().is_some_and(|c| c.as_bytes() == channel);
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Either side notices in its own time; the client perhaps never.
+    /// Breaks a notification connection. Each side notices that at its own time, and the client perhaps never.
     fn break_push(&mut self, id: usize) {
         self.counts.breaks += 1;
         self.log(|world| format!("the notification connection of client {} breaks", world.connections[id].client));
@@ -56,7 +56,7 @@ impl World {
         self.plan_at(server, Event::Broken { connection: id, for_client: false });
     }
 
-    /// Breaks those of a client.
+    /// Breaks the notification connections of a client.
     pub(super) fn unplug(&mut self, client: usize) {
         for id in self.connections_that(|one| one.client == client && one.channel.is_some() && !one.is_mute) {
             self.break_push(id);

@@ -1,6 +1,6 @@
-//! Order of arrival: on one node without faults, no wait gets the lock before one that came earlier. Readers and
-//! writers of a read-write lock take turns: a waiting writer keeps out readers that come after it, while other readers
-//! hold the lock.
+//! Order of arrival: on one node without faults, no wait gets the lock before a wait that arrived earlier. Readers and
+//! writers of a read-write lock take turns. While readers hold the lock, a waiting writer keeps out readers that arrive
+//! after it.
 
 use super::kinds::{Access, DrawnKind};
 use super::known::{Arrival, Holder, InvariantChecker, Key};
@@ -9,8 +9,8 @@ use super::scripts::{self, Execution};
 use super::world::{World, with};
 use crate::node::{Failure, Value};
 
-/// The largest number of writers that a reader waits for: the writer that holds the lock when the reader comes, and the
-/// next one.
+/// The largest number of writers that a reader waits for: the writer that holds the lock when the reader arrives, and
+/// the next one.
 const MOST_PASSED: u32 = 2;
 
 /// The name of one side of a read-write lock.
@@ -19,8 +19,8 @@ fn side(letter: &str, name: &str) -> String {
 }
 
 impl World {
-    /// Called after a script has run: it may have entered a wait in the queue or removed it, or given the lock to an
-    /// attempt without a wait.
+    /// Called after a script has run. The script may have added a wait to the queue, removed one, or given the lock to
+    /// an attempt without a wait.
     pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
         if self.plan.nodes > 1 || !self.plan.is_calm {
             return;
@@ -29,8 +29,8 @@ impl World {
         if script.starts_with("rw_") {
             self.note_readers(&call.keys[0]);
         }
-        // Readers and writers have a queue each. An attempt on the fast path has a token and a lease, but no wait. The
-        // last attempt of a wait removes it from the queue, some time before its thread knows.
+        // Readers and writers have one queue each. An attempt on the fast path has a token and a lease, but no wait.
+        // The last attempt of a wait removes the wait from the queue, some time before the thread knows the result.
         let stays = |rest: &[String]| rest.get(2).is_none_or(|ms| ms != "0");
         let (lock, token, wait, stays) = match (script, &call.args[..]) {
             ("native_set", [token, _]) => {
@@ -78,8 +78,8 @@ impl World {
         }
     }
 
-    /// Checks a lock that was given to this token. A reader must not have come while other readers held the lock and a
-    /// writer that still waits was queued.
+    /// Checks a lock that was given to this token. The rule is broken if the token is a reader's that arrived while
+    /// other readers held the lock, and an earlier writer still waits.
     fn check_readers(&mut self, lock: &str, token: &str, own: Option<(usize, u32)>) {
         let Some(name) = lock.strip_prefix("r ") else { return };
         let InvariantChecker { keys, arrivals, taken, .. } = &self.invariants;
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Checks the order of a lock that the current task got, by a hand-over in its process or from the node.
+    /// Checks the order in which the current task acquired a lock, from another thread of its process or from the node.
     pub(super) fn check_order(&mut self, name: &str, holder: &Holder, was_handed: bool) {
         let (task, turn) = (self.current, self.tasks[self.current].turn);
         let is_mutex =
@@ -101,7 +101,7 @@ impl World {
         let lock = match holder.access {
             Access::Alone if is_mutex => name.to_owned(),
             Access::Alone => side("w", name),
-            // Readers are let in together.
+            // Several readers acquire the lock together.
             Access::Reads | Access::Shares { .. } => String::new(),
         };
         let given = self.invariants.taken.get(&holder.token).copied().unwrap_or(Time::MAX);
@@ -110,7 +110,7 @@ impl World {
         let is_own = |a: &Arrival| a.task == task && a.turn == turn && a.lock == lock;
         let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(given);
         arrivals.retain(|a| a.task != task || a.lock != lock);
-        // Which locks a multi-lock has is not known until it has all.
+        // While a multi-lock is being acquired, it is not known which of its locks it already has.
         let is_waiting = |a: &Arrival| !a.is_over && !self.tasks[a.task].takes_several;
         let earlier = arrivals.iter().filter(|a| a.lock == lock && is_waiting(a) && a.at < own).count();
         let is_excused = is_mutex && self.is_first_barger(name, &holder.token, earlier);
@@ -122,9 +122,9 @@ impl World {
         }
     }
 
-    /// True for a permitted exception: `SET NX` takes a lock that is free for the moment, whatever waits, in a pause or
-    /// after the end of a dead holder's lease. The client learns of the queue by its release. It may do this once until
-    /// another kind of attempt gets the lock.
+    /// Returns true for a permitted exception: `SET NX` acquires a lock that is free for a moment, even if other
+    /// clients wait. That happens in a pause, or after the lease of a dead holder has ended. The client learns of the
+    /// queue at its release. It may do this once until another kind of attempt acquires the lock.
     fn is_first_barger(&mut self, name: &str, token: &str, earlier: usize) -> bool {
         let (client, barged) = (self.client, &mut self.invariants.barged);
         if !barged.native.contains(token) {
@@ -134,7 +134,7 @@ impl World {
         earlier == 0 || barged.last.insert(name.to_owned(), client) != Some(client)
     }
 
-    /// Counts a writer that got the lock, for all readers that wait.
+    /// Counts a writer that acquired the lock, for all readers that wait.
     fn note_phase(&mut self, readers: &str) {
         let passed = |a: &mut Arrival| {
             a.passed += u32::from(a.lock == readers && !a.is_over);
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Ends the waits of these tasks: no later wait passes them.
+    /// Ends the waits of these tasks, so that later waits may pass them.
     pub(super) fn end_arrivals(&mut self, of: impl Fn(&World, usize) -> bool) {
         let mut arrivals = std::mem::take(&mut self.invariants.arrivals);
         arrivals.iter_mut().filter(|a| of(self, a.task)).for_each(|a| a.is_over = true);

@@ -7,39 +7,39 @@ pub(super) use super::units::{MS, Time, US, chance, nanos};
 use crate::key::Key;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
-/// The longest lease, as a multiple of the usual lease of the plan.
+/// The longest lease, as a multiple of the plan's usual lease.
 const LONGEST: u32 = 4;
-/// Names of locks. Some resemble others, or their helper keys.
+/// The names of locks. Some of them resemble others, or the helper keys of others.
 const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:queue"];
 
 /// A fault at a given time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// A process ends.
+    /// A process dies.
     Crash { client: usize },
-    /// A process is stopped for this time.
+    /// A process is paused for this time.
     Pause { client: usize, long: Time },
-    /// A client cannot reach a node, or any node, for this time. Packets arrive later or are lost.
+    /// A client cannot reach one node, or any node, for this time. Its packets arrive later or are lost.
     Partition { client: usize, node: Option<usize>, long: Time, loses: bool },
-    /// A node is down for this time. With several nodes it loses its data; a single node keeps them.
+    /// A node is down for this time. With several nodes it loses its data. A single node keeps its data.
     Restart { node: usize, long: Time },
     /// The wall clock of a node jumps, in ms.
     Jump { node: usize, by: i64 },
-    /// The replica becomes the master. The former master goes on for this time, unless it is killed.
+    /// The replica becomes the master. The former master continues for this time, unless it is killed.
     FailOver { long: Time, is_killed: bool },
-    /// The master loses its data, and its replica with it.
+    /// The master loses its data, and its replica loses them too.
     Forget { long: Time },
     /// The notification connections of a client break. Neither side notices for some time.
     Unplug { client: usize },
 }
 
-/// A schedule, except for the random decisions while it runs.
+/// A schedule, except for the random decisions that are made while it runs.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
-    /// The node has a replica, which can take its place.
+    /// True if the node has a replica that can take over.
     pub(super) has_replica: bool,
-    /// The last clients are foreign.
+    /// The number of clients, including the foreign ones, which come last.
     pub(super) clients: usize,
     pub(super) foreign: usize,
     /// The locks, by name.
@@ -48,45 +48,45 @@ pub(super) struct Plan {
     pub(super) kinds: Vec<DrawnKind>,
     /// The number of locks that each thread takes.
     pub(super) turns: u32,
-    /// The time scale of work and faults. It is as long as a lease, so that leases end; or much shorter, so that
-    /// leftovers of a lock get in the way of others.
+    /// The time scale of work and faults. If it is as long as a lease, leases end. If it is much shorter, the leftovers
+    /// of a lock get in the way of the next holders.
     pub(super) pace: Duration,
     /// The usual lease.
     pub(super) lease: Duration,
     pub(super) limits: ClientOptions,
-    /// Per mille: a setting of a hold differs from the usual one.
+    /// The probability that a setting of a hold differs from the usual one, per mille.
     pub(super) mixed: u32,
-    /// Per mille of messages: slow by up to some node timeouts, stalled by up to two paces, lost, reset before or after
-    /// execution.
+    /// The probabilities, per mille, that a message is slow, stalled, lost or reset. A slow message is late by up to some
+    /// node timeouts, and a stalled one by up to two paces. A message can be lost or reset before or after its execution.
     pub(super) slow: u32,
     pub(super) stalled: u32,
     pub(super) lost: u32,
     pub(super) reset: u32,
-    /// Per mille: a call finds no open connection.
+    /// The probability that a call finds no open connection, per mille.
     pub(super) cold: u32,
-    /// Per mille of clients that may not use channels.
+    /// The share of clients that may not use channels, per mille.
     pub(super) refused: u32,
-    /// Per mille of holds without renewal.
+    /// The share of holds without renewal, per mille.
     pub(super) careless: u32,
-    /// Per mille of turns at a mutex in which its name is that of a job.
+    /// The probability that a turn at a mutex uses its name for a job or a leader, per mille.
     pub(super) jobs: u32,
-    /// Per mille of holds in which a fence is asked for.
+    /// The probability that a holder asks for its fencing token in a step, per mille.
     pub(super) fences: u32,
     /// The largest difference of clock rates, in parts per million.
     pub(super) rates: i64,
     /// The largest offset of the wall clocks of nodes, in ms.
     pub(super) offsets: i64,
-    /// The largest time of a script for each command, in microseconds.
+    /// The largest time that a node takes for each command of a script, in microseconds.
     pub(super) microseconds_per_command: u64,
     pub(super) faults: Vec<(Time, Fault)>,
-    /// There are no faults and no foreign clients.
+    /// True if there are no faults and no foreign clients.
     pub(super) is_calm: bool,
-    /// When the faults end.
+    /// The time at which the faults end.
     pub(super) healed: Time,
 }
 
 impl Plan {
-    /// Draws a plan. It seeds the random generator, from which everything else in the schedule is drawn.
+    /// Draws a plan. The seed also sets the random generator from which all other decisions of the schedule are drawn.
     pub(super) fn draw(seed: u64, nodes: Option<usize>) -> Plan {
         fastrand::seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D);
         let of = [1, 1, 1, 1, 3, 3, 3, 3, 5, 2][fastrand::usize(0..10)];
@@ -94,7 +94,7 @@ impl Plan {
         let node_timeout = Duration::from_millis(fastrand::u64(10..=40));
         let pace = node_timeout * fastrand::u32(4..=20) + Duration::from_millis(20);
         let lease = draw_lease(pace);
-        // Calm, bad, very bad.
+        // The levels are: no faults, some faults, many faults.
         let level = fastrand::u32(0..3);
         let some = |most: u32| if level > 0 && fastrand::bool() { fastrand::u32(0..=most * level) } else { 0 };
         let (slow, stalled, lost, reset, cold) = (some(60), some(15), some(20), some(30), some(60));
@@ -142,12 +142,13 @@ impl Plan {
         plan
     }
 
-    /// No lease is longer.
+    /// The longest lease of the schedule.
     pub(super) fn longest(&self) -> Duration {
         self.lease * LONGEST
     }
 
-    /// After this time, no lease is left that a restarted node has forgotten, or whose majority a clock has broken.
+    /// A period after which all leases have ended that a restarted node has forgotten, or whose majority a clock jump
+    /// has broken.
     pub(super) fn window(&self) -> Time {
         nanos(self.longest() + self.lease)
     }
@@ -182,7 +183,7 @@ impl Plan {
         self.faults = faults;
     }
 
-    /// The settings of one thread's locks.
+    /// Draws the settings of a thread's lock.
     pub(super) fn draw_options(&self) -> LockOptions {
         let is_odd = || chance(self.mixed);
         let lease =
@@ -202,14 +203,14 @@ impl Plan {
         }
     }
 
-    /// A random multiple of `of`, but not too short for a round.
+    /// Draws a multiple of `of` that is not too short for a round.
     fn draw_length(&self, of: Duration, times: &[f64]) -> Duration {
         let spent = self.limits.node_timeout + Duration::from_millis(6);
         of.mul_f64(times[fastrand::usize(0..times.len())]).max(spent)
     }
 }
 
-/// As long as the work of threads, longer, or much longer.
+/// Draws a lease: as long as the work of threads, longer, or much longer.
 fn draw_lease(pace: Duration) -> Duration {
     match fastrand::u32(0..10) {
         0..5 => pace,
@@ -218,7 +219,7 @@ fn draw_lease(pace: Duration) -> Duration {
     }
 }
 
-/// One name, or a few.
+/// Draws one name or a few names.
 fn draw_names() -> Vec<&'static str> {
     let mut names: Vec<&str> = NAMES.into_iter().filter(|name| Key::new("", name, 100).is_ok()).collect();
     fastrand::shuffle(&mut names);

@@ -1,13 +1,12 @@
 //! Queues of tasks: the work of threads with them, and the rules.
 //!
-//! 1. A claimed task has one claimant: when another one gets it, the `check` of the former is no longer `Ok`. Fences
-//!    rise.
-//! 2. An end of a claim is not accepted if it began after a later claim of the task had returned.
-//! 3. A task whose push was confirmed is queued or dead, unless an end was accepted of a claim that returned after the
-//!    push began.
-//! 4. No call finds nothing while a task is due. Without faults, a task is not due for long while a thread waits for
-//!    it.
-//! 5. At the end, each task is known by all keys of the queue or by none, and no claim is left without a task.
+//! 1. A claimed task has one claimant: when another claimant gets it, `check` of the former one is no longer `Ok`.
+//!    Fencing tokens rise.
+//! 2. The end of a claim is not accepted if the call began after a later claim of the task had returned.
+//! 3. A task whose push was confirmed is queued or dead. The exception is an accepted end of a claim that returned
+//!    after the push began.
+//! 4. No call finds nothing while a task is due. Without faults, a task that a thread waits for is not due for long.
+//! 5. At the end, either all keys of the queue know a task, or none does. No claim is left without a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ use crate::queue::job::Job;
 use crate::queue::task::{IfQueued, Task};
 use crate::queue::worker::Verdict;
 
-/// The longest time from when a task is due to its claim, while a thread waits and there are no faults.
+/// The longest time from the moment when a task is due until its claim, while a thread waits and there are no faults.
 const LONGEST_IDLE: Time = 1000 * MS;
 
 fn with_queue<R>(key: usize, f: impl FnOnce(&mut QueueState, Time) -> R) -> R {
@@ -44,7 +43,7 @@ fn with_task<R>(key: usize, id: &str, f: impl FnOnce(&mut TaskState, Time) -> R)
     with_queue(key, |queue, now| f(queue.tasks.entry(id.to_owned()).or_default(), now))
 }
 
-/// Makes one call to a queue. False if the client is closed.
+/// Makes one call to a queue. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let keys = QueueKeys::new("", plan.names[key], 100);
     let options = LockOptions { lease: plan.lease, ..LockOptions::default() };
@@ -58,7 +57,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     outcome.is_ok() || thread.is_dead() || outcome.is_err_and(|error| thread.note_error(&error))
 }
 
-/// Pushes one task or several, sometimes repeatedly.
+/// Pushes one task or several tasks, some of which may already be queued.
 fn push(key: usize, queue: &Queue, plan: &Plan) -> Result<(), Error> {
     let many = [1, 1, 1, 4][fastrand::usize(0..4)];
     let ids: BTreeSet<String> = (0..many).map(|_| fastrand::u32(0..6).to_string()).collect();
@@ -103,7 +102,7 @@ fn claim(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> Result<(), 
     Ok(())
 }
 
-/// Called when a claimant gets a task. Returns its fence.
+/// Called when a claimant gets a task. Returns the fencing token of the claim.
 fn begin(client: usize, key: usize, job: &Job, floor: u64) -> u64 {
     let (id, fence) = (job.id().to_owned(), job.fencing_token().unwrap_or_default());
     let lease: &Lease = job;
@@ -139,7 +138,7 @@ fn begin(client: usize, key: usize, job: &Job, floor: u64) -> u64 {
     fence
 }
 
-/// Records that the claimant no longer acts.
+/// Records that the claimant no longer works on the task. Returns the current time.
 fn end(key: usize, id: &str) -> Time {
     let current = with(|world| world.current);
     with_task(key, id, |task, now| {
@@ -153,7 +152,7 @@ fn finish(thread: &Thread, key: usize, job: Job, (since, fence): (Time, u64), pl
     let began = end(key, &id);
     let is_final = chance(650);
     if is_final {
-        // Until its outcome is known, the end may have been accepted.
+        // As long as the outcome is unknown, the node may have accepted the end.
         with_task(key, &id, |task, _| task.open += 1);
     }
     let outcome = match fastrand::u32(0..10) {
@@ -215,7 +214,7 @@ fn work_for_a_while(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> 
 }
 
 impl World {
-    /// When the first task of a queue is due, in us of the clock of the server.
+    /// The time at which the first task of a queue is due, in µs of the server's clock.
     fn first_due(&mut self, name: &str) -> Option<u64> {
         let now = self.now;
         let key = due_key(name);
@@ -224,7 +223,7 @@ impl World {
         set.values().map(|score| *score as u64).min()
     }
 
-    /// Records how long the first task of a queue has been due, before a script claims it.
+    /// Records how long the first task of a queue has been due. Called before a script claims it.
     pub(super) fn note_claim(&mut self, call: &Execution) {
         if scripts::name(call.script) != "claim" {
             return;
@@ -235,7 +234,7 @@ impl World {
         self.invariants.lateness.insert(call.args[0].clone(), late);
     }
 
-    /// Checks a call that has claimed a task, or has found none.
+    /// Checks a call that has claimed a task or has found none.
     fn has_claimed(&mut self, key: usize, found: Option<&Job>) {
         let name = self.plan.names[key];
         let client = &self.clients[self.client];
@@ -258,7 +257,7 @@ impl World {
         }
     }
 
-    /// The violations in the queues at the end.
+    /// Finds a violation in the queues at the end of a schedule.
     pub(super) fn wrong_queue(&mut self) -> Option<String> {
         let names: Vec<&str> = self.invariants.queues.keys().map(|&key| self.plan.names[key]).collect();
         let now = self.now;
@@ -320,14 +319,14 @@ impl Kept {
 
     fn odd(&self) -> Option<String> {
         let states: BTreeSet<String> = self.states.keys().cloned().collect();
-        // A task that was never claimed has no state.
+        // A task that was never claimed may have no state.
         if !states.is_subset(&self.queued) || self.bodies != self.queued {
             return Some(format!("tasks {:?}, states of {states:?}, bodies of {:?}", self.queued, self.bodies));
         }
         let is_of = |token: &str, id: &str| {
             self.states.get(id).and_then(|state| state.split(' ').nth(4)).is_some_and(|holder| holder == token)
         };
-        // After a token and ` next` follows the body for the time after the claim.
+        // A field with the suffix ` next` has the body that the task gets after the claim.
         let is_fine = |token: &str, id: &str| match token.strip_suffix(" next") {
             Some(token) => self.claims.contains_key(token),
             None => is_of(token, id),

@@ -1,6 +1,6 @@
-//! The source of randomness for the clients, in place of the system.
+//! The source of randomness for the clients, in place of the operating system.
 
-/// The source of randomness for one client. No other client gets the same values.
+/// The source of randomness of one client. No other client gets the same values.
 #[derive(Debug, Default)]
 pub(super) struct Generator {
     state: u64,
@@ -22,7 +22,7 @@ impl Generator {
     }
 }
 
-/// Another number for each (`SplitMix64`).
+/// Maps each number to a different number (`SplitMix64`).
 fn scrambled(n: u64) -> u64 {
     let n = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

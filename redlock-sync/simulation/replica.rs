@@ -1,6 +1,6 @@
-//! A node that is a master with a replica. Writes of the master reach the replica late, and the replica can take over
-//! without the last ones. The former master goes on for a while, since it does not know. Clients learn of the failover
-//! at different times, and have `failover_guard` and `min_replicas_ack`.
+//! A node that consists of a master and a replica. Writes of the master reach the replica late, and the replica can
+//! take over without the last ones. The former master continues for a while, since it does not know of the failover.
+//! Clients learn of a failover at different times. They use `failover_guard` and `min_replicas_ack`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::replication::{Items, Replication, Sequel, Write};
 use super::server::Server;
 use super::world::{Event, World};
 
-/// The share of schedules with a replica among those that can have one, per mille.
+/// The share of schedules that get a replica, among those that can have one, per mille.
 const SHARE: u32 = 200;
 
-/// Gives a replica to every schedule that can have one.
+/// True if every schedule that can have a replica gets one.
 static ALWAYS: LazyLock<bool> = LazyLock::new(|| std::env::var("REDLOCK_SIM_REPLICA").is_ok());
 
 impl Plan {
@@ -27,7 +27,7 @@ impl Plan {
             return;
         }
         (self.limits.failover_guard, self.limits.min_replicas_ack) = (Some(true), 1);
-        // Leaves some time between the spans in which the guard refuses all locks.
+        // A short lease leaves some time between the periods in which the guard refuses all locks.
         self.lease = self.pace;
         self.healed = nanos(self.pace) * fastrand::u64(10..=30);
         let healed = self.healed;
@@ -44,13 +44,13 @@ impl Plan {
         self.faults.sort_by_key(|(at, _)| *at);
     }
 
-    /// Every server, also those that are part of a node.
+    /// The number of servers, including those that form one node together.
     pub(super) fn servers(&self) -> usize {
         self.nodes + usize::from(self.has_replica)
     }
 
-    /// Latches and ends of tasks are excluded: they do not wait for replicas, and are not promised to outlast a
-    /// failover.
+    /// Draws a kind of lock. Schedules with a replica have no latches and no queues. These do not wait for replicas,
+    /// and are not promised to survive a failover.
     pub(super) fn draw_kind(&self) -> DrawnKind {
         let is_meant =
             |kind: &DrawnKind| !matches!(kind, DrawnKind::Latch { .. } | DrawnKind::Queue) || !self.has_replica;
@@ -61,20 +61,20 @@ impl Plan {
 // --- what clients see ------------------------------------------------------------------------------------------------
 
 impl World {
-    /// The number of failovers that this client knows.
+    /// The number of failovers that this client knows of.
     pub(super) fn moves(&self, client: usize) -> Option<u64> {
         let heard = self.replication.heard[client] <= self.now;
         self.plan.has_replica.then(|| self.replication.moves - u64::from(!heard))
     }
 
-    /// How long the server that this client takes for the master has been master.
+    /// How long the current master has been the master.
     pub(super) fn master_for(&self) -> Option<Duration> {
         let age =
             self.replication.since.map_or(Duration::from_secs(3600), |since| Duration::from_nanos(self.now - since));
         self.plan.has_replica.then_some(age)
     }
 
-    /// The server to which a new connection to a node leads. A client that has not learned of a failover may reach the
+    /// The server that a new connection to a node reaches. A client that has not learned of a failover may reach the
     /// former master.
     pub(super) fn server_of(&mut self, client: usize, node: usize) -> usize {
         if !self.plan.has_replica {
@@ -88,7 +88,7 @@ impl World {
         self.replication.master
     }
 
-    /// A stopped process learns of nothing.
+    /// Delays the news of a failover for a process that is paused.
     pub(super) fn hears_late(&mut self, client: usize, until: Time) {
         if self.plan.has_replica && self.replication.heard[client] > self.now {
             let late = until + self.hearing();
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// How long a client takes to learn of a failover.
+    /// The time that a client takes to learn of a failover.
     fn hearing(&self) -> Time {
         if self.is_healed() { 0 } else { fastrand::u64(0..2 * nanos(self.plan.pace)) }
     }
@@ -105,7 +105,7 @@ impl World {
 // --- between the servers ---------------------------------------------------------------------------------------------
 
 impl World {
-    /// The data of a server before a script, if they matter.
+    /// A copy of a server's data before a script runs, if the node has a replica.
     pub(super) fn before_write(&self, server: usize) -> Option<Items> {
         self.plan.has_replica.then(|| self.servers[server].store.items().clone())
     }
@@ -146,13 +146,13 @@ impl World {
         }
     }
 
-    /// `WAIT`: replies when the replica has the last write of the connection, or after this time.
+    /// `WAIT`: replies when the replica has the last write of the connection, or at the end of this time.
     pub(super) fn wait_for_replica(&mut self, connection: usize, long: Time) {
         let Connection { written: write, is_cut, .. } = self.connections[connection];
         if !is_cut {
             let latest = self.now + long;
             self.connections[connection].blocked_until = latest;
-            // After the replies to the commands before it.
+            // The reply follows the replies to the commands before it.
             self.plan_at(self.now + US, Event::Replication(Sequel::Answer { connection, write, latest }));
         }
     }
@@ -189,8 +189,8 @@ impl World {
 // --- what happens to them --------------------------------------------------------------------------------------------
 
 impl World {
-    /// The replica becomes the master, with the data that it has. The former master goes on for this time, or stops at
-    /// once.
+    /// Makes the replica the master, with the data that it has. The former master continues for this time, or is killed
+    /// at once.
     pub(super) fn fail_over(&mut self, long: Time, is_killed: bool) {
         self.replicate();
         if !self.replication.is_linked || self.servers.iter().any(|server| !server.is_up) {
@@ -218,7 +218,7 @@ impl World {
         self.log(|_| format!("server {} becomes the master", 1 - former));
     }
 
-    /// The master restarts without its data before a failover. Its replica copies the empty data.
+    /// Restarts the master without its data, before any failover. The replica then copies the empty data.
     pub(super) fn forget(&mut self, long: Time) {
         let master = self.replication.master;
         if !self.replication.is_linked || self.servers.iter().any(|server| !server.is_up) {
@@ -253,7 +253,7 @@ impl World {
         self.log(|_| format!("server {replica} follows server {master}"));
     }
 
-    /// It has the clock of the other server: a group is promised to work only if its clocks agree.
+    /// Gives the replica the clock of the master. A group of servers is promised to work only if its clocks agree.
     pub(super) fn with_replica(mut self) -> World {
         if let [master, replica] = &mut self.servers[..]
             && self.plan.has_replica

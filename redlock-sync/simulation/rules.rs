@@ -1,4 +1,4 @@
-//! Rules that a run can leave out, to see what the other rules find.
+//! Rules that a run can leave out, so that it shows what the other rules find.
 
 use std::sync::LazyLock;
 
@@ -6,17 +6,17 @@ use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// A client that gets a lock has its token on a majority of the nodes, and no call of another client takes it away.
+    /// When a client acquires a lock, a majority of the nodes has its token, and no call of another client removes it.
     Support,
-    /// A token is used for one attempt or one grant, an id for one wait.
+    /// A token is used for only one attempt or one grant, and an id for only one wait.
     Ids,
-    /// A hold lasts as its own settings say.
+    /// A hold lasts as long as its own settings say.
     Settings,
     /// A released lock becomes free after a while.
     Releases,
     /// A lock that a failed attempt took becomes free after a while.
     Attempts,
-    /// No node keeps the token of either.
+    /// No single node keeps the token of a released lock or of a failed attempt.
     Nodes,
 }
 

@@ -14,21 +14,21 @@ use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::thread::Thread;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::cancel::Cancel;
-use crate::handover::rules::{QUEUE_LIFETIME, granted_lease};
+use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::inner::ClientInner;
 use crate::lock::reentry::ThreadHolds;
 
 type Coroutine = Generator<'static, (), ()>;
 
-/// After the faults have ended, all tasks finish within this time.
+/// The time within which all tasks finish after the faults have ended.
 const LONGEST_RECOVERY: Time = 120_000 * MS;
-/// A schedule with more events has a task in an endless loop.
+/// The largest number of events. A schedule with more events has a task in an endless loop.
 const MOST_EVENTS: u64 = 1_000_000;
 /// The size of a stack, in machine words.
 const STACK: usize = 32 * 1024;
 
 thread_local! {
-    /// Stacks of coroutines that have ended.
+    /// Coroutines that have ended. Their stacks are used again.
     static IDLE: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Outcome {
     pub(super) violation: Option<String>,
     pub(super) log: Vec<String>,
     pub(super) plan: Plan,
-    /// A digest of all events. Two runs of one seed have the same.
+    /// A digest of all events. Two runs of the same seed have the same digest.
     pub(super) digest: u64,
 }
 
-/// The coroutines of a schedule, by the number of their task.
+/// The coroutines of a schedule, by the number of their task, with the locks that each thread holds.
 struct Coroutines(Vec<Option<(Coroutine, ThreadHolds)>>);
 
 impl Coroutines {
@@ -95,7 +95,7 @@ pub(super) fn schedule(seed: u64, nodes: Option<usize>, is_logged: bool) -> Outc
     Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
 }
 
-/// Runs until no events are left, or a rule is violated.
+/// Runs until no events are left or a rule is violated.
 fn run_to_the_end(coroutines: &mut Coroutines, plan: &Plan) {
     while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
         with(|world| {
@@ -113,7 +113,7 @@ fn close(coroutines: Coroutines) -> World {
     if is_over {
         drop((coroutines, planned));
     } else {
-        // Coroutines that have not ended must not continue.
+        // Coroutines that have not ended must not continue, so their destructors must not run.
         std::mem::forget((coroutines, planned));
     }
     leave()
@@ -189,7 +189,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
     }
 }
 
-/// Checks the end of a schedule: all tasks are through, and after some time nothing is left.
+/// Checks the end of a schedule: all tasks have finished, and after some time nothing is left on the nodes.
 fn finish(plan: &Plan) {
     with(|world| {
         let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();
@@ -203,7 +203,7 @@ fn finish(plan: &Plan) {
             world.violate(what);
         }
         world.now +=
-            nanos(LIFE) + nanos(granted_lease(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
+            nanos(LIFE) + nanos(plan.longest().min(LONGEST_GRANT) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
         if world.violation.is_none()
             && let Some(what) = world.residue()
         {
@@ -222,7 +222,8 @@ impl World {
                 self.clients[client].is_dead = true;
                 self.clients[client].cancels.iter().for_each(Cancel::cancel);
                 let machine = chance(300);
-                // The connections of a process that dies are closed at once; those of a machine are not.
+                // The connections of a process that dies are closed at once. The connections of a machine that dies are
+                // not.
                 let noticed = if machine { fastrand::u64(0..2 * nanos(plan.pace)) } else { fastrand::u64(0..5 * MS) };
                 self.plan_at(now + noticed, Event::Hangup { client });
                 for task in 0..self.tasks.len() {
@@ -235,7 +236,7 @@ impl World {
             Fault::Crash { .. } => {}
             Fault::Pause { client, long } => {
                 self.counts.pauses += 1;
-                // A shorter stop within it does not end it.
+                // A shorter pause within a longer one does not shorten it.
                 let until = &mut self.clients[client].paused_until;
                 *until = (*until).max(now + long);
                 self.hears_late(client, now + long);
@@ -270,7 +271,7 @@ mod tests {
         quorum.nodes.background()
     }
 
-    /// Notes when it runs, waits within a round, and leaves a further job behind.
+    /// Records when it runs, waits as if in a round, and starts a further job.
     fn job(quorum: &Arc<Quorum>, began: &Arc<Mutex<Vec<Time>>>) -> impl FnOnce() + Send + use<> {
         let (quorum, began) = (Arc::clone(quorum), Arc::clone(began));
         move || {

@@ -1,4 +1,4 @@
-//! Many schedules, and the same one twice.
+//! Runs many schedules, and runs some schedules twice.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use super::known::Counts;
 use super::run::{Outcome, schedule};
 use crate::clock::{Clock, SystemClock};
 
-/// How many schedules a test run has without further words.
+/// The number of schedules of a test run without settings.
 const USUAL: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The schedule that failed, as is needed to look for the cause.
+/// Describes the schedule that failed, with all details that are needed to find the cause.
 fn report(seed: u64, nodes: Option<usize>) -> String {
     let Outcome { violation, log, plan, .. } = schedule(seed, nodes, true);
     let mut text = format!("{plan:#?}\n");
@@ -34,21 +34,21 @@ fn report(seed: u64, nodes: Option<usize>) -> String {
     text
 }
 
-/// What came of many schedules.
+/// The result of many schedules.
 #[derive(Debug, Default)]
 struct Summary {
     counts: Counts,
-    /// What was violated, by its kind: in each seed what was seen there.
+    /// The violations by kind, each with the seeds that found it and their messages.
     violations: BTreeMap<String, BTreeMap<u64, String>>,
 }
 
-/// What a violation says before its particulars.
+/// The kind of a violation: its message up to the details.
 fn kind(violation: &str) -> String {
     let general = violation.split_once(':').map_or(violation, |(general, _)| general);
     general.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Runs schedules: all of them, or until one fails.
+/// Runs the schedules of these seeds: all of them, or until one fails.
 fn run(seeds: Range<u64>, threads: u64, nodes: Option<usize>, goes_on: bool) -> Summary {
     let (next, failed) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
     let summary = Mutex::new(Summary::default());
@@ -75,7 +75,7 @@ fn run(seeds: Range<u64>, threads: u64, nodes: Option<usize>, goes_on: bool) -> 
     summary.into_inner()
 }
 
-/// The first seed, and how many schedules are wanted.
+/// The first seed, and the number of schedules that the settings ask for.
 fn wanted() -> (u64, u64) {
     (setting("REDLOCK_SIM_SEED").unwrap_or(1), setting("REDLOCK_SIM_SCHEDULES").unwrap_or(USUAL))
 }
@@ -99,7 +99,7 @@ fn nothing_is_violated() {
         panic!("{}", report(seed, nodes));
     }
     if many >= USUAL {
-        // Each of these is a part of the library that would else not have been tried.
+        // Each count shows that the run has tried this part of the library.
         assert!(
             counts.grants > 0
                 && counts.handovers > 0
@@ -114,7 +114,7 @@ fn nothing_is_violated() {
     }
 }
 
-/// A twentieth of the schedules, each of them twice.
+/// Runs a twentieth of the schedules twice each.
 #[test]
 fn a_seed_is_one_schedule() {
     let (first, many) = wanted();

@@ -1,4 +1,4 @@
-//! The library's scripts on the store of a simulated node.
+//! The library's scripts, run on the store of a simulated node.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) struct Execution {
     pub(super) args: Vec<String>,
 }
 
-/// A first attempt by `SET NX`, without a script.
+/// The first attempt of a client, by `SET NX` without a script.
 pub(super) static NATIVE_SET: LazyLock<Script> =
     LazyLock::new(|| foreign("native_set", "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"));
 
@@ -50,13 +50,13 @@ fn known() -> impl Iterator<Item = &'static Script> {
     KNOWN.iter().copied()
 }
 
-/// The script with that digest or source.
+/// The script with this digest or source.
 pub(super) fn find(text: &[u8]) -> &'static Script {
     let is_it = |script: &&Script| script.sha.as_bytes() == text || script.source.as_bytes() == text;
     known().find(is_it).unwrap_or_else(|| panic!("no script is {}", String::from_utf8_lossy(text)))
 }
 
-/// The name of the file of a script. For a script of a foreign client, its operation.
+/// The name of a script's file. For a script of a foreign client, the name of its operation.
 pub(super) fn name(script: &Script) -> &'static str {
     let files = [
         (&ACQUIRE, "acquire"),
@@ -82,7 +82,7 @@ pub(super) fn name(script: &Script) -> &'static str {
     files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
 }
 
-/// The token that a call is about.
+/// The token in the arguments of a call.
 pub(super) fn token(call: &Execution) -> &str {
     let place = usize::from(name(call.script).starts_with("rw_"));
     call.args.get(place).map_or("", String::as_str)
@@ -93,7 +93,7 @@ pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[S
     memory::outcome(reply(store, script, keys, args))
 }
 
-/// Like the function above, but returns the reply unchanged.
+/// Runs a script like [`run`], but returns the reply unchanged.
 pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> MemoryReply {
     fn words(texts: &[String]) -> Vec<&[u8]> {
         texts.iter().map(String::as_bytes).collect()
@@ -103,8 +103,8 @@ pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &
     memory::run(store, source, &words(keys), &words(args))
 }
 
-/// The scripts, with files of the folder `REDLOCK_SIM_SCRIPTS` in place of those of `protocol/lua`, by digest. So the
-/// controls can break a script without a build.
+/// The scripts, by digest. Files of the folder `REDLOCK_SIM_SCRIPTS` replace those of the same name in `protocol/lua`.
+/// This lets the controls break a script without a build.
 static CHANGED: LazyLock<Option<HashMap<&str, String>>> = LazyLock::new(|| {
     let folder = std::env::var_os("REDLOCK_SIM_SCRIPTS")?;
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol/lua");

@@ -1,4 +1,4 @@
-//! An in-memory node: its store, its clock, and the commands to it.
+//! An in-memory node: its store, its clock, and the commands that it receives.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -8,26 +8,26 @@ use super::scripts::{self, Execution, NATIVE_SET};
 use crate::node::memory::Store;
 use crate::protocol::script::Script;
 
-/// The wall clock at the start, in microseconds, far from both ends of its range.
+/// The wall clock at the start of a schedule, in microseconds. It is far from both ends of its range.
 const EPOCH: u64 = 1_700_000_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) is_up: bool,
-    /// Raised by each restart. Each connection belongs to one epoch.
+    /// The number of restarts. Each connection belongs to one epoch.
     pub(super) epoch: u32,
     pub(super) run_id: String,
-    /// The scripts that it has loaded, by digest.
+    /// The digests of the scripts that the server has loaded.
     pub(super) scripts: BTreeSet<&'static str>,
-    /// The wall clock at the start, in seconds.
+    /// The server's wall clock when it started, in seconds.
     pub(super) started: u64,
     rate: i64,
     pub(super) offset: i64,
     pub(super) store: Store,
     pub(super) busy_until: Time,
-    /// When its wall clock jumped last.
+    /// The time of the last jump of the wall clock.
     pub(super) jumped: Option<Time>,
-    /// By how many ms its wall clock was set back in total: its keys live for longer by this time.
+    /// The total time by which the wall clock was set back, in ms. The keys live longer by this time.
     pub(super) set_back: u64,
 }
 
@@ -36,13 +36,13 @@ pub(super) struct Server {
 pub(super) enum Command {
     Script {
         execution: Rc<Execution>,
-        /// The call has the source of the script in place of its digest.
+        /// True if the call has the source of the script instead of its digest.
         has_source: bool,
     },
     Subscribe(String),
     Info,
     Ping,
-    /// Waits for the replica, for this time at most.
+    /// Waits for the replica, at most for this time.
     Wait(Time),
 }
 
@@ -93,13 +93,13 @@ impl Server {
         }
     }
 
-    /// Its wall clock in microseconds.
+    /// The server's wall clock in microseconds.
     pub(super) fn clock(&self, now: Time) -> u64 {
         let fast = now as i64 / 1_000_000 * self.rate / 1000;
         (EPOCH + now / 1000).saturating_add_signed(self.offset + fast)
     }
 
-    /// A copy of its data.
+    /// The server's store, with the clock set to this time.
     pub(super) fn store(&mut self, now: Time) -> &mut Store {
         self.store.clock = self.clock(now);
         self.store.microseconds_per_command = 0;
@@ -110,7 +110,7 @@ impl Server {
         (self.rate, self.offset) = (other.rate, other.offset);
     }
 
-    /// True if it can run the script. It can from now on if the call has the source.
+    /// Returns true if the server can run the script. A call with the source also loads the script.
     pub(super) fn knows(&mut self, script: &'static Script, has_source: bool) -> bool {
         if has_source {
             self.scripts.insert(&script.sha);
@@ -123,7 +123,7 @@ impl Server {
         format!("run_id:{run_id}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n")
     }
 
-    /// The reply to INFO.
+    /// The uptime that `INFO` reports.
     pub(super) fn uptime_in_seconds(&self, now: Time) -> u64 {
         (self.clock(now) / 1_000_000).saturating_sub(self.started)
     }

@@ -1,4 +1,4 @@
-//! Checks holds against their settings: how long they last at most, and how long the nodes keep their keys.
+//! Checks holds against their settings: the longest time that they last, and how long the nodes keep their keys.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use crate::clock::Tick;
 use crate::lease::{Core, Lease};
 use crate::options::{LockOptions, Mode, drift};
 
-/// Rounding: a key lives through its last millisecond, and times are rounded up to whole milliseconds.
+/// The largest rounding error: a key lives through its last millisecond, and times are rounded up to whole
+/// milliseconds.
 pub(super) const ROUNDING: Duration = Duration::from_millis(2);
-/// The time of an acquire after its last round.
+/// The time that an acquire may take after its last round.
 const SLACK: Duration = Duration::from_millis(10);
 
 impl Allowance {
@@ -44,19 +45,19 @@ pub(super) fn milliseconds(text: &str) -> Duration {
     Duration::from_millis(text.parse().unwrap())
 }
 
-/// Called when the current task gets a lock for which it asked at the given time. For a part of a multi-lock that time
-/// is not known.
+/// Called when the current task acquires a lock for which it asked at the given time. For a part of a multi-lock, that
+/// time is unknown.
 pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Option<Time>) {
     let (token, remaining) = (lease.id().as_str(), lease.remaining());
     with(|world| {
         let mut allowance = Allowance::new(options, world.tick(world.client));
         let former = world.invariants.allowances.get(token);
         let mut own = allowance.longest;
-        // It was handed over, perhaps after its former holder had tried to extend it. Some node may keep the key for
-        // that time.
+        // If the lock was handed over and its former holder had tried to extend it, some node may keep the key for that
+        // time.
         allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
         if lease.core().protocol().kind().mode == Mode::Joint {
-            // A writer may have extended it before it let readers join.
+            // A writer may have extended the lock before it let readers join.
             own = allowance.longest;
         }
         let asked = asked.filter(|_| former.is_none());
@@ -80,7 +81,7 @@ pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Opt
     });
 }
 
-/// Checks a lease.
+/// Checks that a lease does not last longer than the settings allow.
 pub(super) fn observe(lease: &Lease) {
     let remaining = lease.remaining();
     with(|world| {
@@ -95,7 +96,7 @@ pub(super) fn observe(lease: &Lease) {
     });
 }
 
-/// Called before and after the holder extends its lease itself.
+/// Called before and after the holder itself extends its lease.
 pub(super) fn extend(lease: &Lease, long: Duration) {
     with(|world| {
         let now = world.tick(world.client);
@@ -110,7 +111,7 @@ pub(super) fn longest(lease: &Lease) -> Option<Duration> {
     with(|world| world.invariants.allowances.get(lease.id().as_str()).map(|allowance| allowance.longest))
 }
 
-/// How long the hold of the current task can still last; `None` if its settings set no end.
+/// The longest time that the hold of the current task can still last; `None` if its settings set no end.
 pub(super) fn rest(lease: &Lease) -> Option<Duration> {
     with(|world| {
         let end = world.invariants.allowances.get(lease.id().as_str())?.end;
@@ -119,7 +120,7 @@ pub(super) fn rest(lease: &Lease) -> Option<Duration> {
 }
 
 impl World {
-    /// The shortest remaining lease when an acquire returns.
+    /// The shortest lease that may remain when an acquire returns.
     fn floor(&self, token: &str, options: &LockOptions, asked: Time) -> Duration {
         let client = &self.clients[self.client];
         if client.is_dead || client.is_closed || client.paused_until > asked {
@@ -134,7 +135,7 @@ impl World {
         lease.saturating_sub(drift(lease) + spent)
     }
 
-    /// Checks that no node keeps the key for longer than the settings say.
+    /// Checks that no node keeps the key for longer than the settings allow.
     fn check_keys(&mut self, name: &str, token: &str, longest: Duration) {
         let now = self.now;
         let ttl = |server: &mut Server| {
@@ -151,9 +152,9 @@ impl World {
         }
     }
 
-    /// Called when the library asks for a lease of this many milliseconds.
+    /// Checks a call in which the library asks for a lease of this many milliseconds.
     pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str) {
-        // It may have been computed this long ago, when its round began.
+        // The library may have computed the lease this long ago, when the round began.
         let old = self.plan.limits.node_timeout + SLACK;
         let began = self.tick(self.client).before(old);
         let is_timely = self.clients[self.client].paused_until + nanos(old) < self.now;
@@ -161,11 +162,11 @@ impl World {
         let (asked, options) = (milliseconds(ms), &self.tasks[task].options);
         let allowed = match (self.invariants.allowances.get(token), options) {
             (Some(allowance), _) if script == "extend" => allowance.at(began),
-            // A node that lost the token gets it again, for the time that the renewal before asked for.
+            // A node that lost the token gets it again, for the time that the last renewal asked for.
             (Some(allowance), _) => allowance.longest,
             // The token of a grant was drawn by another task. A lease without an allowance is a part of a multi-lock
-            // that is still being taken. The task that drew its token may have handed it on and ask for another lock by
-            // now.
+            // that is still being acquired. The task that drew its token may have handed it over and may now ask for
+            // another lock.
             (None, Some(options)) if script != "extend" && !token.contains(":granted:") => Core::first_lease(options),
             (None, _) => return,
         };

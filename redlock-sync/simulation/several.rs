@@ -1,4 +1,4 @@
-//! Multi-locks. Each of their mutexes is checked like any mutex. The loss of one ends all.
+//! Multi-locks. Each mutex of a multi-lock is checked like any other mutex. If one of them is lost, all are given up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::lock::mutex::Mutex;
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol};
 
-/// Draws some of the mutexes, in any order. `None` if there are fewer than two.
+/// Draws some of the mutexes, in any order. Returns `None` if there are fewer than two.
 pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
     let mut keys: Vec<usize> = (0..plan.names.len()).filter(|&key| plan.kinds[key] == DrawnKind::Mutex).collect();
     fastrand::shuffle(&mut keys);
@@ -24,7 +24,7 @@ pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
     (keys.len() > 1).then_some(keys)
 }
 
-/// Takes and releases the multi-lock. False if the client is closed.
+/// Acquires and releases the multi-lock. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, keys: &[usize], plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let mutex = |&key: &usize| {

@@ -1,4 +1,5 @@
-//! Mutexes and condition variables of the library, for threads that are coroutines: a wait yields to the others.
+//! Mutexes and condition variables of the library for threads that are coroutines. A wait yields to the other
+//! coroutines.
 
 use std::time::Duration;
 
@@ -6,11 +7,11 @@ use parking_lot::MutexGuard;
 
 use super::world::{sleep, try_with};
 
-/// The first and the longest pause of a coroutine that finds a mutex locked, since its holder is in a round.
+/// The first and the longest pause of a coroutine that finds a mutex locked. The holder of such a mutex is in a round.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// A condition variable whose notifications reach waiting coroutines.
+/// A condition variable whose notifications also wake waiting coroutines.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -42,7 +43,7 @@ impl std::ops::Deref for Condvar {
     }
 }
 
-/// A mutex that coroutines may hold while they wait. Threads of the system outside of a schedule block as usual.
+/// A mutex that coroutines may hold while they wait. Threads outside of a schedule block as usual.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -82,7 +83,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Yields for this time. `None` outside of a schedule.
+/// Yields for this time. Returns `None` outside of a schedule.
 fn give_way(pause: Duration) -> Option<()> {
     let client = try_with(|world| world.client)?;
     sleep(client, pause);

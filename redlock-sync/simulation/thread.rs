@@ -1,4 +1,4 @@
-//! A thread of a client: the part that all its work shares.
+//! A thread of a client, with the functions that all kinds of work share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Thread {
         with(|world| world.tick(self.client))
     }
 
-    /// A `Cancel` that is cancelled after this time by the clock of the client, or at the end of the client.
+    /// Returns a `Cancel` that is cancelled after this time by the client's clock, or when the client dies.
     pub(super) fn cancel_after(&self, after: Duration) -> Cancel {
         let cancel = Cancel::new();
         let (later, at_the_end, client) = (cancel.clone(), cancel.clone(), self.client);
@@ -39,7 +39,7 @@ impl Thread {
         cancel
     }
 
-    /// Checks an error of a call. False if the client is closed.
+    /// Checks an error of a call. Returns false if the client is closed.
     pub(super) fn note_error(&self, error: &Error) -> bool {
         with(|world| {
             let client = self.client;

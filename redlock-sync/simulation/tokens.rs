@@ -1,4 +1,4 @@
-//! Tokens and ids, as seen on the wire: each has one use, and those that are given up disappear from the nodes.
+//! Tokens and ids, as seen on the wire. Each has one use, and tokens that were given up disappear from the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::server::{Command, short};
 use super::settings::milliseconds;
 use super::world::World;
 
-/// How long a token may stay on a node after the faults have ended, or after it was given up; some node timeouts are
-/// added. A probe that hangs ends after a second. The repeated release then causes a new probe, and the release half a
-/// second later reaches the server.
+/// The longest time that a token may stay on a node after the faults have ended, or after it was given up. Some node
+/// timeouts are added. A probe that hangs ends after a second. The repeated release then causes a new probe, and the
+/// release half a second later reaches the server.
 const GRACE: Duration = Duration::from_millis(3500);
-/// How often the nodes are checked after that.
+/// The number of times that the nodes are checked after that.
 const LOOKS: u64 = 4;
 
 impl World {
-    /// Records a command that is about to be written, perhaps to a further node or repeatedly.
+    /// Records a command that is about to be written. The same command may go to several nodes, or be repeated.
     pub(super) fn note_command(&mut self, command: &Command) {
         let Command::Script { execution, .. } = command else { return };
         let Execution { script, keys, args } = &**execution;
@@ -42,7 +42,7 @@ impl World {
             ("rw_acquire", [_, token, ms, rest @ ..]) | ("semaphore_acquire", [token, ms, _, _, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length("acquire", token, ms);
-                // An attempt on the fast path has that argument of `permissions.lua` there.
+                // On the fast path, this place is the last one and has the argument of `permissions.lua`.
                 if let [_, wait, _, ..] = rest {
                     self.note_wait(wait, token);
                 }
@@ -108,8 +108,9 @@ impl World {
         }
     }
 
-    /// An adoption without a majority gives its nodes back to the former token. There the former token lives for as
-    /// long as the adoption asked for. On a node that is cut off, that time begins when it executes the call.
+    /// An adoption that gets no majority gives its nodes back to the former token. On these nodes, the former token
+    /// lives for as long as the adoption asked for. On a node that is cut off, that time begins when it executes the
+    /// call.
     fn note_given_back(&mut self, token: &str, left: &str) {
         let traces = &mut self.invariants.tokens.traces;
         let stays = traces.get(token).map_or(0, |trace| trace.adopts_for);
@@ -139,7 +140,7 @@ impl World {
         }
     }
 
-    /// A release removes the mark of a wait of its own client that has ended.
+    /// A release removes the mark of a wait of the same client that has ended.
     fn note_leaver(&mut self, id: &str) {
         let client = self.client;
         if let Some(known) = self.invariants.tokens.waits.get(id).filter(|known| known.client != client) {
@@ -151,7 +152,7 @@ impl World {
         self.invariants.arrivals.iter_mut().filter(is_of).for_each(|arrival| arrival.is_over = true);
     }
 
-    /// A packet is executed although its connection is broken.
+    /// Records a packet that is executed although its connection is broken.
     pub(super) fn note_duplicate(&mut self, packet: &Packet) {
         for command in &packet.commands {
             if let Command::Script { execution, .. } = command
@@ -163,14 +164,14 @@ impl World {
         }
     }
 
-    /// A script has extended a lock. After a release with a minimum hold the token is still there.
+    /// Records that a script has extended a lock. After a release with a minimum hold, the token is still on the node.
     pub(super) fn note_late(&mut self, script: &str, token: &str) {
         if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
             trace.is_late |= trace.is_released && script == "extend";
         }
     }
 
-    /// The client holds the lock by this token.
+    /// Records that the client holds the lock by this token.
     pub(super) fn note_holder(&mut self, key: &str, token: &str) {
         let (client, now) = (self.client, self.now);
         let trace =
@@ -179,7 +180,7 @@ impl World {
         trace.was_held = true;
     }
 
-    /// A holder gives up this token. The lock stays taken for this time.
+    /// Records that a holder gives up this token. The lock stays taken for this time.
     pub(super) fn note_end(&mut self, token: &str, keep: Duration) {
         let now = self.now;
         if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
@@ -193,15 +194,15 @@ impl World {
         nanos(GRACE + self.plan.limits.node_timeout * 4)
     }
 
-    /// When the nodes are checked.
+    /// The times at which the nodes are checked.
     pub(super) fn looks(&self) -> impl Iterator<Item = Time> + use<> {
         let (healed, grace) = (self.plan.healed, self.grace());
         (1..=LOOKS).map(move |look| healed + MS + grace / 2 * (look + 1))
     }
 
-    /// Checks that no node has a token that a live client has given up: such a node would be missing from the
-    /// majorities of the next holders. A release does not wait for replicas, so a failover can bring back a token that
-    /// was given up.
+    /// Checks that no node has a token that a live client has given up. Such a node would be missing from the
+    /// majorities of the next holders. Schedules with a replica are excluded: a release does not wait for replicas, so
+    /// a failover can bring back a token that was given up.
     pub(super) fn look(&mut self) {
         if self.plan.has_replica {
             return;
@@ -215,7 +216,8 @@ impl World {
         }
     }
 
-    /// Nodes whose clock was set back are excluded: a key with a minimum hold lives longer there.
+    /// The tokens that hold a lock, each with its number of nodes. A node whose clock was set back is excluded, since a
+    /// key with a minimum hold lives longer there.
     fn tokens_of(&mut self, name: &str) -> BTreeMap<String, usize> {
         let now = self.now;
         let mut found: BTreeMap<String, usize> = BTreeMap::new();

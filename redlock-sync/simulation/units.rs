@@ -12,7 +12,7 @@ pub(super) fn nanos(d: Duration) -> Time {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// True with the given probability, in thousandths.
+/// Returns true with the given probability, in thousandths.
 pub(super) fn chance(per_mille: u32) -> bool {
     per_mille > 0 && fastrand::u32(0..1000) < per_mille
 }

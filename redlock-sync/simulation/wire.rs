@@ -1,4 +1,5 @@
-//! A node as seen by a client: the simulated side of the interface between rounds and servers (`node/link.rs`).
+//! A node as seen by a client: the simulated implementation of the interface between rounds and servers
+//! (`node/link.rs`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,7 +30,8 @@ impl SimulatedServer {
         SimulatedServer { client, node, address: format!("simulated:{node}"), login: RedisConnectionInfo::default() }
     }
 
-    /// The earliest time at which the outcome of the attempt is known; `None` if it is known now.
+    /// Returns the new connection if the outcome of the attempt is known. `Err(Some(time))` is the time until it may be
+    /// known. `Err(None)` says that the node refuses the connection.
     fn attempt(&self, began: u64, trip: u64) -> Result<usize, Option<Duration>> {
         let SimulatedServer { client, node, .. } = *self;
         with(|world| {
@@ -92,7 +94,7 @@ struct SimulatedConnection {
     id: usize,
     client: usize,
     read_timeout: Duration,
-    /// The number of replies to skip: those for which a read has timed out.
+    /// The number of replies to skip, because the read that waited for them has timed out.
     skips: usize,
 }
 
@@ -101,7 +103,7 @@ fn cut() -> Broken {
 }
 
 impl SimulatedConnection {
-    /// Waits until `take` finds something.
+    /// Waits until `take` returns something, until the timeout, or until the connection breaks.
     fn read<T>(&self, mut take: impl FnMut(&mut Connection) -> Option<T>) -> Result<T, Broken> {
         let by = with(|world| world.tick(self.client)).after(self.read_timeout);
         loop {
@@ -114,7 +116,7 @@ impl SimulatedConnection {
                 return Ok(found);
             }
             if with(|world| world.clients[self.client].is_dead) {
-                // The time of a dead client passes too.
+                // Time passes for a dead client too.
                 sleep(self.client, Duration::from_millis(1));
                 return Err(cut());
             }
@@ -168,13 +170,8 @@ impl Wire for SimulatedConnection {
         self.read(|connection| connection.notifications.pop_front())
     }
 
-    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+    fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timeout = timeout;
-        Ok(())
-    }
-
-    fn set_write_timeout(&mut self, _: Duration) -> Result<(), Broken> {
-        Ok(())
     }
 
     fn split(self: Box<Self>) -> Halves {
@@ -187,20 +184,20 @@ impl Wire for SimulatedConnection {
     }
 }
 
-/// The writing half.
+/// The writing half of a connection.
 struct Front {
     connection: ManuallyDrop<SimulatedConnection>,
     _whole: Arc<SimulatedConnection>,
 }
 
-/// The reading half, with the bytes that have arrived.
+/// The reading half of a connection, with the bytes that have arrived.
 struct Back {
     connection: ManuallyDrop<SimulatedConnection>,
     bytes: VecDeque<u8>,
     _whole: Arc<SimulatedConnection>,
 }
 
-/// Closes the connection.
+/// The handle that closes the connection.
 struct Door(Arc<SimulatedConnection>);
 
 impl Sink for Front {
@@ -229,7 +226,7 @@ impl Source for Back {
 }
 
 impl Shut for Door {
-    /// A read that waits returns.
+    /// Wakes a read that waits, so that it returns.
     fn shut(&self) {
         try_with(|world| {
             world.connections[self.0.id].is_broken = true;
@@ -239,7 +236,7 @@ impl Shut for Door {
 }
 
 impl Drop for SimulatedConnection {
-    /// A connection that is dropped with a failed schedule finds no world.
+    /// A connection that is dropped together with a failed schedule finds no world.
     fn drop(&mut self) {
         try_with(|world| world.close(self.id));
     }

@@ -1,5 +1,5 @@
 //! The simulated world: its time, the planned events, and the wait of each task. Everything runs on one thread of the
-//! system. The threads of the clients are coroutines, which yield whenever they would wait.
+//! operating system. The threads of the clients are coroutines, which yield instead of blocking.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().unwrap()))
 }
 
-/// Calls `f` with the world, if this thread of the system runs a schedule.
+/// Calls `f` with the world, if this thread of the operating system runs a schedule.
 pub(super) fn try_with<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
     WORLD.try_with(|world| world.borrow_mut().as_mut().map(|world| f(world))).ok().flatten()
 }
@@ -49,12 +49,12 @@ pub(super) enum Event {
         packet: Packet,
         epoch: u32,
     },
-    /// What a node has sent arrives at its client.
+    /// A message of a node arrives at its client.
     Incoming {
         connection: usize,
         what: Incoming,
     },
-    /// The client finds a connection broken, or the server does.
+    /// The client or the server notices that a connection is broken.
     Broken {
         connection: usize,
         for_client: bool,
@@ -107,15 +107,15 @@ impl Ord for Planned {
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) client: usize,
-    /// The number of its current wait. Wake-ups for older waits are ignored.
+    /// The number of the current wait of the task. Wake-ups for older waits are ignored.
     pub(super) waits: u64,
     pub(super) is_done: bool,
-    /// The number of locks that it has asked for, and the settings of the last one.
+    /// The number of locks that the task has asked for, and the settings of the last one.
     pub(super) turn: u32,
     pub(super) options: Option<LockOptions>,
-    /// The largest fence of that lock at that time.
+    /// The largest fencing token of that lock at that time.
     pub(super) floor: u64,
-    /// True during a call for several locks.
+    /// True during a call that may already hold a lock, unknown to the checker.
     pub(super) takes_several: bool,
 }
 
@@ -131,16 +131,17 @@ impl Task {
 pub(super) struct Client {
     pub(super) is_dead: bool,
     pub(super) is_closed: bool,
-    /// Given to waits without a deadline. It is cancelled when the client dies, since no code of the client runs then.
+    /// The `Cancel` of each wait that has one. They are cancelled when the client dies, since no code of the client
+    /// runs then.
     pub(super) cancels: Vec<Cancel>,
     pub(super) paused_until: Time,
     offset: Time,
     rate: i64,
-    /// Time that passes for the client after its end.
+    /// The time that passes for the client after its death.
     afterlife: Time,
     pub(super) paths: Vec<Path>,
     pub(super) generator: Generator,
-    /// True if it may not use channels.
+    /// True if the client may not use channels.
     pub(super) is_refused: bool,
 }
 
@@ -151,21 +152,21 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) tasks: Vec<Task>,
     pub(super) current: usize,
-    /// The client and the task whose code runs now.
+    /// The client whose code runs now. `current` is the task.
     pub(super) client: usize,
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
     pub(super) replication: Replication,
-    /// Threads that wait for a notification of the condition variable at that address.
+    /// The threads that wait for a notification of the condition variable at that address.
     pub(super) sleepers: Vec<(usize, Waiter)>,
-    /// The task that has drawn each random part.
+    /// The task that drew each random part of a token or id.
     pub(super) drawn: HashMap<u128, usize>,
     pub(super) invariants: InvariantChecker,
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
     log: Option<Vec<String>>,
-    /// A digest of all events, to compare two runs.
+    /// A digest of all events, for the comparison of two runs.
     pub(super) digest: u64,
 }
 
@@ -213,7 +214,7 @@ impl World {
         self.planned.push(Planned { at: at.max(self.now), order: self.order, event });
     }
 
-    /// Returns the next event and advances the time to it. Wake-ups of threads that were already woken are skipped.
+    /// Returns the next event and advances the time to it. Skips wake-ups of threads that were already woken.
     pub(super) fn next(&mut self) -> Option<Event> {
         let planned = loop {
             let planned = self.planned.pop()?;
@@ -240,7 +241,8 @@ impl World {
         self.log.take().unwrap_or_default()
     }
 
-    /// Takes the planned events. They must be dropped before the world, since their destructors may read its clock.
+    /// Removes the planned events from the world. They must be dropped before the world, since their destructors may
+    /// read its clock.
     pub(super) fn take_planned(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.planned)
     }
@@ -274,7 +276,7 @@ impl World {
         (self.current, task.waits)
     }
 
-    /// True if the wait has not ended.
+    /// Returns true if the wait has not ended.
     pub(super) fn waits(&self, (task, waits): Waiter) -> bool {
         !self.tasks[task].is_done && self.tasks[task].waits == waits
     }
@@ -295,7 +297,7 @@ impl World {
     }
 }
 
-/// Yields until something wakes the current task, or until the given time. The time of a dead client passes at once.
+/// Yields until something wakes the current task, or until the given time. In a dead client, the time passes at once.
 pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
     with(|world| {
         let waiter = world.waiter();

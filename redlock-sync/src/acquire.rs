@@ -4,16 +4,14 @@
 //! 2. [`AcquireLoop`]: **the loop** that alternates between attempts and waits for other processes ([`ServerWait`]).
 //! 3. [`attempt`](mod@attempt): one round, its outcome, and its roll-back.
 //! 4. [`together`]: takes several locks in one round trip.
-//! 5. [`common_slots`]: a second attempt at a semaphore, restricted to slots that are free on a majority.
-//! 6. [`adopt`](mod@adopt): takes over a lock that a holder has left held.
-//! 7. [`join`]: shares a lease with other threads of this process.
-//! 8. [`limit`]: decides when a call that waits gives up.
-//! 9. [`claim`]: claims tasks of a queue, which works without the loop.
+//! 5. [`adopt`](mod@adopt): takes over a lock that a holder has left held.
+//! 6. [`join`]: shares a lease with other threads of this process.
+//! 7. [`limit`]: decides when a call that waits gives up.
+//! 8. [`claim`]: claims tasks of a queue, which works without the loop.
 
 pub(crate) mod adopt;
 mod attempt;
 pub(crate) mod claim;
-mod common_slots;
 mod joining;
 mod limit;
 #[cfg(test)]
@@ -22,6 +20,7 @@ mod tests;
 pub(crate) mod together;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::attempt::{AttemptOptions, attempt, only_attempt};
 pub(crate) use self::joining::join;
@@ -31,15 +30,14 @@ use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::keys_without_ttl::KeysWithoutTtl;
 use crate::handover::listener::Notification;
-use crate::handover::queued_wait::QueuedWait;
-use crate::handover::rules::Pauses;
+use crate::handover::rules::{Pauses, QUEUE_LIFETIME};
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::observer::Event;
 use crate::options::Mode;
-use crate::protocol::Request;
+use crate::protocol::{Request, WaitArgs};
 use crate::quorum::Refusal;
 use crate::token::LockId;
 
@@ -55,7 +53,7 @@ pub(crate) enum MaxWait {
 
 impl MaxWait {
     /// An attempt that begins at this time or later is the last one.
-    fn until(self) -> Tick {
+    pub(crate) fn until(self) -> Tick {
         match self {
             MaxWait::No => Tick::ZERO,
             MaxWait::Until(until) => until,
@@ -263,9 +261,10 @@ impl<'a> AcquireLoop<'a> {
         let id = self.wait.next_wait_id(self.made == 0, is_last)?;
         let is_fast_path = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
         let leftover_tokens = self.more_leftover_tokens(now);
+        let (stays, waited) = (if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, now.since(self.began));
         let options = AttemptOptions {
             is_fast_path,
-            wait: id.as_deref().map(|id| QueuedWait::args(id, is_last, now.since(self.began))),
+            wait: id.as_deref().map(|id| WaitArgs { id, stays, waited }),
             keeps_wait: self.wait.evidence.wait_may_remain,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,

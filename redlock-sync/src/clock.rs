@@ -179,8 +179,8 @@ mod tests {
         assert!(SystemClock.now().since(before) >= Duration::from_millis(2));
     }
 
-    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which can be
-    /// set.
+    /// The reading lies between two readings of the clock that continues in suspend. It is decades away from the time
+    /// of day, which can be set.
     #[cfg(target_os = "linux")]
     #[test]
     fn fault_14_the_lease_clock_is_not_the_wall_clock() {

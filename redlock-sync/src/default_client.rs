@@ -82,7 +82,7 @@ impl Redlock {
         let mut current = default.client.write();
         if current.as_ref().is_some_and(|client| !client.is_closed()) {
             return Err(Error::config(
-                "the default client is set already, or in use; set it once, before the first use, or close it first",
+                "the default client is already set or in use; set it once before its first use, or close it first",
             ));
         }
         // Set before the client is: a child that is forked in between must not make a client from the environment.
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::client::Ended;
 
-    /// The only test of this binary that has a default client.
+    /// This is the only test of this binary that sets a default client.
     #[test]
     fn a_closed_one_is_replaced() {
         let client = |host| Redlock::open(format!("redis://{host}:1/")).unwrap();

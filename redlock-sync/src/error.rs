@@ -273,13 +273,13 @@ impl fmt::Display for Error {
         match self {
             Error::Busy { key, expires_in, by_this_thread } => {
                 let holder = match (by_this_thread, expires_in) {
-                    (true, _) => "this thread itself, by another guard",
+                    (true, _) => "another guard of this thread",
                     (false, Some(_)) => "another holder",
                     // A latch has no holder, and nothing that expires.
-                    (false, None) => "another holder, or is a latch that is still closed",
+                    (false, None) => "another holder, or it is a latch that is still closed",
                 };
                 write!(f, "lock `{}` is held by {holder}", key.escape_debug())?;
-                expires_in.map_or(Ok(()), |d| write!(f, "; it ends in {} ms unless it is renewed", d.as_millis()))
+                expires_in.map_or(Ok(()), |d| write!(f, "; the lease ends in {} ms unless renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
                 write!(
@@ -294,7 +294,7 @@ impl fmt::Display for Error {
             }
             Error::Unconfirmed { key, confirmed, of, nodes } => {
                 let what = key_in_message(key, "release of ", "the end of a claim in queue ");
-                write!(f, "{what} was confirmed by {confirmed} of {of} node(s)")?;
+                write!(f, "{what} was confirmed by only {confirmed} of {of} node(s)")?;
                 write_nodes(f, nodes)
             }
             Error::WouldDeadlock { key } => write!(
@@ -305,7 +305,7 @@ impl fmt::Display for Error {
             Error::WrongType { op, key, node } => {
                 write!(
                     f,
-                    "failed to {op} {}: the key holds something else: {node}",
+                    "failed to {op} {}: the key holds a value of another type: {node}",
                     key_in_message(key, "", "in queue ")
                 )
             }
@@ -316,7 +316,10 @@ impl fmt::Display for Error {
             Error::Cancelled { op, key } => {
                 write!(f, "the wait to {op} {} was cancelled", key_in_message(key, "", "in queue "))
             }
-            Error::Closed => write!(f, "the lock client is closed, or was opened in another process before a fork"),
+            Error::Closed => write!(
+                f,
+                "the lock client is closed, or it was opened before this process was forked; open a new client"
+            ),
         }
     }
 }

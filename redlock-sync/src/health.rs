@@ -182,9 +182,7 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     }
     let conflict = quorum.nodes.conflict();
     let are_independent = conflict.is_none();
-    warnings.extend(
-        conflict.map(|why| format!("{why}, so no lock is given: name only servers that are independent of each other")),
-    );
+    warnings.extend(conflict.map(|why| format!("{why}, so no lock can be acquired: name only independent servers")));
     warnings.extend(judge::common_warnings(&nodes, took, client.quorum.longest_lease(), quorum.limits.restart_guard));
     Ok(Health { need: quorum.need(), nodes, are_independent, warnings })
 }

@@ -155,20 +155,6 @@ impl ClientInner {
         self.backlog.add(PendingRelease::of_token(protocol, id.clone(), ends, at));
     }
 
-    /// Records that a failed adoption may have left its token on the nodes `at`. The backlog gives the lock back to
-    /// `former` there as soon as the servers answer.
-    pub(crate) fn add_unfinished_adoption(
-        &self,
-        request: &Request,
-        id: &LockId,
-        former: &LockId,
-        ends: Tick,
-        at: Vec<bool>,
-    ) {
-        let of_token = PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at);
-        self.backlog.add_adoption(of_token, id.clone(), former.clone());
-    }
-
     /// Removes a wait that is over but may still be in a server queue, and releases what is granted to it: a grant
     /// that was made by now, as soon as the servers answer; a later one, when its notification arrives.
     ///

@@ -94,14 +94,15 @@ impl Key {
         }
         if full.contains('}') && !has_hash_tag(&full) {
             return Err(Error::config(format!(
-                "{what} key `{}` has a `}}` but no hash tag (`{{…}}` with something in it), so no other key can be kept in its hash slot; \
-                 leave the `}}` out, or enclose a part of the name in braces",
+                "{what} key `{}` has a `}}` but no hash tag (`{{…}}` that is not empty), so the library cannot \
+                 keep other keys in its hash slot; remove the `}}`, or enclose a part of the name in braces",
                 full.escape_debug()
             )));
         }
         if is_helper(&full) {
             return Err(Error::config(format!(
-                "{what} key `{}` is reserved: the library keeps data of another lock or queue there; such keys are `{{…}}` or a name with `:`, followed by {} or `:q:…`",
+                "{what} key `{}` is reserved: the library keeps data of another lock or queue there; choose \
+                 another name (reserved: `{{…}}` or a name with `:`, followed by {} or `:q:…`)",
                 full.escape_debug(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// The part of a key that Redis Cluster hashes, as its specification says.
+    /// Returns the part of a key that Redis Cluster hashes, according to its specification.
     fn hashed(key: &str) -> &str {
         let Some(open) = key.find('{') else { return key };
         let rest = &key[open + 1..];
@@ -256,11 +257,11 @@ mod tests {
         }
     }
 
-    /// How many parts a name has at most. In a debug build, six take half a minute.
+    /// The largest number of parts of a name. In a debug build, six parts take half a minute.
     const MAX_PARTS: u32 = if cfg!(debug_assertions) { 5 } else { 6 };
 
-    /// Every name of up to [`MAX_PARTS`] parts, from those that could be confused: braces, separators, letters, and
-    /// what helpers end in.
+    /// Every name of up to [`MAX_PARTS`] parts. The parts are those that could be confused: braces, separators,
+    /// letters, and the endings of helper keys.
     fn names() -> impl Iterator<Item = String> {
         const PARTS: [&str; 8] = ["{", "}", ":", "a", "permit_queue", "fence", "queue", ":queue"];
         (1..=MAX_PARTS).flat_map(|len| {

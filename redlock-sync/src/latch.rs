@@ -28,6 +28,7 @@ use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{self, Awaits, Woken};
+use crate::handover::rules::{LONGEST_SLEEP, QUEUE_LIFETIME};
 use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
 use crate::key::Key;
@@ -40,12 +41,10 @@ use crate::quorum::Ballot;
 
 /// The pauses between the checks of a wait that will be notified. With one node, the client checks each second that the
 /// wait is still recorded there. With several, the node that notifies can lack arrivals.
-const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 60);
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
 /// The first of each group of this many checks asks for the arrivals, even if all nodes have the same count.
 const FULL_CHECK_INTERVAL: u32 = 10;
-/// The longest time for which a node keeps a wait without a further check.
-const WAIT_LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// The longest time for which one of several nodes keeps a wait without a further check.
 const WAIT_LIFETIME_SEVERAL: Duration = Duration::from_secs(30);
 
 /// How error messages name the operations of this latch, and the setting for the lifetime of its arrivals.
@@ -189,7 +188,7 @@ impl Latch {
     /// How long the nodes keep a wait that checks now. Its thread sleeps for less time, so a wait is recorded whenever
     /// the latch opens.
     fn stays(&self, until: Tick, now: Tick) -> Duration {
-        let longest = if self.is_on_several() { WAIT_LIFETIME_SEVERAL } else { WAIT_LIFETIME };
+        let longest = if self.is_on_several() { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
         longest.min(until.since(now))
     }
 
@@ -372,7 +371,7 @@ impl<'a> LatchWait<'a> {
         self.sleep_for(time, self.latch.terms.check)
     }
 
-    /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`WAIT_LIFETIME`] at
+    /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`QUEUE_LIFETIME`] at
     /// most.
     fn end_wait(&self) {
         let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };

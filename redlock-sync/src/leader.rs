@@ -137,7 +137,7 @@ impl Leader {
             let outcome = leader.lead(Some(&cancel), &status, &mut body);
             // The body is dropped before the outcome is stored. If its destructor panics, `join` still returns.
             if caught(move || drop(body)).is_err() {
-                log::error!("what the body of a leader owned panicked when it was dropped");
+                log::error!("a value owned by the body of a leader panicked when it was dropped");
             }
             status.state.lock().ended = Some(outcome);
             status.changed.notify_all();
@@ -171,7 +171,7 @@ impl Leader {
                 Err(Error::Cancelled { .. }) => return Ok(()),
                 // The attempts log the begin and the end of an outage once. `Busy` means that another process leads.
                 Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
-                    log::debug!("a candidate waits: {error}");
+                    log::debug!("a candidate did not become the leader, and tries again: {error}");
                 }
                 Err(error) => return Err(error),
             }
@@ -196,12 +196,14 @@ fn term<E: fmt::Display>(
     let key = guard.key().to_owned();
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => log::warn!("the body of leader `{}` ended: {error}", key.escape_debug()),
+        Ok(Err(error)) => log::warn!("the body of leader `{}` returned an error: {error}", key.escape_debug()),
         Err(_) => log::error!("the body of leader `{}` panicked", key.escape_debug()),
     }
     match guard.unlock() {
         // After `resign`, the client has already given the lock up.
-        Err(error) if !cancelling.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
+        Err(error) if !cancelling.is_cancelled() => {
+            log::warn!("the release at the end of a leader's term failed: {error}");
+        }
         _ => {}
     }
 }

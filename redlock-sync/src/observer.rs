@@ -13,7 +13,8 @@ use crate::handler::caught;
 /// Receives the events of a client's locks. [`Builder::observer`](crate::Builder::observer) adds an observer.
 ///
 /// The thread that takes, renews or releases the lock calls the observer, and goes on when it returns. So keep it
-/// short. If it panics, the library catches and logs the panic.
+/// short. If it panics, the library catches and logs the panic. The events of one server come one after the other.
+/// While an observer handles one, the later ones wait.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -156,7 +156,7 @@ impl LockOptions {
             check_lease("max_hold", max, limits)?;
             if self.min_hold > max {
                 return Err(Error::config(format!(
-                    "min_hold = {:?} is longer than max_hold = {max:?}; a minimum hold must fit into the longest one",
+                    "min_hold = {:?} is longer than max_hold = {max:?}; a minimum hold must fit into the maximum hold",
                     self.min_hold
                 )));
             }
@@ -176,8 +176,8 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
     let spent = drift(lease).saturating_add(limits.node_timeout).saturating_add(limits.min_validity);
     if lease <= spent {
         return Err(Error::config(format!(
-            "{what} = {lease:?} is no longer than what a round can take from it: drift {:?} + node_timeout {:?} + \
-             min_validity {:?} = {spent:?}; take a longer lease or a shorter node_timeout",
+            "{what} = {lease:?} is too short; it must be longer than clock drift {:?} + node_timeout {:?} + \
+             min_validity {:?} = {spent:?}; use a longer lease or a shorter node_timeout",
             drift(lease),
             limits.node_timeout,
             limits.min_validity
@@ -294,7 +294,7 @@ impl Retry {
             return Err(Error::config(format!("retry jitter = {} is outside 0.0 to 1.0", self.jitter)));
         }
         if self.max_attempts == Some(0) {
-            return Err(Error::config("max_attempts = 0 would never try; take 1 or more, or try_lock"));
+            return Err(Error::config("max_attempts = 0 would never try; use 1 or more, or call try_lock"));
         }
         Ok(())
     }

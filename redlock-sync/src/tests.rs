@@ -1,5 +1,5 @@
-//! Clients on a clock that a test moves, against real servers: a machine that sleeps (row 13 of the table in
-//! `guarantees.md`).
+//! Tests of clients against real servers, on a clock that the test moves. They show a machine that sleeps (row 13 of
+//! the table in `guarantees.md`).
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -19,15 +19,16 @@ use crate::{Error, Lease, LeaseState, LostReason, Mutex, MutexGuard, Redlock, Re
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(60);
-/// A time in which no server that answers after [`SOON`], or not at all, can be asked.
+/// A time that is too short for a request to a server that answers after [`SOON`] or never.
 const NO_IO: Duration = Duration::from_millis(300);
 
-/// The machine's clock as it is after a sleep: ahead by the time that was slept.
+/// The clock of a machine that has slept. It is ahead by the time of the sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper(AtomicU64);
 
 impl Sleeper {
-    /// The machine sleeps so long, in no time: no thread of it sees anything of that.
+    /// Lets the machine sleep for this time. In real time, the sleep takes no time, and no thread of the machine
+    /// notices it.
     pub(crate) fn sleep_through(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::SeqCst);
     }
@@ -99,8 +100,8 @@ impl Rig {
         settings(self.servers.iter().map(Server::url)).build().unwrap()
     }
 
-    /// What came in from the machine that sleeps, but for the talk on a new connection, of which there can be one more
-    /// at any time.
+    /// The number of calls that the sleeping machine sent. The calls of a new connection do not count, since one can be
+    /// made at any time.
     fn calls(&self) -> usize {
         self.proxies.iter().flat_map(Proxy::seen).filter(|call| call.name != "INFO").count()
     }
@@ -135,13 +136,13 @@ fn fault_13_a_machine_sleeps_longer_than_its_lease<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         let guard = K::try_lock(&rig.locks).unwrap();
         let fence = guard.fencing_token().unwrap();
-        // On the servers the lease runs out, and another client takes the lock.
+        // On the servers, the lease ends, and another client acquires the lock.
         rig.machine.sleep_through(LEASE);
         assert!(rig.servers.iter().all(|server| server.del(KEY)));
         let other = rig.elsewhere();
         let other = K::try_lock(&other).unwrap();
         assert!(other.fencing_token().unwrap() > fence, "a resource refuses the sleeper's writes");
-        // It wakes where no server can be asked.
+        // The machine wakes up when no server can be asked.
         rig.proxies.iter().for_each(Proxy::black_hole);
         let calls = rig.calls();
         let asked = SystemClock.now();
@@ -161,7 +162,7 @@ fn fault_13_a_machine_sleeps_longer_than_its_lease<K: Kind>() {
     });
 }
 
-/// The sleep ended before the lease: the renewal that is due by now is made up for.
+/// The sleep ends before the lease. The renewal that is due is then made.
 fn fault_13_a_machine_sleeps_for_a_part_of_its_lease<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         let guard = K::try_lock(&rig.locks).unwrap();
@@ -171,18 +172,18 @@ fn fault_13_a_machine_sleeps_for_a_part_of_its_lease<K: Kind>() {
         eventually("the lease is renewed", SOON, || guard.remaining() > LEASE * 9 / 10);
         assert_eq!(guard.state(), LeaseState::Held);
         K::unlock(guard).unwrap();
-        // Not on all servers: a spare connection that was being made during the sleep has timed out, and its node is
-        // left out for a moment.
+        // Some servers may not count. If a spare connection was being made during the sleep, it has timed out, and its
+        // node is left out for a moment.
         let free = rig.servers.iter().filter(|server| server.get(KEY).is_none()).count();
         assert!(free > rig.servers.len() / 2, "free on {free}");
         K::unlock(K::try_lock(&rig.elsewhere()).unwrap()).unwrap();
     });
 }
 
-/// The vote was given before the sleep, and read after it: it is not counted.
+/// The vote was given before the sleep and is read after it, so it does not count.
 fn fault_13_a_machine_sleeps_within_an_acquire<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        // Connections are there already: what is held is the reply, nothing before it.
+        // The connections exist already, so the proxies hold back only the replies.
         K::unlock(K::try_lock(&rig.locks).unwrap()).unwrap();
         let held: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("acquire", Act::HoldReply)).collect();
         thread::scope(|scope| {

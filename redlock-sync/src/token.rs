@@ -177,7 +177,7 @@ impl std::str::FromStr for LockToken {
             Ok(LockToken(text.into()))
         } else {
             Err(Error::config(
-                "the text is no token of a lock: it has to be what `LockToken::as_str` returned".to_owned(),
+                "the text is not a lock token: pass the text that `LockToken::as_str` returned".to_owned(),
             ))
         }
     }

@@ -1,4 +1,4 @@
-//! Keys that never end, which `take_over_keys_without_ttl` takes over.
+//! Keys without a time-to-live, which `take_over_keys_without_ttl` takes over.
 
 use std::slice::from_ref;
 use std::thread;
@@ -11,13 +11,13 @@ const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
 const MS: Duration = Duration::from_millis(1);
 
-/// A client whose lease, and so its wait for keys that never end, is short.
+/// A client with a short lease, and so a short wait before it takes over a key.
 fn patient(servers: &[Server]) -> Redlock {
     let nodes = servers.iter().map(Server::url);
     Redlock::builder().nodes(nodes).node_timeout(100 * MS).lease(400 * MS).build().unwrap()
 }
 
-/// A value of the library's own form too, as of a key that lost its end: no message will tell of it.
+/// The key has a token of the library but no expiry. No notification will tell of its end.
 #[test]
 fn a_token_without_an_end_is_taken_over_by_a_thread_that_waits_for_ever() {
     let server = Server::start();
@@ -25,7 +25,7 @@ fn a_token_without_an_end_is_taken_over_by_a_thread_that_waits_for_ever() {
     server.set(KEY, "0123456789abcdef0123456789abcdef:dead");
     let order = locks.mutex(KEY).take_over_keys_without_ttl(true);
     let waiter = thread::spawn(move || order.lock().map(MutexGuard::into_send));
-    eventually("it is taken over", SOON, || waiter.is_finished());
+    eventually("the key is taken over", SOON, || waiter.is_finished());
     waiter.join().unwrap().unwrap().unlock().unwrap();
 }
 
@@ -37,7 +37,7 @@ fn a_key_that_never_ends_is_taken_over_on_request_and_only_by_those_that_wait() 
         servers.iter().enumerate().for_each(|(i, server)| server.set(KEY, &format!("left behind {}", i % 2)));
         let order = locks.mutex(KEY).take_over_keys_without_ttl(true);
         assert!(order.try_lock().unwrap_err().is_busy());
-        assert!(locks.mutex(KEY).try_lock_for(1200 * MS).unwrap_err().is_busy(), "it is off by default");
+        assert!(locks.mutex(KEY).try_lock_for(1200 * MS).unwrap_err().is_busy(), "the default took the key over");
         let began = std::time::Instant::now();
         let guard = order.try_lock_for(SOON).unwrap();
         assert!(began.elapsed() >= 400 * MS, "{:?}", began.elapsed());
@@ -52,7 +52,7 @@ fn a_key_that_changes_or_ends_or_is_no_lock_is_not_taken_over() {
     let server = Server::start();
     let order = patient(from_ref(&server)).mutex(KEY).take_over_keys_without_ttl(true);
     let waiter = |order: redlock_sync::Mutex| thread::spawn(move || order.try_lock_for(1500 * MS).map(drop));
-    // Another value every 100 ms: its program is alive.
+    // The value changes every 100 ms, so its program is alive.
     server.set(KEY, "0");
     let waiting = waiter(order.clone());
     for n in 1..16 {
@@ -60,17 +60,17 @@ fn a_key_that_changes_or_ends_or_is_no_lock_is_not_taken_over() {
         thread::sleep(100 * MS);
     }
     assert!(waiting.join().unwrap().unwrap_err().is_busy());
-    // A time-to-live, if a long one.
+    // The key has a long time-to-live.
     server.ask::<()>(redis::cmd("SET").arg(KEY).arg("theirs").arg("PX").arg(60_000));
     assert!(waiter(order.clone()).join().unwrap().unwrap_err().is_busy());
     assert_eq!(server.get(KEY).as_deref(), Some("theirs"));
-    // Another type.
+    // The key has another type.
     server.ask::<()>(redis::cmd("DEL").arg(KEY));
     server.ask::<()>(redis::cmd("LPUSH").arg(KEY).arg("x"));
     assert!(matches!(waiter(order).join().unwrap().unwrap_err(), Error::WrongType { .. }));
 }
 
-/// The script is asked by itself: the key would have to change between two attempts of a wait.
+/// The test calls the script directly. Otherwise the key would have to change between two attempts of a wait.
 #[test]
 fn a_key_that_never_ended_stands_for_no_other_one_that_begins_like_it() {
     let server = Server::start();

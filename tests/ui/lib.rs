@@ -1,1 +1,1 @@
-//! Only a package for the test `misuse`.
+//! This package exists only for the test `misuse`.

@@ -1,6 +1,7 @@
-//! What the macros refuse, and in which words: `fail` has a file for each mistake, and beside it what rustc says.
+//! The mistakes that the macros reject, and their messages. `fail` has a file for each mistake, and next to it the
+//! output of rustc.
 //!
-//! After a change of words: `TRYBUILD=overwrite cargo test -p redlock-ui`, and read the difference.
+//! After a change of a message, run `TRYBUILD=overwrite cargo test -p redlock-ui` and read the difference.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The version whose words `fail` has. Others say some of them differently.
+/// The version of rustc whose messages `fail` has. Other versions word some of them differently.
 const PINNED: &str = "rustc 1.95.";
 
 fn rustc() -> String {
@@ -23,7 +24,7 @@ fn rustc() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Every file of `fail` with that extension.
+/// Returns every file of `fail` with this extension.
 fn files(extension: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fail");
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -41,7 +42,8 @@ fn mistakes_are_refused_in_these_words() {
     }
 }
 
-/// Without a file of words beside it, trybuild notes the words of each file that it rejects, and says that it has noted all of them.
+/// Checks that no file compiles. If a file has no expected output next to it, trybuild writes the output. At the end, it
+/// reports that it has written all of them.
 fn nothing_compiles() {
     let copies = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fail");
     fs::create_dir_all(&copies).unwrap();
@@ -53,7 +55,8 @@ fn nothing_compiles() {
     assert_eq!(*said, format!("successfully created new stderr files for {} test cases", files("rs").len()));
 }
 
-/// rustc refuses the function that the expansion adds there, and then misses it where it is called.
+/// Rustc rejects the function that the expansion adds in this file. A second message says that the call does not find
+/// it.
 const TWO_MESSAGES: &str = "track_caller_in_an_impl_of_a_trait";
 
 #[test]
@@ -67,7 +70,7 @@ fn each_mistake_makes_one_message() {
     }
 }
 
-/// Templates that cannot be, and what the message about each says.
+/// Invalid templates, each with a part of its message.
 const TEMPLATES: [(&str, &str); 8] = [
     ("hole_unknown_name", "no parameter `idd`"),
     ("hole_unknown_name_in_braces", "no parameter `idd`"),
@@ -79,7 +82,7 @@ const TEMPLATES: [(&str, &str); 8] = [
     ("holes_adjacent", "put text between"),
 ];
 
-/// That rustc says so is checked with all the others above.
+/// The test above checks that these are the messages of rustc.
 #[test]
 fn input_13_templates_that_cannot_be_are_refused_at_the_attribute() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fail");

@@ -1,4 +1,4 @@
-//! The requests of the page: the snapshot, which all viewers share, dead tasks, and requests that change something.
+//! The requests of the page: the snapshot, which all viewers share, the dead tasks, and changes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::http::{Request, Response};
 use crate::json;
 use crate::watch::{Latest, Watch};
 
-/// How long the first response waits for the first snapshot.
+/// The longest time that the first response waits for the first snapshot.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The largest number of dead tasks that the page shows.
 const MOST_DEAD: usize = 100;
@@ -32,7 +32,7 @@ struct Login {
 #[derive(Deserialize)]
 struct Release {
     name: String,
-    /// The first characters of the token.
+    /// The first characters of the holder's token.
     holder: String,
 }
 
@@ -47,12 +47,11 @@ pub(super) struct Api {
     pub(super) watch: Arc<Watch>,
     pub(super) guard: Guard,
     pub(super) may_change: bool,
-    /// A random id of this process, so that the page does not take a response of a former process for one of this
-    /// process.
+    /// A random id of this process. By this id, the page tells a response of this process from one of a former process.
     start: String,
     /// The last body, and the number of its snapshot.
     body: Mutex<(u64, Arc<[u8]>)>,
-    /// Locked while dead tasks are read, so that many requests for them keep a server no busier than one does.
+    /// Locked while dead tasks are read, so that many requests for them put no more load on a server than one request.
     reads_dead: Mutex<()>,
 }
 
@@ -76,7 +75,7 @@ impl Api {
             ("POST", "/api/login") => self.login(request),
             ("POST", path @ ("/api/release" | "/api/revive" | "/api/remove")) => {
                 if !self.may_change {
-                    return Err(refused("403 Forbidden", "read-only: start with --allow-release"));
+                    return Err(refused("403 Forbidden", "this dashboard is read-only: start it with --allow-release"));
                 }
                 let done = match path {
                     "/api/release" => self.release(&read(request)?),
@@ -86,7 +85,7 @@ impl Api {
                 self.watch.hurry();
                 done
             }
-            _ => Err(refused("404 Not Found", "there is nothing")),
+            _ => Err(refused("404 Not Found", "there is no such page")),
         }
     }
 
@@ -118,24 +117,26 @@ impl Api {
         if self.guard.is_token(&token) {
             return Ok(done().with("Set-Cookie", self.guard.cookie()));
         }
-        Err(refused("401 Unauthorized", "that is not the token"))
+        Err(refused("401 Unauthorized", "the token is wrong"))
     }
 
     fn dead(&self, request: &Request) -> Answer {
-        let Some(queue) = request.parameter("queue") else { return Err(refused("400 Bad Request", "no queue")) };
+        let Some(queue) = request.parameter("queue") else {
+            return Err(refused("400 Bad Request", "the parameter `queue` is missing"));
+        };
         let _one = self.reads_dead.lock().unwrap_or_else(PoisonError::into_inner);
         let tasks = self.locks.queue(queue).dead(MOST_DEAD).map_err(failed)?;
         let body = json::line(std::collections::BTreeMap::from([("tasks", tasks)]));
         Ok(Response::new("200 OK", "application/json", body.into_bytes()))
     }
 
-    /// Releases the lock of the holder that the page showed, and of no other.
+    /// Releases the lock of the holder that the page showed. The lock of another holder is left alone.
     fn release(&self, Release { name, holder }: &Release) -> Answer {
         let held = self.locks.holders(name).map_err(failed)?;
         let one = held.into_iter().find(|held| held.holder.id.as_str().starts_with(holder) && holder.len() >= 8);
         match one {
             Some(held) if !is_of_lock(held.holder.id.as_str()) => {
-                Err(refused("400 Bad Request", "that key is no lock of this library"))
+                Err(refused("400 Bad Request", "the key is not a lock of this library"))
             }
             Some(held) if held.kind != LockKind::Mutex => {
                 Err(refused("400 Bad Request", "only a mutex can be taken away"))
@@ -149,7 +150,7 @@ impl Api {
         is_done(self.locks.queue(queue).revive(id))
     }
 
-    /// Removes a dead task, but not a task of that id that was revived meanwhile.
+    /// Removes a dead task. A task with the same id that was revived meanwhile is left alone.
     fn remove(&self, Task { queue, id }: &Task) -> Answer {
         let queue = self.locks.queue(queue);
         let dead = queue.dead(MOST_DEAD).map_err(failed)?;
@@ -171,7 +172,7 @@ fn done() -> Response {
 fn is_done(outcome: Result<bool, Error>) -> Answer {
     match outcome {
         Ok(true) => Ok(done()),
-        Ok(false) => Err(refused("409 Conflict", "it is gone, or was changed meanwhile")),
+        Ok(false) => Err(refused("409 Conflict", "it no longer exists, or it was changed meanwhile")),
         Err(error) => Err(failed(error)),
     }
 }
@@ -182,7 +183,7 @@ fn failed(error: Error) -> Response {
     refused(status, &error.to_string())
 }
 
-/// True for a token as this library makes it. Other text of a string key can be anything.
+/// Returns true for a token in the form of this library. Other string keys may hold any text.
 fn is_of_lock(token: &str) -> bool {
     token.split_once(':').is_some_and(|(random, _)| random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -1,10 +1,10 @@
-//! Decides which requests are served. The page shows names of data of the user, and can release locks by force.
+//! Decides which requests are served. The page shows names of the user's data, and can release locks by force.
 //!
 //! 1. Without a token, `Host` must name this machine. A page of another site whose name resolves to this machine (DNS
 //!    rebinding) sends its own name.
 //! 2. With a token, requests for data need the token (`Authorization: Bearer`) or the cookie of a login.
 //! 3. A request for data that a browser sends for a page of another site (`Sec-Fetch-Site`) is refused.
-//! 4. A request that changes something is no `GET`, has a body of JSON, and its `Origin` is this page. A program
+//! 4. A request that changes something is not a `GET`, has a JSON body, and has this page as its `Origin`. A program
 //!    without an `Origin` has to send the token itself.
 
 use std::hint::black_box;
@@ -20,11 +20,11 @@ const WRONG: Duration = Duration::from_secs(1);
 const OPEN: [&str; 4] = ["/", "/app.js", "/style.css", "/api/login"];
 
 pub(super) struct Guard {
-    /// The token for a login.
+    /// The token that a login needs.
     token: Option<String>,
-    /// The name of the cookie has the port. Browsers send the cookies of all ports of a host.
+    /// The name of the cookie. It contains the port, since browsers send the cookies of all ports of a host.
     cookie_name: String,
-    /// The value of the cookie, drawn at the start.
+    /// The value of the cookie. It is drawn at the start.
     session: String,
 }
 
@@ -46,11 +46,13 @@ impl Guard {
     }
 
     pub(super) fn check(&self, request: &Request) -> Result<(), Response> {
-        let Some(host) = request.header("host") else { return Err(refused("400 Bad Request", "no Host")) };
+        let Some(host) = request.header("host") else {
+            return Err(refused("400 Bad Request", "the Host header is missing"));
+        };
         if self.token.is_none() && !is_this_machine(host) {
             return Err(refused(
                 "421 Misdirected Request",
-                "the Host does not name this machine: start with --token-file",
+                "the Host header does not name this machine: start the dashboard with --token-file",
             ));
         }
         let (bearer, is_open) = (self.has_bearer(request), OPEN.contains(&request.path.as_str()));
@@ -58,19 +60,19 @@ impl Guard {
             return Err(refused("401 Unauthorized", "the token is missing"));
         }
         if !is_open && !matches!(request.header("sec-fetch-site"), None | Some("same-origin" | "none")) {
-            return Err(refused("403 Forbidden", "a page of another site sent this"));
+            return Err(refused("403 Forbidden", "the request comes from a page of another site"));
         }
         match request.method.as_str() {
             "GET" | "HEAD" => Ok(()),
             "POST" if !request.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) => {
-                Err(refused("415 Unsupported Media Type", "not JSON"))
+                Err(refused("415 Unsupported Media Type", "the content type must be application/json"))
             }
             "POST" => match request.header("origin") {
                 Some(origin) if is_of(origin, host) => Ok(()),
                 None if bearer => Ok(()),
-                _ => Err(refused("403 Forbidden", "the Origin is not this page")),
+                _ => Err(refused("403 Forbidden", "the Origin header does not name this page")),
             },
-            _ => Err(refused("405 Method Not Allowed", "no such method")),
+            _ => Err(refused("405 Method Not Allowed", "the method is not supported")),
         }
     }
 
@@ -85,7 +87,7 @@ impl Guard {
         values.any(|value| is_same(value, &self.session))
     }
 
-    /// Returns whether this is the token. For a wrong token it returns after a delay, so that guessing is slow.
+    /// Returns whether this is the token. For a wrong token, the call returns after a delay, so that guessing is slow.
     pub(super) fn is_token(&self, given: &str) -> bool {
         let Some(token) = &self.token else { return false };
         let is_token = is_same(given, token);
@@ -100,7 +102,7 @@ impl Guard {
     }
 }
 
-/// Compares in constant time, so that the time does not reveal where the texts differ.
+/// Compares in constant time, so that the time does not reveal at which position the texts differ.
 fn is_same(given: &str, known: &str) -> bool {
     let all = given.bytes().zip(known.bytes().chain(std::iter::repeat(0)));
     let differ = all.fold(0, |differ, (one, other)| black_box(differ | (one ^ other)));

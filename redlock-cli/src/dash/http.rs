@@ -1,4 +1,4 @@
-//! HTTP/1.1, to the extent that a page needs. Each connection has one request. A slow client is disconnected.
+//! HTTP/1.1, to the extent that the page needs it. Each connection has one request. A slow client is disconnected.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The time within which a request must arrive.
 const READ: Duration = Duration::from_secs(5);
-/// The connection is closed if the client reads nothing of a response for this time.
+/// The time after which the connection is closed if the client reads nothing of a response.
 const STALLED: Duration = Duration::from_secs(5);
 const WRITE: Duration = Duration::from_secs(60);
 const MOST_HEAD: usize = 16 * 1024;
@@ -23,7 +23,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The value of a header that occurs once.
+    /// The value of a header that occurs exactly once.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut same = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let (_, value) = same.next()?;
@@ -37,7 +37,7 @@ impl Request {
     }
 }
 
-/// `%41` is `A`, and `+` is a space.
+/// Decodes a parameter: `%41` is `A`, and `+` is a space.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -72,7 +72,7 @@ impl Response {
     }
 }
 
-/// The response if there is no valid request. `None` if the client is gone or too slow.
+/// The response if there is no valid request; `None` if the client is gone or too slow.
 type NoRequest = Option<&'static str>;
 
 pub(super) fn read(stream: &mut TcpStream) -> Result<Request, NoRequest> {
@@ -110,7 +110,8 @@ fn more(stream: &mut TcpStream, by: Instant, bytes: &mut Vec<u8>) -> Result<(), 
     }
 }
 
-/// The request, the length of its body, and where the body begins. `None` if more bytes are needed.
+/// Parses a request. Returns it with the length of its body and the position of the body. `None` says that more bytes
+/// are needed.
 fn parsed(bytes: &[u8]) -> Result<Option<(Request, usize, usize)>, NoRequest> {
     const BAD: NoRequest = Some("400 Bad Request");
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
@@ -153,7 +154,7 @@ pub(super) fn write(stream: &mut TcpStream, response: &Response, with_body: bool
         stream.write_all(part)?;
     }
     stream.shutdown(std::net::Shutdown::Write)?;
-    // Reads further input: otherwise the system would discard the part of the response that was not read yet.
+    // Reads further input. Otherwise, the system would discard the unread part of the response.
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let mut rest = [0; 4096];
     _ = stream.read(&mut rest);

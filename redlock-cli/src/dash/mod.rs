@@ -1,8 +1,8 @@
-//! `redlock dash`: a web page that shows locks and queues as they are.
+//! `redlock dash`: a web page that shows the current locks and queues.
 //!
-//! 1. `http`: requests and answers. `guard`: which requests are answered.
-//! 2. `api`: what the page asks for. `page/`: the page, with its script and its style.
-//! 3. Here: connections. Each has a thread: a client that is slow holds up no other one.
+//! 1. `http`: requests and responses. `guard`: decides which requests are served.
+//! 2. `api`: the requests of the page. `page/`: the page, with its script and its style.
+//! 3. This module: the connections. Each connection has its own thread, so a slow client does not delay other clients.
 
 mod api;
 mod guard;
@@ -28,7 +28,7 @@ use crate::watch::Watch;
 
 /// The pause between two snapshots while a page is open.
 const EVERY: Duration = Duration::from_secs(1);
-/// The largest number of open connections. Further ones are closed.
+/// The largest number of open connections. Further connections are closed.
 const MOST: usize = 64;
 /// The shortest permitted token. A shorter one could be guessed.
 const SHORTEST: usize = 16;

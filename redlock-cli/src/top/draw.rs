@@ -18,9 +18,9 @@ use crate::watch::Latest;
 const BAR: usize = 8;
 /// The largest number of queues that the view shows.
 const MOST_QUEUES: usize = 8;
-/// The longest text that is shown. More would be unreadable.
+/// The longest text that is shown, in characters. A longer one would be unreadable.
 const LONGEST: usize = 300;
-/// How many characters of a name a question shows. A character can be two columns wide.
+/// The number of characters of a name that a question shows. A character can be two columns wide.
 const BRIEF: usize = 60;
 
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) {
@@ -58,7 +58,7 @@ fn short(text: &str) -> String {
     plain(&text.chars().take(LONGEST).collect::<String>())
 }
 
-/// At most a line, so that the rest of a question stays visible.
+/// Shortens a name to at most one line, so that the rest of a question stays visible.
 fn brief(text: &str) -> String {
     let text = short(text);
     if text.chars().count() <= BRIEF { text } else { format!("{}…", text.chars().take(BRIEF).collect::<String>()) }
@@ -183,7 +183,7 @@ fn details(row: &Row) -> String {
 fn popup(frame: &mut Frame<'_>, title: &str, text: String) {
     let all = frame.area();
     let (width, most) = (all.width.saturating_sub(4).min(76), all.height.saturating_sub(2));
-    // Some lines are longer than the window is wide.
+    // Some lines are wider than the window.
     let height = u16::try_from(text.lines().count() + 4).unwrap_or(u16::MAX).min(most);
     let area = Rect { x: (all.width - width) / 2, y: (all.height - height) / 2, width, height };
     frame.render_widget(Clear, area);

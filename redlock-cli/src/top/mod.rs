@@ -1,7 +1,7 @@
-//! `redlock top`: a screen that shows locks and queues as they are, until it is quit.
+//! `redlock top`: a screen that shows the current locks and queues until the user quits it.
 //!
-//! 1. `rows`: what the table shows. `draw`: what the screen looks like.
-//! 2. Here: keys, and the terminal.
+//! 1. `rows`: the contents of the table. `draw`: the appearance of the screen.
+//! 2. This module: the keys, and the terminal.
 
 mod draw;
 mod rows;
@@ -30,7 +30,7 @@ use crate::text::plain;
 use crate::watch::Watch;
 use crate::{look, queue};
 
-/// How often the screen is redrawn without input, so that times in seconds advance.
+/// The time after which the screen is redrawn without input, so that times in seconds advance.
 const DRAWN: Duration = Duration::from_millis(250);
 
 enum Mode {
@@ -45,16 +45,16 @@ struct Screen {
     sort: Sort,
     filter: String,
     rows: Vec<Row>,
-    /// The selected row, and its name, since rows change their order.
+    /// The index and the name of the selected row. The name is needed since rows change their order.
     at: usize,
     name: Option<String>,
-    /// The first row that is shown.
+    /// The first visible row.
     offset: usize,
     page: usize,
     /// The result of the last key.
     said: String,
     has_colours: bool,
-    /// The last question was drawn or is about to be.
+    /// True if the current question was drawn, or is about to be drawn.
     has_asked: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     let signals = Signals::new(not_ignored([SIGHUP, SIGINT, SIGTERM]))?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
     let mut terminal = ratatui::try_init()?;
-    // A pasted text is one event, and no key.
+    // With bracketed paste, a pasted text is one event instead of many keys.
     execute!(io::stdout(), EnableBracketedPaste)?;
     end_with(signals)?;
     let outcome = show(&mut terminal, locks, &watch);
@@ -75,8 +75,8 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     outcome.map(|()| Answer::well(String::new())).map_err(Failure::from)
 }
 
-/// Ends the process on a signal. The thread that waits for keys may never return: from a terminal that is gone it reads
-/// for ever.
+/// Ends the process on a signal. The thread that waits for keys may never return, since its read of a closed terminal
+/// never ends.
 fn end_with(mut signals: Signals) -> io::Result<()> {
     let wait = move || {
         if signals.forever().next().is_some() {
@@ -88,12 +88,12 @@ fn end_with(mut signals: Signals) -> io::Result<()> {
 }
 
 fn restore() {
-    // A terminal that is gone needs nothing.
+    // If the terminal is closed, nothing has to be restored.
     _ = execute!(io::stdout(), DisableBracketedPaste, Show);
     ratatui::restore();
 }
 
-/// Prints everything once, as text.
+/// Prints all locks, latches and queues once, as text.
 fn once(locks: &Redlock, pattern: &str) -> Result<Answer, Failure> {
     let seen = locks.snapshot(&SnapshotOptions::default().pattern(pattern))?;
     let tables = [look::table(&seen.locks, &seen.latches), queue::table(&seen.queues)];
@@ -138,7 +138,7 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
                 _ => {}
             }
             if screen.asks_anew() {
-                // A key that was pressed before the question was drawn is no answer to it.
+                // A key that was pressed before the question was drawn does not answer it.
                 terminal.draw(|frame| draw::draw(frame, &mut screen, &latest))?;
                 while event::poll(Duration::ZERO)? {
                     event::read()?;
@@ -154,7 +154,7 @@ impl Screen {
         if self.has_colours { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// True once for each question.
+    /// Returns true once for each question.
     fn asks_anew(&mut self) -> bool {
         let asks = matches!(self.mode, Mode::Confirm(_));
         let had_asked = mem::replace(&mut self.has_asked, asks);
@@ -190,7 +190,7 @@ impl Screen {
         self.name = self.chosen().map(|row| row.name.clone());
     }
 
-    /// Handles a key. Returns whether the program is to end.
+    /// Handles a key. Returns whether the program must end.
     fn key(&mut self, key: KeyEvent, locks: &Redlock, watch: &Watch, tell: &Sender<String>) -> bool {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return key.code == KeyCode::Char('c');
@@ -250,7 +250,7 @@ impl Screen {
         }
     }
 
-    /// Runs on a thread of its own, so that the screen stays responsive while a server does not answer.
+    /// Releases the lock on another thread, so that the screen stays responsive while a server does not answer.
     fn release(&mut self, locks: &Redlock, tell: &Sender<String>) {
         let Mode::Confirm(held) = std::mem::replace(&mut self.mode, Mode::Table) else { return };
         self.said = format!("releasing {}", plain(&held.name));

@@ -45,14 +45,14 @@ pub(super) struct Row {
     pub(super) left: Option<Duration>,
     pub(super) lease: Option<Duration>,
     pub(super) waiting: u64,
-    /// A word for its problem, if it has one.
+    /// The name of the lock's problem; empty if there is none.
     pub(super) mark: &'static str,
     pub(super) holders: Vec<HeldLock>,
 }
 
 /// The sorted rows whose name or holder contains the text. `age` is the age of the snapshot.
 pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> Vec<Row> {
-    // A server that does not answer does not count as one with a different holder.
+    // A server that does not answer does not count as a server with a different holder.
     let answered = seen.round_trips.iter().flatten().count();
     let same = seen.locks.chunk_by(|one, next| one.name == next.name);
     let locks = same.filter_map(|holders| lock(holders, age, answered));
@@ -79,7 +79,8 @@ pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> 
 }
 
 fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
-    // The holder with the most nodes is shown. Among permits and readers it is the one that has been seen for longest.
+    // The row shows the holder with the most nodes. Among permits and readers, that is the one that has been seen for
+    // longest.
     let first = holders.iter().max_by_key(|held| (held.nodes, held.seen_for))?;
     let others = holders.len() - 1;
     let left = first.holder.remaining.map(|left| left.saturating_sub(age));
@@ -91,7 +92,7 @@ fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
         left,
         lease: first.lease,
         waiting: first.waiting,
-        // The time at which the lock was seen counts: an old scan is no sign of a missed renewal.
+        // The time at which the lock was seen counts, since an old scan does not show a missed renewal.
         mark: mark(first, first.holder.remaining, answered),
         holders: holders.to_vec(),
     })

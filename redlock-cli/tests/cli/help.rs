@@ -1,4 +1,4 @@
-//! `--help`, and what it has in common with the page.
+//! `--help`, and its copy in the README.
 
 use crate::{outcome, redlock};
 
@@ -37,22 +37,22 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         (&["run", "job", "--fence=yes", "--", "true"], "--fence"),
         (&["run", "job", "--min-hold", "1m", "--", "true"], "min_hold"),
         (&["inspect"], "KEY is missing"),
-        (&["inspect", "a", "b"], "`b` is too much"),
+        (&["inspect", "a", "b"], "unexpected argument `b`"),
         (&["release", "job"], "--holder TOKEN is missing"),
         (&["release", "job", "--holder", "0123"], "too short"),
-        (&["doctor", "job"], "`job` is too much"),
-        (&["top", "--every", "50ms"], "--every is at least 100ms"),
+        (&["doctor", "job"], "unexpected argument `job`"),
+        (&["top", "--every", "50ms"], "--every must be at least 100ms"),
         (&["queue"], "ls, peek, dead or revive is missing"),
         (&["queue", "drop", "emails"], "no command `queue drop`"),
         (&["queue", "peek", "emails", "-n", "many"], "many"),
-        (&["queue", "revive", "emails"], "either ids of dead tasks, or --all"),
+        (&["queue", "revive", "emails"], "give either the ids of dead tasks or --all"),
         (&["inspect", ""], "a lock needs a name"),
-        // Its first argument is no name of a lock.
+        // The first argument is an empty name, which no lock can have.
         (&["run", "", "--", "echo", "sh", "-c", "exit 3"], "a lock needs a name"),
-        (&["queue", "ls", "-n", "3"], "no option `-n` of `queue ls`"),
-        (&["queue", "peek", "emails", "--all"], "no option `--all` of `queue peek`"),
-        (&["queue", "dead", "emails", "--due"], "no option `--due` of `queue dead`"),
-        (&["queue", "revive", "emails", "-n", "3", "--all"], "no option `-n` of `queue revive`"),
+        (&["queue", "ls", "-n", "3"], "`queue ls` has no option `-n`"),
+        (&["queue", "peek", "emails", "--all"], "`queue peek` has no option `--all`"),
+        (&["queue", "dead", "emails", "--due"], "`queue dead` has no option `--due`"),
+        (&["queue", "revive", "emails", "-n", "3", "--all"], "`queue revive` has no option `-n`"),
     ];
     let server = redlock_tests::Server::start();
     for (args, expected) in cases {
@@ -81,7 +81,7 @@ fn a_server_that_is_away_is_69_and_a_full_disk_71() {
         assert!(code == Some(69) && said.contains("127.0.0.1:1"), "{args:?} {code:?}: {said}");
     }
     let full = std::fs::File::options().write(true).open("/dev/full");
-    // Where there is such a device: on Linux.
+    // The test uses this device only where it exists, on Linux.
     if let Ok(full) = full {
         let (said, code) = outcome(redlock(["--help"]).stdout(full));
         assert!(code == Some(71) && said.starts_with("redlock: "), "{code:?}: {said}");

@@ -4,7 +4,7 @@ use redlock_tests::{Server, servers};
 
 use crate::{client, on, outcome, redlock};
 
-/// The lines below the head, with single spaces.
+/// The lines below the heading, with single spaces.
 fn rows(said: &str) -> Vec<String> {
     said.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -20,7 +20,7 @@ fn each_lock_is_shown_with_its_holders() {
     let _outside = client(std::slice::from_ref(&server)).build().unwrap().mutex("PP:order:43").lock().unwrap();
     order.fencing_token().unwrap();
     server.set("P*text", "no lock");
-    // So that it takes several pages to go through all keys.
+    // The many keys make the listing take several pages.
     let fill = "for i = 1, 3000 do redis.call('SET', 'P*other:' .. i, i) end";
     server.ask::<()>(redis::cmd("EVAL").arg(fill).arg(0));
     let redlock = |args: &[&str]| outcome(on(&server, []).args(args).env("REDLOCK_KEY_PREFIX", "P*"));
@@ -52,7 +52,7 @@ fn each_lock_is_shown_with_its_holders() {
     assert_eq!(code, Some(1), "{said}");
 }
 
-/// Of names, the page of a terminal obeys nothing; a program reads them as they are.
+/// The text output shows names without control characters. The JSON output has the names unchanged.
 #[test]
 fn what_is_shown_is_json_too() {
     let server = Server::start();
@@ -65,7 +65,7 @@ fn what_is_shown_is_json_too() {
         let (said, code) = outcome(on(&server, []).args(args).arg("--json"));
         let is_plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
         assert!(said.chars().all(is_plain), "{said:?}");
-        // What the library logs is on stderr.
+        // The library's log lines are on stderr, which follows stdout here.
         let tree: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
         assert_eq!(tree["version"], 1, "{said}");
         (tree, code)
@@ -99,7 +99,7 @@ fn a_holder_without_a_majority_is_shown() {
     let guard = locks.mutex("job").lock().unwrap();
     let args = all.iter().flat_map(|server| ["--node".to_owned(), server.url()]);
     let args: Vec<String> = args.chain(["inspect", "job"].map(str::to_owned)).collect();
-    // The environment names another server, which does not count.
+    // The environment names another server, which must not be used.
     let inspect = || outcome(redlock([]).args(&args).env("REDLOCK_NODES", "redis://127.0.0.1:1/"));
     let (said, code) = inspect();
     assert!(code == Some(0) && said.contains("3 of 3"), "{code:?} {said}");
@@ -122,7 +122,7 @@ fn a_lock_is_taken_from_the_holder_that_was_shown() {
     let guard = locks.mutex("job").holder_name("billing").lock().unwrap();
     let release = |key, holder: &str| outcome(&mut on(&server, ["release", key, "--holder", holder]));
     let (said, code) = release("job", "01234567");
-    assert!(code == Some(75) && said.contains("not held by 01234567"), "{code:?} {said}");
+    assert!(code == Some(75) && said.contains("01234567 does not hold job"), "{code:?} {said}");
     assert_eq!(release("other", "01234567").1, Some(75));
     guard.check().unwrap();
     let (said, code) = release("job", &guard.id().to_string());
@@ -150,7 +150,7 @@ fn the_doctor_says_how_bad_it_is() {
     assert!(code == Some(2) && said.starts_with("not ready"), "{code:?} {said}");
 }
 
-/// `redlock ls | head -1`
+/// The test acts like `redlock ls | head -1`.
 #[test]
 fn a_reader_that_has_read_enough_is_no_failure() {
     let server = Server::start();
@@ -159,7 +159,7 @@ fn a_reader_that_has_read_enough_is_no_failure() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// As docs/permissions.md says: `+scan` for `ls`, and only keys that the user may read.
+/// As docs/permissions.md says, `ls` needs `+scan` and shows only the keys that the user may read.
 #[test]
 fn a_user_with_few_permissions_sees_its_own_locks() {
     let server = Server::start();

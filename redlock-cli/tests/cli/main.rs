@@ -1,4 +1,4 @@
-//! The command, run as people run it: real processes, signals and servers.
+//! Tests of the command with real processes, signals and servers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,7 +20,7 @@ use std::time::Duration;
 use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Server, eventually};
 
-/// How long something may take that takes a moment.
+/// The longest time for an event that usually comes at once.
 const LONG: Duration = Duration::from_secs(20);
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -30,26 +30,26 @@ fn client(servers: &[Server]) -> Builder {
     Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(NODE_TIMEOUT)
 }
 
-/// `redlock` with these arguments, whatever is set where the tests run.
+/// `redlock` with these arguments, independent of the environment in which the tests run.
 fn redlock<const N: usize>(args: [&str; N]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     for name in ["REDIS_URL", "REDLOCK_NODES", "REDLOCK_KEY_PREFIX", "REDLOCK_LEASE", "REDLOCK_FENCE"] {
         command.env_remove(name);
     }
-    // Room for a busy machine.
+    // The timeout is long enough for a busy machine.
     command.env("REDLOCK_NODE_TIMEOUT", format!("{}ms", NODE_TIMEOUT.as_millis()));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// The same on that server.
+/// `redlock` with these arguments, for this server.
 fn on<const N: usize>(server: &Server, args: [&str; N]) -> Command {
     let mut command = redlock(args);
     command.env("REDIS_URL", server.url());
     command
 }
 
-/// What it printed, and its exit code.
+/// The output and the exit code of a command.
 fn outcome(command: &mut Command) -> (String, Option<i32>) {
     told(command.output().unwrap())
 }
@@ -58,7 +58,7 @@ fn told(Output { status, stdout, stderr }: Output) -> (String, Option<i32>) {
     (String::from_utf8([stdout, stderr].concat()).unwrap(), status.code())
 }
 
-/// A `redlock` that runs, until the end of the test at most.
+/// A running `redlock`. It ends with the test at the latest.
 struct Running(Option<Child>);
 
 impl Running {

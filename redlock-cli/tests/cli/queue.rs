@@ -41,7 +41,7 @@ fn queues_are_shown_and_dead_tasks_revived() {
 
     assert_eq!(redlock(&["revive", "{7}:files", "c"]), ("1 revived\n".to_owned(), Some(0)));
     let (said, code) = redlock(&["revive", "{7}:files", "c", "d"]);
-    assert!(code == Some(75) && said.contains("1 revived; not among the dead: c"), "{code:?} {said}");
+    assert!(code == Some(75) && said.contains("1 revived; not among the dead tasks: c"), "{code:?} {said}");
     assert_eq!(redlock(&["revive", "{7}:files", "--all"]), ("1 revived\n".to_owned(), Some(0)));
     assert_eq!(files.len().unwrap(), 3);
     job.ack().unwrap();
@@ -50,7 +50,7 @@ fn queues_are_shown_and_dead_tasks_revived() {
     assert!(code == Some(64) && said.contains("one server"), "{code:?} {said}");
 }
 
-/// One that cannot be read does not hide the others.
+/// A queue that cannot be read does not hide the other queues.
 #[test]
 fn a_queue_that_cannot_be_read_is_shown_with_its_error() {
     let server = Server::start();
@@ -73,12 +73,12 @@ fn a_queue_that_cannot_be_read_is_shown_with_its_error() {
 #[test]
 fn queues_of_two_servers_are_not_listed() {
     let servers = [Server::start(), Server::start()];
-    // Also without any queue.
+    // The error is the same with and without a queue.
     for _ in 0..2 {
         let list = ["--node", &servers[0].url(), "--node", &servers[1].url(), "queue", "ls"];
         let (said, code) = outcome(&mut on(&servers[0], list));
         assert!(
-            code == Some(64) && said.contains("a queue lives on one server, and this client has 2 nodes"),
+            code == Some(64) && said.contains("a queue needs a client of one server, but this client has 2 nodes"),
             "{said}"
         );
         client(&servers[..1]).build().unwrap().queue("emails").push("welcome").unwrap();

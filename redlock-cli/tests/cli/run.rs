@@ -1,4 +1,4 @@
-//! `redlock run`, but for signals.
+//! `redlock run`, except for signals.
 
 use std::fs;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn it_ends_as_its_program_does() {
         (outcome(&mut on(&server, ["run", "job", "--", "sh", "-c", "kill -9 $$"])), 137, ""),
         (outcome(&mut on(&server, ["run", "job", "--", "no-such-program"])), 127, "no-such-program"),
         (outcome(&mut on(&server, ["run", "job", "--", "/"])), 126, "/:"),
-        (outcome(&mut on(&server, ["run", "list", "--", "echo", "ran"])), 64, "holds something else"),
+        (outcome(&mut on(&server, ["run", "list", "--", "echo", "ran"])), 64, "holds a value of another type"),
         (
             outcome(&mut on(&server, ["--node", other, "run", "job", "--no-wait", "--", "echo", "ran"])),
             69,
@@ -47,7 +47,7 @@ fn it_ends_as_its_program_does() {
 fn a_program_does_not_run_while_the_lock_is_held() {
     let server = Server::start();
     let go = server.dir().join("go");
-    // Ends in any case: the directory goes with the server.
+    // The script also ends after the test, since the directory is removed with the server.
     let script = format!("cd {} && until [ -e go ] || [ ! -e log ]; do sleep 0.05; done", server.dir().display());
     let first = Running::start(&mut on(&server, ["run", "job", "--", "sh", "-c", &script]));
     eventually("the lock is held", LONG, || server.get("job").is_some());
@@ -75,7 +75,7 @@ fn a_lock_is_kept_for_the_time_that_it_is_to_be() {
     assert!(code == Some(75) && !said.contains("ran"), "{code:?} {said}");
 }
 
-/// Another machine can have the program.
+/// The lock is released at once, since another machine may have the program.
 #[test]
 fn a_lock_whose_program_cannot_be_started_is_not_kept() {
     let server = Server::start();

@@ -13,7 +13,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::{LONG, Running, on};
 
-/// A program that says `up` in a file once it runs there.
+/// A shell program that writes `up` to a file once it runs.
 fn program(server: &Server, script: &str) -> String {
     format!("exec > {}; {script}; echo up; while :; do sleep 0.05; done", server.dir().join("said").display())
 }
@@ -22,7 +22,8 @@ fn is_up(server: &Server) -> bool {
     fs::read_to_string(server.dir().join("said")).is_ok_and(|said| said.contains("up"))
 }
 
-/// What runs the tests may ignore some signals, as `nohup` and the jobs of a shell do; then programs that they start ignore them too.
+/// Returns whether the signal is not ignored. The process that runs the tests may ignore some signals, as `nohup` and
+/// the jobs of a shell do. Programs that the tests start then ignore them too.
 fn arrives(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -68,7 +69,7 @@ fn a_signal_goes_on_to_the_program() {
     }
 }
 
-/// As `nohup` does it.
+/// The shell ignores the signal like `nohup`.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_that_is_ignored_stays_so() {
@@ -85,7 +86,8 @@ fn a_signal_that_is_ignored_stays_so() {
     assert_eq!(running.outcome(), (String::new(), Some(5)));
 }
 
-/// The terminal sends Ctrl-C to all of its group. The program here is of another session: only what is passed on would reach it.
+/// The terminal sends Ctrl-C to its whole foreground group. The program here is in another session, so only a forwarded
+/// signal would reach it.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_comes_from_the_terminal_is_not_passed_on() {
@@ -104,7 +106,7 @@ fn what_comes_from_the_terminal_is_not_passed_on() {
     assert_eq!(fs::read_to_string(server.dir().join("said")).unwrap(), "up\n");
 }
 
-/// A terminal, and the end of it for a program.
+/// A terminal: the end of the test, and the end of the program.
 #[cfg(target_os = "linux")]
 fn terminal() -> (fs::File, fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

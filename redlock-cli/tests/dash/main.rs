@@ -46,7 +46,7 @@ fn the_page_and_the_snapshot() {
     assert_eq!((&told["version"], &told["allow_release"], &told["problem"]), (&json!(1), &json!(false), &Value::Null));
     assert_eq!(told["snapshot"]["locks"][0]["name"], "<img onerror>");
     assert!(!first.body.contains(guard.id().as_str()), "a whole token is a secret");
-    // The same one, until the next pass.
+    // A request with the tag of the last snapshot gets no body until the next pass.
     eventually("the page is told that nothing is new", LONG, || {
         let tag = dash.get("/api/snapshot").header("etag").unwrap().to_owned();
         let again = dash.ask("GET", "/api/snapshot", &[("If-None-Match", &tag)], "");
@@ -62,7 +62,7 @@ fn the_page_and_the_snapshot() {
     });
 }
 
-/// A page of another site that is made to lead here, or that sends requests here; and paths that lead elsewhere.
+/// Requests that come from a page of another site, with the name of another host, or for a path that does not exist.
 #[test]
 fn requests_of_other_sites_are_refused() {
     let server = Server::start();
@@ -137,7 +137,7 @@ fn a_token_is_asked_for() {
     for (name, wrong) in [("Cookie", &*empty), ("Cookie", &*token), ("Authorization", "Bearer ")] {
         assert_eq!(with(name, wrong), 401, "{wrong}");
     }
-    // With a token the name by which it is reached is the user's.
+    // With a token, the user decides under which host name the page is reached.
     let raw = format!("GET /api/snapshot HTTP/1.1\r\nHost: locks.example\r\nCookie: {value}\r\n\r\n");
     assert_eq!(dash.raw(raw.as_bytes()).status, 200);
     let kind = ("Content-Type", "application/json");
@@ -200,12 +200,12 @@ fn slow_and_giant_requests_are_cut_off() {
     assert_eq!(dash.raw(&[b"GET / HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 40_000]].concat()).status, 431);
     assert_eq!(dash.raw(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n").status, 413);
     assert_eq!(dash.raw(b"nonsense\r\n\r\n").status, 400);
-    // All places are taken by clients that send a byte a second; until they are cut off.
+    // Slow clients take all connections. Each sends one byte at a time until it is disconnected.
     let slow: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(&dash.address).unwrap()).collect();
     let began = Instant::now();
     eventually("others are served", LONG, || {
         for mut stream in &slow {
-            // One that was cut off is gone.
+            // The write fails on a connection that was closed.
             _ = stream.write(b"G");
         }
         thread::sleep(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! `redlock dash` that runs, and requests to it.
+//! A running `redlock dash`, and requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use redlock_tests::Server;
 use serde_json::Value;
 
-/// How long something may take that takes a moment.
+/// The longest time for an event that usually comes at once.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn client(server: &Server) -> redlock_sync::Redlock {
@@ -26,10 +26,10 @@ pub(crate) fn command(servers: &[Server], args: &[&str]) -> Command {
     command
 }
 
-/// Until the end of the test.
+/// A running `redlock dash`. It ends with the test.
 pub(crate) struct Dash {
     child: Child,
-    /// Host and port.
+    /// The address that it listens on: host and port.
     pub(crate) address: String,
 }
 
@@ -60,7 +60,7 @@ impl Dash {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
-        // What it logs later is read, so that the pipe is never full.
+        // The thread reads the later log lines, so that the pipe is never full.
         thread::spawn(move || said.lines().for_each(drop));
         let address = line.trim().strip_prefix("redlock: http://").unwrap_or_else(|| panic!("{line}"));
         Dash { child, address: address.trim_end_matches('/').to_owned() }
@@ -76,7 +76,7 @@ impl Dash {
 
     fn try_raw(&self, bytes: &[u8]) -> Option<Answer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
-        // It may be cut off before all of it is sent.
+        // The server may close the connection before all bytes are sent.
         _ = stream.write_all(bytes);
         let mut said = Vec::new();
         _ = stream.read_to_end(&mut said);
@@ -105,7 +105,7 @@ impl Dash {
         self.try_raw(&self.request("GET", path, &[], ""))
     }
 
-    /// As the page does.
+    /// Sends a request in the way of the page.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask("POST", path, &[("Content-Type", "application/json"), ("Origin", &self.origin())], &body.to_string())
     }

@@ -1,4 +1,4 @@
-//! A real browser without a window, driven by the `DevTools` protocol over a pipe.
+//! A real browser without a window. It is driven by the `DevTools` protocol over a pipe.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::LONG;
 
-/// With one page, until it is dropped.
+/// A browser with one page. It runs until it is dropped.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
@@ -26,7 +26,7 @@ impl Browser {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let profile = std::env::temp_dir().join(format!("redlock-browser-{}-{number}", std::process::id()));
-        // The pipe is files 3 and 4 of the browser.
+        // The browser uses the file descriptors 3 and 4 for the pipe.
         let run = "exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
                    --force-device-scale-factor=1 --user-data-dir=\"$0\" --remote-debugging-pipe about:blank \
                    3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null";
@@ -67,7 +67,7 @@ impl Browser {
         self.ask("Page.navigate", &json!({ "url": url }));
     }
 
-    /// Of a window of that size, on a system that is light or dark.
+    /// Sets the size of the window, and a light or dark colour scheme.
     pub(crate) fn look(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
         self.ask("Emulation.setDeviceMetricsOverride", &size);
@@ -75,7 +75,7 @@ impl Browser {
         self.ask("Emulation.setEmulatedMedia", &features);
     }
 
-    /// The value of a JavaScript expression.
+    /// Returns the value of a JavaScript expression.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let call = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let said = self.ask("Runtime.evaluate", &call);
@@ -83,7 +83,7 @@ impl Browser {
         said["result"]["value"].clone()
     }
 
-    /// Until the expression is true.
+    /// Waits until the expression is true.
     pub(crate) fn until(&mut self, expression: &str) {
         let is_so = std::cell::RefCell::new(self);
         eventually(expression, LONG, || {
@@ -110,7 +110,7 @@ impl Browser {
         }
     }
 
-    /// A picture of the page.
+    /// Writes a picture of the page to a file.
     pub(crate) fn picture(&mut self, file: &Path) {
         let said = self.ask("Page.captureScreenshot", &json!({"format": "png"}));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -118,7 +118,7 @@ impl Browser {
     }
 }
 
-/// Of base64.
+/// Decodes base64.
 fn bytes(text: &str) -> Vec<u8> {
     let value = |digit: u8| match digit {
         b'A'..=b'Z' => digit - b'A',

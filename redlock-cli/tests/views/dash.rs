@@ -1,4 +1,5 @@
-//! `redlock dash` in a browser. `SHOTS=docs/pictures` keeps the pictures of the documentation; the others are in the target directory.
+//! `redlock dash` in a browser. With `SHOTS=docs/pictures`, the pictures of the documentation are written to that
+//! folder. All other pictures go to the target directory.
 
 use std::path::PathBuf;
 use std::thread;
@@ -15,7 +16,7 @@ use crate::{LONG, client};
 const WIDE: (u32, u32) = (1440, 900);
 const PHONE: (u32, u32) = (390, 844);
 
-/// Those of the documentation.
+/// The pictures that the documentation uses.
 const KEPT: [&str; 3] = ["dash.png", "dash-phone.png", "top.png"];
 
 fn shot(name: &str) -> PathBuf {
@@ -24,7 +25,7 @@ fn shot(name: &str) -> PathBuf {
     folder.map_or(target, |folder| PathBuf::from("..").join(folder)).join(name)
 }
 
-/// The text of a row of locks.
+/// A JavaScript expression for the text of a lock's row.
 fn row(name: &str) -> String {
     format!(
         "[...document.querySelectorAll('#locks tbody tr')].find((row) => row.cells[0].textContent === {name:?})?.innerText"
@@ -57,7 +58,7 @@ fn a_lock_comes_is_waited_for_is_released_and_goes() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| other.mutex(name).try_lock_for(2 * LONG).unwrap().unlock().unwrap());
         browser.until(&format!("{row}.trim().endsWith('1')"));
-        // By the keyboard.
+        // The test releases the lock with the keyboard only.
         browser.value("document.querySelector('#locks tbody button').focus()");
         browser.key("Enter");
         browser.until("document.getElementById('details').open");
@@ -123,7 +124,7 @@ fn a_token_is_asked_for_in_the_page() {
             "document.getElementById('token').value = '{token}', document.getElementById('login-form').requestSubmit()"
         ));
         if is_open {
-            browser.until("document.getElementById('login-said').textContent === 'that is not the token'");
+            browser.until("document.getElementById('login-said').textContent === 'the token is wrong'");
         }
     }
     browser.until(
@@ -132,7 +133,7 @@ fn a_token_is_asked_for_in_the_page() {
     assert_eq!(browser.value("document.cookie"), "", "no script reads the cookie");
 }
 
-/// Figures, not verdicts: how long a browser needs for each new snapshot.
+/// Prints the times that a browser needs for each new snapshot. The test has no limit for them.
 #[test]
 fn five_thousand_locks() {
     let server = Server::start();
@@ -151,7 +152,7 @@ fn five_thousand_locks() {
     browser.picture(&shot("dash-5000.png"));
 }
 
-/// What a page of a shop's locks looks like.
+/// Takes the locks of a shop, as an example for the pictures.
 fn shop(locks: &Redlock, then: impl FnOnce()) {
     let held: Vec<_> = [("order:4711", "billing-2"), ("order:4712", "billing-1"), ("report:daily", "cron")]
         .map(|(name, holder)| locks.mutex(name).holder_name(holder).lock().unwrap())

@@ -1,5 +1,5 @@
-//! What people look at, in what they look with: `redlock top` in a terminal, `redlock dash` in a browser. `.ci/run views` runs it, and needs tmux
-//! and chromium.
+//! Tests of what a user sees: `redlock top` in a terminal, and `redlock dash` in a browser. `.ci/run views` runs them.
+//! They need tmux and chromium.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +22,7 @@ use std::time::Duration;
 use redlock_sync::{Builder, Redlock};
 use redlock_tests::Server;
 
-/// How long something may take that takes a moment.
+/// The longest time for an event that usually comes at once.
 const LONG: Duration = Duration::from_secs(30);
 
 /// A client of these servers.

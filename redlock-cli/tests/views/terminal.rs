@@ -1,4 +1,4 @@
-//! A real terminal: keys go in, and the screen comes out.
+//! A real terminal: the test sends keys and reads the screen.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,13 +7,13 @@ use redlock_tests::{Server, eventually};
 
 use crate::LONG;
 
-/// A terminal of tmux, until it is dropped.
+/// A terminal of tmux. It exists until it is dropped.
 pub(crate) struct Terminal {
     socket: String,
 }
 
 impl Terminal {
-    /// `redlock` with these arguments, and behind it a line that says how it ended.
+    /// Runs `redlock` with these arguments. A last line shows the exit code.
     pub(crate) fn start(servers: &[Server], size: (u32, u32), environment: &str, args: &str) -> Terminal {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let socket = format!("redlock-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -44,7 +44,7 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The screen once all of this is on it.
+    /// Waits until all of these texts are on the screen, and returns the screen.
     pub(crate) fn until(&self, all: &[&str]) -> String {
         let has = |screen: &str| all.iter().all(|part| screen.contains(part));
         let mut last = String::new();

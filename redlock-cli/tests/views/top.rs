@@ -32,7 +32,7 @@ fn a_lock_is_found_looked_at_and_released() {
             top.until(&["order:42", "billing", "mutex", "prices", "latch", "emails", "1 of 1 servers well", "1 wait"]);
         let row = screen.lines().find(|line| line.contains("order:42")).unwrap();
         assert!(row.trim_end().ends_with('1') && row.contains('█'), "{screen}");
-        // By waiting, so it comes first.
+        // The table is sorted by waits, so this lock comes first.
         assert!(screen.find("order:42") < screen.find("prices"), "{screen}");
         top.keys(&["s"]);
         top.until(&["sort: held for"]);
@@ -45,7 +45,7 @@ fn a_lock_is_found_looked_at_and_released() {
         top.until(&["only a mutex can be taken away"]);
         top.keys(&["Enter"]);
         top.until(&["on 1 of 1 servers", &reader.id().as_str()[..8], "held for"]);
-        // What comes at once behind Escape is one key with it.
+        // A terminal takes Escape and a key that follows at once for a single key. So the test waits.
         top.keys(&["Escape"]);
         eventually("the details are gone", LONG, || !top.screen().contains("Esc: back"));
         top.keys(&["/"]);
@@ -59,7 +59,7 @@ fn a_lock_is_found_looked_at_and_released() {
         top.keys(&["n"]);
         eventually("the question is gone", LONG, || !top.screen().contains("Take order:42"));
         order.check().unwrap();
-        // A key that comes with the question, as in a pasted text, is no answer to it.
+        // A key that arrives together with the question, as in a pasted text, does not answer it.
         top.keys(&["k", "y"]);
         top.until(&["Take order:42 away from billing"]);
         order.check().unwrap();
@@ -91,7 +91,7 @@ fn names_of_all_sorts_leave_the_screen_whole() {
         let row = screen.lines().find(|line| line.contains(name)).unwrap();
         assert!(row.contains("mutex") && row.contains("持有者") && row.trim_end().ends_with('0'), "{row}");
     }
-    // A storm of sizes, down to what nothing fits in.
+    // The size changes many times, down to a size that fits nothing.
     for step in 0..40 {
         top.resize(20 + step * 37 % 160, 3 + step * 7 % 50);
     }
@@ -130,7 +130,7 @@ fn a_signal_gives_the_terminal_back() {
     assert!(!colours.contains("\u{1b}[31m") && !colours.contains("\u{1b}[33m"), "{colours:?}");
     assert!(Command::new("kill").args(["-TERM", &child(&top)]).status().unwrap().success());
     top.until(&["ended 0"]);
-    // A terminal that is closed ends it too.
+    // Closing the terminal ends the program too.
     let closed = Terminal::start(&servers, SMALL, "", "top");
     closed.until(&["order:42"]);
     let program = child(&closed);
@@ -139,7 +139,7 @@ fn a_signal_gives_the_terminal_back() {
     eventually("it ends with its terminal", LONG, || !is_there());
 }
 
-/// What runs in it.
+/// The process id of the program that runs in the terminal.
 fn child(terminal: &Terminal) -> String {
     let shell = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
     let found = Command::new("ps").args(["-o", "pid=", "--ppid", shell.trim()]).output().unwrap();

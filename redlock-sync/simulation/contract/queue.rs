@@ -1,5 +1,5 @@
-//! The scripts of a queue of tasks: random calls have the same replies in memory and on a server, and leave the same
-//! behind.
+//! The scripts of a queue of tasks. Random calls have the same replies in memory and on a server, and leave the same
+//! data.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use super::{
     shown,
 };
 use crate::key::QueueKeys;
+use crate::protocol::reply::Extended;
 use crate::protocol::script::{Arg, Call, Purpose, Script};
-use crate::protocol::task_queue::{Claim, ClaimArgs, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
+use crate::protocol::task_queue::{Claim, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
 use crate::protocol::{Next, ReleaseArgs};
 
 const MOMENT: Duration = Duration::from_millis(4);
@@ -21,7 +22,7 @@ fn keys() -> QueueKeys {
     QueueKeys::new("", "k", 100).unwrap()
 }
 
-/// A script of the test's own, on all keys of the queue.
+/// A call of a script of the test, with all keys of the queue.
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
     let script = Box::leak(Box::new(Script::new("own", source, None, 0)));
     let QueueKeys { due, body, meta, dead, claims, waits, fence } = keys();
@@ -33,7 +34,7 @@ fn clear() -> Arc<Call> {
     on_all("for i = 1, 7 do redis.call('DEL', KEYS[i]) end return 1", &[])
 }
 
-/// Something else in the place of one of the keys.
+/// Replaces one of the keys by a list.
 fn spoil() -> Arc<Call> {
     let which = fastrand::u64(1..8);
     on_all(
@@ -42,8 +43,9 @@ fn spoil() -> Arc<Call> {
     )
 }
 
-/// All that is stored, but for what depends on the moment: a new task has no state, or one whose version, the second
-/// number, is the time of its push, as a call that looks into permissions takes the longer way.
+/// Reads all that is stored, without the parts that depend on the time. A new task has either no state, or a state
+/// whose version is the time of its push. The version is the second number. The push writes a state if its call checks
+/// permissions.
 fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   local function text(reply)\n\
@@ -83,7 +85,7 @@ fn finish(token: &str, task: &str) -> Arc<Call> {
     claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
 }
 
-/// A call drawn at random, and whether time has to pass behind it.
+/// Draws a call. The second value is true if time has to pass after the call.
 fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
     let tasks = Tasks { keys: keys() };
     let task = any(&["a", "b", "c", "d"]);
@@ -103,14 +105,14 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
             let wait = any(&[None, None, Some((wait, HOUR)), Some((wait, Duration::ZERO))]);
             let id = id(&format!("t{token}"));
             let limits = Limits { attempts: 3, keep_dead: 2 };
-            return (tasks.claim(&ClaimArgs { id: &id, lease, limits, wait }).call, lease < HOUR);
+            return (tasks.claim(&id, lease, limits, wait).call, lease < HOUR);
         }
-        15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
+        15 => Claim::new(keys(), task.into(), 2).extend::<Extended>(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
         21 => tasks.pop(any(&[1, 3]), 2).call,
         22 => tasks.peek(any(&[1, 9]), any(&[TaskFilter::Due, TaskFilter::All, TaskFilter::Dead])).call,
         23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
-        24 => if fastrand::bool() { tasks.revive(task) } else { tasks.revive_oldest(any(&[1, 9])) }.call,
+        24 => if fastrand::bool() { tasks.revive(task, 0) } else { tasks.revive("", any(&[1, 9])) }.call,
         25 => tasks.purge(1).call,
         26 => tasks.count().call,
         _ if fastrand::u32(0..6) == 0 => spoil(),
@@ -119,8 +121,8 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
     (call, false)
 }
 
-/// A reply without the last number of a claim, for how long the task had been due, and without the versions of tasks
-/// ([`dump`]).
+/// A reply as text, without the last number of a claim and without the versions of tasks ([`dump`]). The last number of
+/// a claim is the time for which the task had been due.
 fn timeless(mut reply: Result<Value, Failure>) -> String {
     if let Ok(Value::List(items)) = &mut reply {
         if let [Value::Int(1), _, _, _, _, Value::Int(_)] = items[..] {
@@ -152,7 +154,7 @@ fn random_calls_of_a_queue_have_the_same_replies() {
         for _ in 0..50 {
             let (call, must_pass) = random_call(&mut token);
             _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
-            // Tasks of two calls are never due in the same microsecond on a server.
+            // On a server, tasks of two calls are never due in the same microsecond.
             memory.pass(Duration::from_micros(20));
             let replies = (timeless(memory.call(&call)), timeless(remote.call(&call)));
             assert_alike(&replies, &format!("seed {seed}: in memory, on a server, after\n{done}"));
@@ -168,7 +170,7 @@ fn random_calls_of_a_queue_have_the_same_replies() {
     }
 }
 
-/// The claim `t1` was sent twice, and its second copy is executed after the task of the first was done. The end of the
+/// The claim `t1` is sent twice. The second copy is executed after the task of the first claim was done. The end of the
 /// claim is repeated, since its reply was lost.
 #[test]
 fn a_repeated_end_of_a_claim_takes_no_other_task() {
@@ -177,7 +179,7 @@ fn a_repeated_end_of_a_claim_takes_no_other_task() {
     let claim = |token: &str| {
         let id = id(token);
         let limits = Limits { attempts: 1, keep_dead: 2 };
-        tasks.claim(&ClaimArgs { id: &id, lease: HOUR, limits, wait: None }).call
+        tasks.claim(&id, HOUR, limits, None).call
     };
     let end_of_a = || {
         let (claim, id) = (Claim::new(keys(), "a".to_owned(), 2), id("t1"));
@@ -193,7 +195,7 @@ fn a_repeated_end_of_a_claim_takes_no_other_task() {
         assert_eq!(ask(&end_of_a()), "1");
         has(ask(&claim("t1")), "b");
         assert_eq!(ask(&end_of_a()), "-1");
-        // With its only attempt.
+        // The task has only this attempt.
         has(ask(&claim("t2")), "b");
     }
 }

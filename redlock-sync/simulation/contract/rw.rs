@@ -1,4 +1,4 @@
-//! The same for the scripts of a read-write lock.
+//! The scripts of a read-write lock: random calls and scenarios have the same results in memory and on a server.
 
 use super::*;
 use crate::options::Mode;
@@ -67,7 +67,7 @@ fn clear() -> Arc<Call> {
     script("clear", "for i = 1, 4 do redis.call('DEL', KEYS[i]) end return 1")
 }
 
-/// All that is stored for the lock, each time by what is left of it.
+/// Reads all that is stored for the lock. Times are shown as the time that remains.
 fn dump() -> Arc<Call> {
     let source = "local time, all = redis.call('TIME'), {}\n\
                   local now = time[1] * 1000 + math.floor(time[2] / 1000)\n\
@@ -88,7 +88,7 @@ fn dump() -> Arc<Call> {
     script("dump", source)
 }
 
-/// Has the holders end that end first, or last.
+/// Ends the hold that ends first, or the hold that ends last.
 fn lapse(is_first: bool) -> Arc<Call> {
     let first =
         "local one = redis.pcall('ZRANGE', KEYS[1], 0, 0)[1] return one and redis.call('ZADD', KEYS[1], 7, one) or 0";
@@ -110,7 +110,7 @@ fn extend(mode: Mode, token: &str) -> Arc<Call> {
     side(mode, false).extend_and_count(&id(token), 2 * LEASE).call
 }
 
-/// A reply with the tokens of seats in it, without their ends.
+/// Replaces `SEAT` in an expected reply by the token of a reservation, up to the client that it is for.
 fn seats(what: &str) -> &'static str {
     Box::leak(what.replace("SEAT", "00000000000000000000000000000000:granted:redlock-sync:1/").into_boxed_str())
 }
@@ -258,7 +258,7 @@ fn more_scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What the calls say of a key that is no read-write lock.
+/// The expected replies if a key is not a read-write lock.
 fn left_alone(spoil: Arc<Call>) -> Vec<(Arc<Call>, &'static str)> {
     vec![
         (spoil, "1"),
@@ -325,7 +325,7 @@ fn random_call(several: bool) -> Arc<Call> {
     }
 }
 
-/// There is one writer or there are only readers, and the key ends with the last of them.
+/// Checks that there is either one writer or only readers, and that the key ends with the last of them.
 fn excludes(said: &str) {
     let holders = said.split(", |").next().unwrap_or_default();
     let live: Vec<&str> = holders.split(", ").skip(4).collect();
@@ -340,7 +340,8 @@ fn random_calls_on_a_read_write_lock_have_the_same_replies() {
     let (mut memory, mut remote) = (in_memory(), Remote::start());
     memory.listen(CHANNEL);
     remote.listen(CHANNEL);
-    // So that no two ends fall into the same ms, where their order would be by name.
+    // The pause between calls. Without it, two holds could end in the same millisecond, and their order would depend on
+    // their names.
     let moment = Duration::from_millis(2);
     for seed in 0..15 * FACTOR {
         soon(|is_late| {
@@ -358,8 +359,8 @@ fn random_calls_on_a_read_write_lock_have_the_same_replies() {
     }
 }
 
-/// Whatever happened before, a call that is executed a second time takes nothing from others: no other token goes, and
-/// none is added but seats.
+/// A call that is executed a second time takes nothing from other holders. It removes no other token, and adds none but
+/// reservations.
 #[test]
 fn a_second_copy_of_a_call_takes_nothing_from_others() {
     let holders = |memory: &mut Store| {
@@ -379,7 +380,7 @@ fn a_second_copy_of_a_call_takes_nothing_from_others() {
             excludes(&shown(&memory.call(&dump())));
             let after = holders(&mut memory);
             let is_attempt = call.purpose == Purpose::Acquire;
-            // The copy of an attempt that was refused may find the lock free by now.
+            // The copy of a refused attempt may find the lock free.
             let own = call.token.as_ref().map_or("", LockId::as_str);
             let takes_away = ["lapse", "spoil"].contains(&call.script.operation);
             let lost = before.iter().find(|token| !takes_away && !after.contains(token));

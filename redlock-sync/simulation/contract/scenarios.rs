@@ -1,4 +1,4 @@
-//! What is done step by step, and what must come of it.
+//! Scenarios: steps with their expected results.
 
 use super::*;
 

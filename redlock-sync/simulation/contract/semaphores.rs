@@ -1,5 +1,5 @@
-//! Semaphores: random calls on a node in memory and on a server, beside a reference model of what is lent and which
-//! waits there are.
+//! Semaphores: random calls on a node in memory and on a server. A reference model predicts the slots that are lent and
+//! the waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ fn polls(wait: &str) -> bool {
     wait.starts_with('-')
 }
 
-/// What a queue names of a wait for so many permits.
+/// The member of a queue for a wait that asks for so many permits.
 fn queued(wait: &str, permits: u32, many: usize) -> String {
     format!("{wait} {permits} {many}")
 }
@@ -39,7 +39,7 @@ fn client(wait: &str) -> &str {
     wait.split(' ').next().unwrap()
 }
 
-/// Of how many permits, and how many of them.
+/// The number of permits of the semaphore, and the number that the wait asks for.
 fn wants(wait: &str) -> (u32, usize) {
     let mut words = wait.split(' ').skip(1);
     (words.next().unwrap().parse().unwrap(), words.next().unwrap().parse().unwrap())
@@ -49,34 +49,34 @@ fn listens(wait: &str) -> bool {
     client(wait) == ALIVE || client(wait) == SECOND_ALIVE
 }
 
-/// Hours, so that no two waits are as old as each other.
+/// The age of a wait in hours. It makes all ages different.
 fn age(wait: &str) -> usize {
     let (permits, many) = wants(wait);
     let which = WAITS.iter().position(|other| *other == client(wait)).unwrap();
     which * 25 + usize::try_from(permits).unwrap() * 5 + many
 }
 
-/// What one node is to have, and what it is to have published.
+/// The expected state of one node, and the messages that it is expected to have published.
 #[derive(Debug, Default)]
 struct Model {
     slots: BTreeMap<u32, String>,
     queue: Vec<String>,
-    /// Several nodes: the waits for more than one permit.
+    /// With several nodes: the waits for more than one permit.
     marks: BTreeSet<String>,
     told: Vec<String>,
     several: bool,
 }
 
-/// One attempt.
+/// The arguments of one attempt.
 #[derive(Debug)]
 struct Attempt<'a> {
     token: &'a str,
     permits: u32,
     first: u32,
     many: usize,
-    /// The slots of a lease that are set again.
+    /// The slots of a lease that the attempt sets again.
     fixed: &'a [u32],
-    /// As the queue names it.
+    /// The name of the wait in the queue.
     wait: &'a str,
     stays: bool,
     leftover: Option<&'a str>,
@@ -89,8 +89,8 @@ impl Model {
         (found.len() == many).then_some(found)
     }
 
-    /// Reserves free slots for the first waits up to `own`, and tells the next when to look; on several nodes only
-    /// tells them. True if the rest is kept for one that wants more.
+    /// Reserves free slots for the first waits, up to `own`, and notifies them. With several nodes, it only notifies
+    /// them. Returns true if free slots are kept for a wait that asks for more.
     fn serve(&mut self, own: &str, permits: u32, first: u32) -> bool {
         let (before, mut kept, mut is_kept) = (self.slots.clone(), Vec::new(), false);
         while self.free(permits, first, 1).is_some()
@@ -114,7 +114,7 @@ impl Model {
                 kept.push(wait);
             }
         }
-        // The next one looks when what was reserved is free again.
+        // The next wait checks again when the reserved slots are free.
         if !self.several && !is_kept && self.slots != before && self.free(permits, first, 1).is_none() {
             let mut next = self.queue.iter().take(8).take_while(|wait| *wait != own && !polls(wait));
             self.told.extend(next.find(|wait| listens(wait)).map(|wait| client(wait).to_owned()));
@@ -127,7 +127,7 @@ impl Model {
         is_kept
     }
 
-    /// The slots that an attempt is lent, if it is.
+    /// The slots that an attempt is lent; `None` if it is refused.
     fn lend(&mut self, attempt: &Attempt<'_>, own: &[u32]) -> Option<Vec<u32>> {
         let Attempt { token, permits, first, many, fixed, wait, .. } = *attempt;
         let of_wait = |(_, held): &(&u32, &String)| !wait.is_empty() && **held == reserved(wait);
@@ -196,7 +196,7 @@ impl Model {
     fn release(&mut self, token: &str, slots: &[u32], permits: u32, wait: Option<&str>) -> i64 {
         let has = |slot: &u32| self.slots.get(slot).is_some_and(|held| held == token);
         let had = if slots.is_empty() { self.slots.values().any(|held| held == token) } else { slots.iter().all(has) };
-        // A lease of one slot has no other.
+        // A lease of one slot has no other slots to release.
         if let ([slot], None, true) = (slots, wait, self.queue.is_empty())
             && self.slots.get(slot).is_some_and(|held| held == token)
         {
@@ -258,7 +258,7 @@ fn any<T: Copy>(all: &[T]) -> T {
     all[fastrand::usize(0..all.len())]
 }
 
-/// One call, with what the model says to it.
+/// Draws one call. Returns it with the reply that the model predicts.
 fn random_step(model: &mut Model) -> (Arc<Call>, String) {
     let (token, permits) = (any(&TOKENS), any(&[1, 2, 3, 4]));
     let many = any(&[1, 1, 1, 2, 3]).min(permits);
@@ -348,7 +348,7 @@ fn semaphores_on_a_server_do_what_the_model_says() {
     compare(&mut Remote::start(), 40 * FACTOR);
 }
 
-/// A permit whose time has passed is as free as one that was released, and its token cannot have it back.
+/// A permit whose time has passed is as free as a released one. The token cannot get it back.
 fn ends(side: &mut dyn Side) {
     side.call(&clear()).unwrap();
     side.listen(CHANNEL);
@@ -375,7 +375,7 @@ fn ends(side: &mut dyn Side) {
         lease.release(&ReleaseArgs { id: Some(&id), keep, wait: None, next: Next::Anybody }).call
     };
     assert_eq!(say(&release("a", Duration::ZERO)), Value::Int(0));
-    // A minimum hold keeps it for as long as that says, and no longer.
+    // A minimum hold keeps a released permit exactly that long.
     assert_eq!(say(&release("b", moment)), Value::Int(1));
     assert_eq!(short(&say(&take("c", LEASE))), "no 0");
     side.pass(moment + Duration::from_millis(2));
@@ -392,7 +392,7 @@ fn permits_end_on_a_server() {
     ends(&mut Remote::start());
 }
 
-/// No call touches a key that is no semaphore, of another type or a sorted set.
+/// No call changes a key that is not a semaphore: a key of another type, or a sorted set of something else.
 fn refuses(side: &mut dyn Side) {
     let spoils = ["redis.call('SET', KEYS[1], 'x') return 1", "redis.call('ZADD', KEYS[1], 9e15, 'rtoken') return 1"];
     for source in spoils {

@@ -30,7 +30,8 @@ mod tests {
         assert_eq!(escape(format_args!("{:04}:", 7), '0'), "%30%30%307:");
     }
 
-    /// Three letters each, from those that could be confused: the separator, `%`, and what escapes are made of.
+    /// Words of three letters each. The letters are those that could be confused: the separator, `%`, and parts of
+    /// escapes.
     fn words() -> BTreeSet<String> {
         const LETTERS: [&str; 8] = ["", "%", "3", "A", ":", "2", "5", "a"];
         let letter = |at: usize, digit: u32| LETTERS[at / 8_usize.pow(digit) % 8];

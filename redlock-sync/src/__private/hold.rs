@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::span::{Span, enter};
+use crate::lock::with::after_body;
 use crate::{
     Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
     SemaphorePermit, once,
@@ -63,14 +64,7 @@ impl<G: Guard> Hold<G> {
     /// Releases the lock. Returns an error if the lock was lost while the body ran. If the body has failed too, its
     /// error takes precedence, and this one is logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
-        match self.0.take().map_or(Ok(()), |held| held.end(!body_failed)) {
-            Ok(()) => Ok(()),
-            Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) => {
-                log::warn!("{error}");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        after_body(self.0.take().map_or(Ok(()), |held| held.end(!body_failed)), body_failed)
     }
 }
 
@@ -219,7 +213,7 @@ impl<F: Future> Value<'_, F> {
 
 /// No future implements this trait, so a function that returns a future does not compile.
 #[diagnostic::on_unimplemented(
-    message = "the lock would be released when the future is returned, before it runs; this lock is for functions that block",
+    message = "the lock would be released when the function returns its future, before the future runs; lock a function that blocks",
     label = "the function returns a future"
 )]
 pub trait Run {}
@@ -255,7 +249,7 @@ pub fn default_wait(client: &Redlock) -> Option<Duration> {
 #[must_use]
 pub fn wait_without_end() -> Error {
     Error::config(
-        "`busy` has no effect without a limit of the wait; add such as `wait = \"5s\"` to the attribute, or `wait = \"0s\"` to try once, or set \
-         default_wait of the client",
+        "`busy` has no effect without a limit for the wait; add `wait = \"5s\"` to the attribute, or `wait = \"0s\"` to try \
+         once, or set the client's default_wait",
     )
 }

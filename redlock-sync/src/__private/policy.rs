@@ -4,9 +4,9 @@ use crate::Error;
 
 /// The policy `error`: for return types that can carry a lock error.
 #[diagnostic::on_unimplemented(
-    message = "a locked function that returns `{Self}` cannot tell that it got no lock",
+    message = "a locked function that returns `{Self}` cannot report that it got no lock",
     label = "this type carries no `redlock_sync::Error`",
-    note = "return a `Result<T, E>` where `E: From<redlock_sync::Error>`, or say what to do instead:",
+    note = "return a `Result<T, E>` where `E: From<redlock_sync::Error>`, or choose what happens instead:",
     note = "`failed = panic` or `failed = skip` for failures, and with `wait` or `once` also `busy = skip`, `busy = panic` or `busy = path::to::fallback`",
     note = "`skip` is for functions that return `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`"
 )]
@@ -24,7 +24,7 @@ impl<T, E: From<Error>> OrError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the body was skipped",
     label = "a function with `skip` returns `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
-    note = "otherwise take `error`, `panic` or, for `busy` and `done`, the path of a fallback with the same parameters",
+    note = "otherwise use `error`, `panic` or, for `busy` and `done`, the path of a fallback with the same parameters",
     note = "`once` without `done` is `done = skip`"
 )]
 pub trait OrSkip: Sized {

@@ -12,7 +12,7 @@ use crate::error::{Error, LostReason};
 use crate::handover::rules::Chain;
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
-use crate::lease::Lease;
+use crate::lease::{Lease, PendingRelease};
 use crate::node::Priority;
 use crate::options::jittered;
 use crate::protocol::reply::{Acquired, Vote};
@@ -124,7 +124,10 @@ impl Adoption<'_> {
     fn give_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
         let Attempt { client, request, id, lease, .. } = &self.attempt;
         if let Some(at) = self.attempt.roll_back_with(ballot, &self.mutex.give_back(id, self.former), by) {
-            client.add_unfinished_adoption(request, id, self.former, client.quorum.now().after(*lease), at);
+            // A node may keep the token. The backlog gives the lock back there as soon as the servers answer.
+            let ends = client.quorum.now().after(*lease);
+            let of_token = PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at);
+            client.backlog.add_adoption(of_token, id.clone(), self.former.clone());
         }
     }
 
@@ -135,7 +138,7 @@ impl Adoption<'_> {
             Vote::Failed(failure) => failure.message.clone(),
             Vote::Yes(_) | Vote::Void => "has the token".to_owned(),
             Vote::Absent => "has no such key".to_owned(),
-            Vote::Taken { .. } => "has another token, such as that of another call that adopts the lock".to_owned(),
+            Vote::Taken { .. } => "has another token, perhaps of another call that adopts the lock".to_owned(),
         };
         let nodes = ballot.votes.iter().enumerate().map(|(i, vote)| quorum.node_error(i, describe(vote))).collect();
         Error::Unavailable { op: "adopt", key: self.attempt.request.key.as_str().to_owned(), of: quorum.len(), nodes }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::common_slots::retry_on_common_slots;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::grant;
@@ -80,6 +79,19 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
     own.retain(|id| holders.contains(&random_part_of(id.as_str())));
     own.extend(client.supersede_dropped(&holders));
     own
+}
+
+/// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt: the same
+/// slots are free on a majority of the nodes. Called after the slots of the first attempt were released.
+fn retry_on_common_slots(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
+    let (quorum, semaphore) = (&client.quorum, request.protocol.semaphore()?);
+    let is_split = refusal.ballot.as_ref()?.votes.contains(&Vote::Void);
+    if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
+        return None;
+    }
+    let held = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
+    let restricted = Protocol::Semaphore(semaphore.with_common_slots(&held.votes)?);
+    Some(Request { protocol: Arc::new(restricted), ..request.clone() })
 }
 
 /// Makes one round with a new token, until `by` at the latest. If the attempt is not won, it is rolled back before the
@@ -176,7 +188,7 @@ impl<'a> Attempt<'a> {
             return Ok(());
         }
         let took = now.since(ballot.started);
-        let late = |i| quorum.node_error(i, format!("the round took {took:?}, too long for a lease of {lease:?}"));
+        let late = |i| quorum.node_error(i, format!("the attempt took {took:?}, too long for a lease of {lease:?}"));
         let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
         Err(Error::Unavailable { op, key: key.to_owned(), of: quorum.len(), nodes })
     }

@@ -24,7 +24,7 @@ use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::reply::{Acquired, FailureKind, Few, Vote};
-use crate::protocol::task_queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
+use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, Limits, QUEUE, Tasks};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
@@ -65,23 +65,17 @@ pub(crate) struct HeldTask {
     pub(crate) task: Claimed,
 }
 
-/// The result of one attempt to claim a task.
-enum ClaimAttempt {
-    Task(HeldTask),
+/// Why an attempt claimed no task.
+enum NotClaimed {
     /// No task is due. The next one is due after this time, if there is one.
     Nothing(Option<Duration>),
+    /// There was no usable answer. If the server is a replica, its address may lead to the new master soon.
+    Failed { error: Error, is_of_replica: bool },
 }
 
-/// Why an attempt got no usable answer.
-struct ClaimFailure {
-    error: Error,
-    /// The server is a replica. Its address may lead to the new master soon.
-    is_of_replica: bool,
-}
-
-impl From<Error> for ClaimFailure {
-    fn from(error: Error) -> ClaimFailure {
-        ClaimFailure { error, is_of_replica: false }
+impl From<Error> for NotClaimed {
+    fn from(error: Error) -> NotClaimed {
+        NotClaimed::Failed { error, is_of_replica: false }
     }
 }
 
@@ -177,38 +171,36 @@ impl ClaimLoop<'_> {
         let found = loop {
             match attempt(self.request, id.as_deref().map(|id| (id, stays))) {
                 // Ten tasks died, as many as one call lets die, and the next one is due.
-                Ok(ClaimAttempt::Nothing(Some(Duration::ZERO))) if self.request.client.quorum.now() < by => {}
+                Err(NotClaimed::Nothing(Some(Duration::ZERO))) if self.request.client.quorum.now() < by => {}
                 found => break found,
             }
         };
-        let next = match found {
-            Ok(ClaimAttempt::Task(held)) => {
+        let (next, is_away) = match found {
+            Ok(held) => {
                 self.limit.answered();
                 return Some(Ok(Some(held)));
             }
-            Ok(ClaimAttempt::Nothing(next)) => {
+            Err(NotClaimed::Nothing(next)) => {
                 self.limit.answered();
-                Ok(next)
+                if is_last {
+                    return Some(Ok(None));
+                }
+                (next, false)
             }
-            Err(failure) => Err(failure),
+            Err(NotClaimed::Failed { error, is_of_replica }) => {
+                // A worker goes on through a failover.
+                let may_pass = error.is_unavailable() || is_of_replica && self.request.stop.is_some();
+                if is_last || !may_pass || self.limit.unanswered(&error, tried_at) {
+                    return Some(Err(error));
+                }
+                (None, true)
+            }
         };
-        match next {
-            Err(failure) if is_last || self.ends_with(&failure, tried_at) => Some(Err(failure.error)),
-            Ok(_) if is_last => Some(Ok(None)),
-            _ if !waits => None,
-            next => {
-                self.entered = id.filter(|_| next.is_ok());
-                self.sleep(next.as_ref().ok().copied().flatten(), next.is_err());
-                None
-            }
+        if waits {
+            self.entered = id.filter(|_| !is_away);
+            self.sleep(next, is_away);
         }
-    }
-
-    /// True for an error after which no further attempt is made.
-    fn ends_with(&mut self, failure: &ClaimFailure, tried_at: Tick) -> bool {
-        // A worker goes on through a failover.
-        let may_pass = failure.is_of_replica && self.request.stop.is_some();
-        !(failure.error.is_unavailable() || may_pass) || self.limit.unanswered(&failure.error, tried_at)
+        None
     }
 
     /// Sleeps until a notification, the time at which the next task is due, or the end of the pause.
@@ -265,16 +257,16 @@ impl ClaimLoop<'_> {
 }
 
 /// Makes one round with a new token. A claim that it may have made is rolled back before an error is returned.
-fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<ClaimAttempt, ClaimFailure> {
+fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
     let ClaimRequest { client, tasks, options, limits, .. } = *request;
     let quorum = &client.quorum;
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
     let id = token(client, options)?;
-    let call = tasks.claim(&ClaimArgs { id: &id, lease, limits, wait });
+    let call = tasks.claim(&id, lease, limits, wait);
     let Ballot { votes, started, duplicate } = quorum.round(&call, Priority::Normal, by, &|_| true);
     let vote = votes.into_iter().next().unwrap_or(Vote::Absent);
     if let Vote::Yes(ClaimReply::Nothing(next)) = vote {
-        return Ok(ClaimAttempt::Nothing(next));
+        return Err(NotClaimed::Nothing(next));
     }
     let won = Ballot::<()> { votes: Few::new(), started, duplicate };
     let is_in_time = won.validity(lease, quorum.now()) >= quorum.limits.min_validity;
@@ -286,7 +278,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
             let lock = Request { key: tasks.keys.due.clone(), protocol, options: Arc::clone(options) };
             let core = Core::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;
-            Ok(ClaimAttempt::Task(HeldTask { lease, claim, task }))
+            Ok(HeldTask { lease, claim, task })
         }
         vote => {
             let is_late = vote.is_yes();
@@ -302,7 +294,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
                 }
                 failed => failed,
             };
-            Err(ClaimFailure { error, is_of_replica })
+            Err(NotClaimed::Failed { error, is_of_replica })
         }
     }
 }

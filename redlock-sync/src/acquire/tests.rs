@@ -1,4 +1,4 @@
-//! When an acquire gives up, and what it makes of a grant.
+//! Tests of the end of an acquire, and of its reaction to a grant.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn client(urls: &[String], unavailable_after: Duration) -> Arc<ClientInner> {
     ClientInner::new(quorum(urls.iter().cloned(), limits, Arc::new(SystemClock)))
 }
 
-/// Its server is never asked for anything.
+/// A client whose server is never asked.
 fn idle(unavailable_after: Duration) -> Arc<ClientInner> {
     client(&["redis://127.0.0.1:1/".to_owned()], unavailable_after)
 }
@@ -80,7 +80,7 @@ fn a_busy_lock_ends_an_outage() {
     assert_eq!(client.outages.since(next, next, &unavailable()), next);
 }
 
-/// The reaction of a wait to a grant.
+/// Servers, and a client that gets a grant from them while it waits.
 struct Mail {
     servers: Vec<Server>,
     client: Arc<ClientInner>,
@@ -95,12 +95,12 @@ impl Mail {
         Mail { client: client(&urls, LONG), servers }
     }
 
-    /// True for a lease; false if an attempt has to decide.
+    /// Gives the wait a grant. Returns true if the wait gets a lease, and false if an attempt has to decide.
     fn open(&self, options: LockOptions, lease: Duration) -> bool {
         self.open_after(Duration::ZERO, options, lease)
     }
 
-    /// The same, with a grant that comes so long after the attempt that entered the wait.
+    /// Like `open`, but the grant comes at this time after the attempt that entered the wait.
     fn open_after(&self, age: Duration, options: LockOptions, lease: Duration) -> bool {
         let request = request(options);
         let mut acquire = AcquireLoop::new(&self.client, &request, MaxWait::Forever, Pauses::default());
@@ -118,7 +118,7 @@ impl Mail {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();
-                // Not released, so that the next wait finds it unchanged.
+                // The lease is not released, so that the next wait finds the keys unchanged.
                 std::mem::forget(lease);
                 true
             }
@@ -133,7 +133,8 @@ fn a_grant_is_the_lock_on_one_node_and_a_leftover_token_on_several() {
     assert!(!Mail::new(3).open(LockOptions::default(), LEASE));
 }
 
-/// Every combination of settings: a grant is held as it stands only where it is what an attempt would have brought.
+/// Tries every combination of settings. A grant is accepted without an attempt only if the attempt would have the same
+/// result.
 #[test]
 fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
     let mail = Mail::new(1);
@@ -188,7 +189,7 @@ fn retries_that_are_counted_end_with_their_count() {
     assert!(error.is_busy(), "{error}");
 }
 
-// --- the way in ------------------------------------------------------------------------------------------------------
+// --- a lock that is acquired without waiting -------------------------------------------------------------------------
 
 fn plain_request() -> Request {
     request(LockOptions { lease: LEASE, ..LockOptions::default() })
@@ -213,7 +214,7 @@ fn a_lock_that_stands_on_a_leftover_token_is_free() {
     assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
     let (key, now) = (plain_request().key, mail.client.quorum.now());
     mail.client.queues.add_leftover_token(key.name(), duplicate.clone(), now.after(LEASE));
-    // This one refuses: it may go on standing on the leftover token.
+    // This server refuses the acquire, so it may still hold the lock by the leftover token.
     mail.servers[2].fill();
     let lease = try_lock(&mail.client).unwrap();
     assert_eq!(mail.client.queues.leftover_tokens(key.name()), std::slice::from_ref(&duplicate));
@@ -233,7 +234,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
         let options = AttemptOptions { wait, keeps_wait, ..AttemptOptions::default() };
         let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
-        // Like a late copy of an attempt.
+        // The entry is like one of a late copy of an attempt.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(1).arg("-another"));
         lease.finish().unwrap();

@@ -35,7 +35,10 @@ impl Ended {
         given_up.keys.sort_unstable();
         let unconfirmed = given_up.unconfirmed.len();
         if let Some(first) = given_up.unconfirmed.first() {
-            log::warn!("{unconfirmed} releases were not confirmed; the first: {first}");
+            log::warn!(
+                "{unconfirmed} releases were not confirmed, so these locks may stay taken until their leases end; \
+                 the first: {first}"
+            );
         }
         Ended { given_up: given_up.keys, unconfirmed }
     }
@@ -130,7 +133,7 @@ impl Redlock {
         let ended = Ended::new(self.inner.end(grace)?);
         if !ended.given_up.is_empty() {
             let keys = printable(&ended.given_up.join(", "));
-            log::warn!("locks given up, {grace:?} after the shutdown began: {keys}");
+            log::warn!("the shutdown gave up locks that were still held after {grace:?}: {keys}");
         }
         Ok(ended)
     }

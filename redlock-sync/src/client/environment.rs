@@ -22,10 +22,10 @@ const KNOWN_OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const KNOWN_OTHER_PREFIXES: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
 
-const TIME: &str = "a length of time; write such as 30s, 250ms, 1h30m or 7d";
+const TIME: &str = "a length of time, such as 30s, 250ms, 1h30m or 7d";
 const NUMBER: &str = "a number";
 /// Used without the feature only: with the feature, no path is invalid before it is read.
-const WITHOUT_TLS: &str = "a setting without the crate's feature `tls`";
+const WITHOUT_TLS: &str = "available without the crate's feature `tls`";
 
 /// A variable, a description of its values for errors, and the function that applies its value.
 type Setting = (&'static str, &'static str, fn(Builder, &str) -> Option<Builder>);
@@ -46,14 +46,10 @@ const SETTINGS: [Setting; 18] = [
     ("REDLOCK_TLS_CERT", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Certificate, value)),
     ("REDLOCK_TLS_KEY", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Key, value)),
     ("REDLOCK_LEASE", TIME, |to, value| Some(to.lease(duration(value)?))),
-    (
-        "REDLOCK_RETRY",
-        "a pause between attempts; write such as 20ms, or 2ms..100ms for pauses that grow",
-        |to, value| {
-            let (first, last) = value.split_once("..").unwrap_or((value, value));
-            Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
-        },
-    ),
+    ("REDLOCK_RETRY", "a pause between attempts, such as 20ms, or 2ms..100ms for pauses that grow", |to, value| {
+        let (first, last) = value.split_once("..").unwrap_or((value, value));
+        Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
+    }),
     ("REDLOCK_RETRY_JITTER", "a number from 0.0 to 1.0", |to, value| {
         let retry = to.options.retry.clone().jitter(value.parse().ok()?);
         Some(to.retry(retry))

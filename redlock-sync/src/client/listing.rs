@@ -229,7 +229,7 @@ impl Redlock {
 
     fn ask(&self, node: usize, call: &TypedCall<Page>) -> NodeListing {
         let quorum = &self.inner.quorum;
-        Vote::from_result(quorum.ask_one(node, &call.call, quorum.round_deadline()))
+        Vote::from_result(quorum.ask_one(node, &call.call))
     }
 
     fn check_answered(&self, op: &'static str, key: &str, votes: Vec<NodeListing>) -> Result<Vec<NodeListing>, Error> {

@@ -21,7 +21,7 @@ pub use self::snapshot::{SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::reentry::{self, HeldByThread};
+use crate::lock::reentry;
 use crate::options::LockOptions;
 
 /// A client of one Redis server, or of several independent servers (the Redlock algorithm). It is cheap to clone, and
@@ -99,11 +99,7 @@ impl Redlock {
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
     pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
         let key = Key::new(&self.prefix, name, self.inner.quorum.limits.max_key_len)?;
-        match reentry::held_by_thread(self.inner.id, key.as_str()) {
-            HeldByThread::Nothing => Ok(false),
-            HeldByThread::Single(core) => core.check().map(|()| true),
-            HeldByThread::Nested(lease) => lease.check().map(|()| true),
-        }
+        reentry::held_by_thread(self.inner.id, key.as_str()).map_or(Ok(false), |(held, _)| held.check().map(|()| true))
     }
 }
 

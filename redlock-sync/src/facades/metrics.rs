@@ -46,7 +46,7 @@ impl Metrics {
     /// ```
     #[must_use]
     pub fn new() -> Metrics {
-        describe_histogram!("redlock_wait_seconds", Unit::Seconds, "How long calls took that wanted a lock");
+        describe_histogram!("redlock_wait_seconds", Unit::Seconds, "How long calls took to acquire a lock, or to fail");
         describe_histogram!("redlock_hold_seconds", Unit::Seconds, "How long locks were held");
         describe_gauge!("redlock_waiting", "Threads that want a lock now");
         describe_gauge!("redlock_held", "Locks that are held now");

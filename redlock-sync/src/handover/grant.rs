@@ -27,7 +27,7 @@
 use std::time::Duration;
 
 use super::listener::Notification;
-use super::rules::{Chain, MIN_RESERVATION, granted_lease};
+use super::rules::{Chain, LONGEST_GRANT, MIN_RESERVATION};
 use crate::clock::Tick;
 use crate::node::Priority;
 use crate::options::{LockOptions, RENEW_DIVISOR, drift};
@@ -93,7 +93,7 @@ impl GrantEvidence {
 
 /// The lease of a grant. With several nodes: how long each reserves the key for the next attempt of the wait.
 pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
-    if quorum.len() == 1 { granted_lease(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
+    if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
 /// What a release for this request grants to the next wait.

@@ -65,7 +65,7 @@ mod tests {
         assert!(old(&keys, 10).is_empty());
         assert_eq!(old(&keys, 11), ["!a"]);
         assert_eq!(old(&keys, 15), ["!a", "!c"]);
-        // In between it had a time-to-live: a holder has set it.
+        // In between, the key had a time to live, so a holder has set it.
         keys.record(&seen(16, vec![Vote::taken("a".to_owned(), Some(SECOND)), without_ttl("c")]));
         assert_eq!(old(&keys, 30), ["!c"]);
     }

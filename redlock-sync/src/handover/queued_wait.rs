@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listener::{self, Listener};
-use super::rules::QUEUE_LIFETIME;
 use crate::error::Error;
-use crate::protocol::{WaitArgs, millis};
+use crate::protocol::millis;
 use crate::token::random_part;
 
 /// A wait in the queues on the servers.
@@ -45,11 +44,6 @@ impl QueuedWait {
             return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
         }
         Ok(self.id.clone())
-    }
-
-    /// The arguments by which an attempt names the wait.
-    pub(crate) fn args(id: &str, is_last: bool, waited: Duration) -> WaitArgs<'_> {
-        WaitArgs { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
     }
 
     /// The node on which the client listens.

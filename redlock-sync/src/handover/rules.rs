@@ -89,11 +89,6 @@ pub(crate) struct ForeignPause {
 /// With several nodes: how long each node reserves a lock for the notified wait, at least.
 pub(crate) const MIN_RESERVATION: Duration = Duration::from_millis(500);
 
-/// How long a holder with this lease grants the lock to the next waiter.
-pub(crate) fn granted_lease(lease: Duration) -> Duration {
-    lease.min(LONGEST_GRANT)
-}
-
 /// A chain of holders that passed the lock to each other, so foreign clients never saw the key free. It ends with
 /// a pause in which they do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -105,11 +100,6 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The chain that a notification describes.
-    pub(crate) fn from_notification(now: Tick, age: Duration, pauses: Pauses) -> Chain {
-        Chain { began: Some(now.before(age)), pauses }
-    }
-
     pub(crate) fn age(&self, now: Tick) -> Duration {
         self.began.map_or(Duration::ZERO, |began| now.since(began))
     }

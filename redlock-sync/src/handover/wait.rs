@@ -207,7 +207,7 @@ impl<'a, T> ServerWait<'a, T> {
                 Woken::Notified(notification) => {
                     let Notification { time, age, pauses, .. } = notification;
                     let now = quorum.now();
-                    self.chain = Chain::from_notification(now, age, pauses.max(self.chain.pauses));
+                    self.chain = Chain { began: Some(now.before(age)), pauses: pauses.max(self.chain.pauses) };
                     if notification.random.is_some() {
                         return Some(notification);
                     }

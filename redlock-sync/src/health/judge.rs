@@ -88,12 +88,12 @@ impl Facts {
     fn lacks_replicas(&self) -> Option<String> {
         let acks = self.acks;
         if acks > 0 && self.says("may_wait", "0") {
-            return Some(format!("min_replicas_ack is {acks}, and the user may not run WAIT: give it +wait"));
+            return Some(format!("min_replicas_ack is {acks}, and the user may not run WAIT: give the user +wait"));
         }
         let replicas = self.replicas().filter(|replicas| *replicas < acks)?;
         Some(format!(
-            "{replicas} replicas are connected to it, and {acks} must confirm each lock (min_replicas_ack): start the missing ones and \
-             look at their replicaof, or lower min_replicas_ack"
+            "{replicas} replicas are connected to it, but {acks} must confirm each lock (min_replicas_ack): start the \
+             missing replicas and check their `replicaof`, or lower min_replicas_ack"
         ))
     }
 
@@ -124,13 +124,15 @@ impl Facts {
     fn hides(&self) -> Option<String> {
         let why = self.text("refused")?;
         Some(format!(
-            "hides what `health` looks for ({why}), and `restart_guard` has no effect with it: give the user +info"
+            "does not let this user run INFO ({why}), so `health` knows little about it and `restart_guard` has no \
+             effect: give the user +info"
         ))
     }
 
     fn keeps_clients_waiting(&self) -> Option<String> {
         self.says("may_listen", "0").then(|| {
-            "lets this user use no channels, so waits for locks poll: give it &redlock-sync:* +publish +subscribe"
+            "does not let this user publish and subscribe, so threads that wait for a lock poll: give the user \
+             &redlock-sync:* +publish +subscribe"
                 .into()
         })
     }
@@ -145,13 +147,15 @@ impl Facts {
 
     fn is_nearly_full(&self, node: &NodeHealth) -> Option<String> {
         let part = self.used_part().filter(|part| *part >= NEARLY_FULL && !self.evicts() && node.problem.is_none())?;
-        Some(format!("uses {part} % of its maxmemory, and takes no new locks at 100 %: raise it, or remove data"))
+        Some(format!(
+            "uses {part} % of its maxmemory, and takes no new locks at 100 %: raise maxmemory, or remove data"
+        ))
     }
 
     /// With several servers, a restarted one casts no vote for a while, so this is no problem.
     fn forgets(&self, nodes: usize) -> Option<String> {
         (nodes == 1 && self.says("aof_enabled", "0")).then(|| {
-            "has no append-only file: a restart forgets locks that are held, and tasks of queues; set appendonly yes, or \
+            "has no append-only file, so a restart loses held locks and the tasks of queues: set appendonly yes, or \
              use three servers"
                 .into()
         })
@@ -160,7 +164,7 @@ impl Facts {
     fn failed_to_save(&self) -> Option<String> {
         let failed = ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
         let which = failed.into_iter().find(|name| self.says(name, "err"))?;
-        Some(format!("could not write its data to disk ({which} is err): look at its log and its disk"))
+        Some(format!("could not write its data to disk ({which} is err): check its log and its disk"))
     }
 
     /// `INFO` has the number of good replicas only if `min-replicas-to-write` is set.
@@ -173,12 +177,12 @@ impl Facts {
         let guard = if self.says("cluster_enabled", "1") { "" } else { "failover_guard and " };
         Some(match self.acks {
             0 => format!(
-                "has {replicas} replicas and waits for none of them: a failover forgets the last locks; set \
-                 min-replicas-to-write 1, use {guard}min_replicas_ack({replicas}), or three masters, or fence what is protected"
+                "has {replicas} replicas and waits for none of them, so a failover can lose the latest locks: set \
+                 min-replicas-to-write 1, or use {guard}min_replicas_ack({replicas}), three masters, or fencing tokens"
             ),
             acks => format!(
-                "has {replicas} replicas, of which {acks} must confirm each lock: a failover to another one forgets the last locks; \
-                 use min_replicas_ack({replicas})"
+                "has {replicas} replicas, but only {acks} must confirm each lock, so a failover to another replica can \
+                 lose the latest locks: use min_replicas_ack({replicas})"
             ),
         })
     }
@@ -186,7 +190,9 @@ impl Facts {
 
 fn has_evicted(node: &NodeHealth) -> Option<String> {
     let evicted = node.evicted_keys.filter(|evicted| *evicted > 0)?;
-    Some(format!("has evicted {evicted} keys since it started, which may have been locks; set noeviction"))
+    Some(format!(
+        "has evicted {evicted} keys since it started, and some may have been locks: set maxmemory-policy to noeviction"
+    ))
 }
 
 /// True if the user may not use the key of the probe, but may use other keys.
@@ -198,8 +204,9 @@ fn is_of_other_keys(failure: &Failure) -> bool {
 fn of_keys(written: &Vote<Done>) -> Option<String> {
     match written {
         Vote::Failed(failure) if is_of_other_keys(failure) => Some(
-            "does not let this user use the key that `health` asks with, so it is not known whether it takes writes: give the \
-             user ~PREFIXredlock-sync:health and ~{PREFIXredlock-sync:health}:*, with the client's key_prefix"
+            "does not let this user use the key that `health` tries to write, so it is not known whether it takes \
+             writes: give the user ~PREFIXredlock-sync:health and ~{PREFIXredlock-sync:health}:*, where PREFIX is the \
+             client's key_prefix"
                 .into(),
         ),
         _ => None,
@@ -230,8 +237,8 @@ fn clocks(nodes: &[NodeHealth], took: Duration) -> Option<String> {
 fn restarted(node: &NodeHealth, longest: Duration) -> Option<String> {
     let uptime = node.uptime.filter(|uptime| *uptime < longest && node.problem.is_none())?;
     Some(format!(
-        "{} restarted {uptime:.0?} ago, within the longest lease of {longest:.0?}: until that has passed it casts no vote if \
-         another server is older",
+        "{} restarted {uptime:.0?} ago: until it has run for the longest lease ({longest:.0?}), it casts no vote if \
+         another server has run longer",
         node.address
     ))
 }

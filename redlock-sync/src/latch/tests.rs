@@ -1,4 +1,4 @@
-//! Latches on nodes in memory, and what is made of their replies.
+//! Tests of latches on nodes in memory, and of the results of their replies.
 
 use std::thread;
 
@@ -76,8 +76,8 @@ fn in_memory_the_last_arrival_opens_it() {
     }
 }
 
-/// One schedule: arrivals, looks of two clients, and nodes that lose the latch. With `is_repaired` a node loses it only
-/// after a look has repaired the last loss: then nothing is lost for good.
+/// Runs a schedule of arrivals, checks by two clients, and nodes that lose the latch. With `is_repaired`, a node loses
+/// it only after a check has repaired the last loss, so no arrival is lost.
 fn schedule(seed: u64, is_repaired: bool) {
     const COUNT: usize = 4;
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -118,16 +118,12 @@ impl PendingRelease {
         }
     }
 
-    fn release_args(&self, now: Tick) -> ReleaseArgs<'_> {
-        let keep = self.keep_until.since(now);
-        ReleaseArgs { id: self.what.token(), keep, wait: self.wait.as_deref(), next: Next::Anybody }
-    }
-
     fn call(&self, now: Tick) -> TypedCall<Released> {
-        match (&self.what, self.protocol.mutex()) {
-            (ReleaseTarget::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
-            _ => self.protocol.release(&self.release_args(now)),
+        if let (ReleaseTarget::Adoption { id, former }, Some(lock)) = (&self.what, self.protocol.mutex()) {
+            return lock.give_back(id, former);
         }
+        let (id, wait) = (self.what.token(), self.wait.as_deref());
+        self.protocol.release(&ReleaseArgs { id, keep: self.keep_until.since(now), wait, next: Next::Anybody })
     }
 
     fn is_done(&self, ballot: &Ballot<Released>) -> bool {
@@ -153,22 +149,14 @@ fn send_releases(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unc
     let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(PendingRelease::is_due);
     let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
     for batch in due.chunks(MOST_TOGETHER) {
-        for (one, ballot) in release_each(quorum, batch, by) {
+        let now = quorum.now();
+        let calls: Vec<_> = batch.iter().map(|one| one.call(now)).collect();
+        // Sent at the same time. So a server that hangs has all of them when it goes on.
+        for (one, ballot) in batch.iter().zip(quorum.rounds(&calls, Priority::High, by)) {
             left.extend((!one.is_done(&ballot)).then(|| (one.clone(), Some(ballot))));
         }
     }
     left
-}
-
-/// Sends all of them at the same time. So a server that hangs has all of them when it goes on.
-fn release_each<'a>(
-    quorum: &Quorum,
-    all: &'a [PendingRelease],
-    by: Tick,
-) -> Vec<(&'a PendingRelease, Ballot<Released>)> {
-    let now = quorum.now();
-    let calls: Vec<_> = all.iter().map(|one| one.call(now)).collect();
-    all.iter().zip(quorum.rounds(&calls, Priority::High, by)).collect()
 }
 
 /// Locks that were released although their guards live.
@@ -382,7 +370,10 @@ impl BacklogState {
             self.list.swap_remove(first);
         }
         if is_full && !self.is_overflowing {
-            log::warn!("more than {MOST} releases wait to be confirmed: some locks stay taken until their lease ends");
+            log::warn!(
+                "more than {MOST} releases are not confirmed, so some are not repeated; \
+                 their locks stay taken until their leases end"
+            );
         }
         self.is_overflowing = is_full;
     }

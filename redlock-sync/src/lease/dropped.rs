@@ -48,9 +48,10 @@ impl Lease {
         if self.prepare_end(began).is_some() {
             return;
         }
+        self.stop_renewals(began);
         match self.core.begin_release(grace) {
             Ok(ready) => self.post(ready, began),
-            Err(release) => log_end(&self.released(began, release)),
+            Err(release) => log_end(&self.released(began, self.core.end_release(release))),
         }
     }
 
@@ -92,30 +93,19 @@ impl DroppedLock {
 
     fn conclude(self, ballot: Ballot<Released>) {
         let DroppedLock { core, call, terms, held, .. } = self;
-        let is_orderly = terms.is_orderly;
         let by = core.quorum.round_deadline();
         let release = PreparedRelease::again(&core, call, terms).conclude(ballot, by, false);
         core.follow_up(&release);
-        let ReleaseOutcome { result, .. } = release;
-        if let Err(Error::Lost { reason, .. }) = &result
-            && is_orderly
-        {
+        let ReleaseOutcome { result, is_orderly, .. } = release;
+        // A loss that was noticed before was already reported.
+        if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {
             core.log_loss(*reason);
+            if let Some(held) = held {
+                core.quorum.limits.observers.notify(&Event::Lost { lock: core.observed(), held, reason: *reason });
+            }
         }
-        if let Some(held) = held {
-            tell(&core, held, &result, is_orderly);
-        }
+        core.tell_end(held, &result);
         log_end(&result);
-    }
-}
-
-/// A loss that was noticed before was already reported to observers.
-fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: bool) {
-    let (observers, lock) = (&core.quorum.limits.observers, core.observed());
-    match result {
-        Err(Error::Lost { reason, .. }) if is_orderly => observers.notify(&Event::Lost { lock, held, reason: *reason }),
-        Err(Error::Lost { .. } | Error::Closed) => {}
-        result => observers.notify(&Event::Released { lock, held, confirmed: result.is_ok() }),
     }
 }
 
@@ -123,7 +113,7 @@ fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: boo
 pub(crate) fn log_end(result: &Result<(), Error>) {
     match result {
         Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}
-        Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; it is repeated in the background"),
+        Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; the call is repeated in the background"),
         Err(error) => log::warn!("{error}"),
     }
 }

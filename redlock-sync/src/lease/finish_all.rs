@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Lease;
 use super::backlog::{Backlog, GivenUp, PendingRelease};
 use super::core::{Core, PreparedRelease, ReleaseOutcome};
-use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Priority;
 use crate::quorum::Quorum;
@@ -14,36 +13,39 @@ use crate::quorum::Quorum;
 /// other error.
 pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error> {
     let (began, timeout) = (quorum.now(), quorum.limits.node_timeout);
-    let (mut ends, mut ready) = (Vec::new(), Vec::new());
+    let (mut ends, mut held) = (Vec::new(), Vec::new());
     for lease in leases {
-        if let Some(result) = lease.prepare_end(began) {
-            ends.push(result);
-            continue;
+        match lease.prepare_end(began) {
+            Some(result) => ends.push(result),
+            None => held.push(lease),
         }
+    }
+    let (mut ready, mut over) = (Vec::new(), Vec::new());
+    for lease in held {
+        lease.stop_renewals(began);
         match lease.core.begin_release(began.after(timeout * 2).since(quorum.now())) {
             Ok(release) => ready.push((lease, release)),
-            Err(release) => ends.push(lease.released(began, release)),
+            Err(release) => over.push((lease, release)),
         }
     }
     if !ready.is_empty() {
-        ends.extend(release_all(quorum, ready, began));
+        over.extend(release_all(quorum, ready));
     }
+    // All rounds have ended, so no handler and no observer runs between two of them.
+    ends.extend(over.into_iter().map(|(lease, release)| lease.released(began, lease.core.end_release(release))));
     let worst = ends.iter().position(|end| end.as_ref().is_err_and(Error::is_lost));
     worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
 }
 
-fn release_all(quorum: &Quorum, ready: Vec<(&Lease, PreparedRelease<'_>)>, began: Tick) -> Vec<Result<(), Error>> {
+fn release_all<'a>(quorum: &Quorum, ready: Vec<(&'a Lease, PreparedRelease<'a>)>) -> Vec<(&'a Lease, ReleaseOutcome)> {
     let by = quorum.round_deadline();
-    let (leases, ready): (Vec<&Lease>, Vec<PreparedRelease<'_>>) = ready.into_iter().unzip();
-    let calls: Vec<_> = ready.iter().map(|one| one.call.clone()).collect();
+    let calls: Vec<_> = ready.iter().map(|(_, release)| release.call.clone()).collect();
     let ballots = quorum.rounds(&calls, Priority::High, by);
-    // All rounds end before a handler is called.
-    let conclude = |(one, ballot): (PreparedRelease<'_>, _)| (one.is_orderly(), one.conclude(ballot, by, true));
-    let ends: Vec<(bool, ReleaseOutcome)> = ready.into_iter().zip(ballots).map(conclude).collect();
-    let end = |(lease, (is_orderly, release)): (&Lease, (bool, ReleaseOutcome))| {
-        lease.released(began, lease.core.end_release(release, is_orderly))
-    };
-    leases.into_iter().zip(ends).map(end).collect()
+    ready
+        .into_iter()
+        .zip(ballots)
+        .map(|((lease, release), ballot)| (lease, release.conclude(ballot, by, true)))
+        .collect()
 }
 
 /// Releases all these locks and the overdue releases, together and within two node timeouts, and then calls the loss

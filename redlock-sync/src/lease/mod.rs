@@ -72,7 +72,7 @@ use crate::token::LockId;
 /// ```
 pub struct Lease {
     core: Arc<Core>,
-    worker: Arc<RenewalThread>,
+    renewal: Arc<RenewalThread>,
     leases: Arc<Leases>,
     /// Set once this lease has loss handlers.
     holder: OnceLock<HolderId>,
@@ -87,9 +87,9 @@ impl RefUnwindSafe for Lease {}
 impl UnwindSafe for Lease {}
 
 impl Lease {
-    fn of(core: Arc<Core>, worker: Arc<RenewalThread>, leases: Arc<Leases>, taken: Tick) -> Lease {
+    fn of(core: Arc<Core>, renewal: Arc<RenewalThread>, leases: Arc<Leases>, taken: Tick) -> Lease {
         let (holder, is_finished) = (OnceLock::new(), AtomicBool::new(false));
-        Lease { core, worker, leases, holder, taken, wanted: None, is_finished }
+        Lease { core, renewal, leases, holder, taken, wanted: None, is_finished }
     }
 
     /// Lets threads of this process join the lease, and the next thread in the queue move up.
@@ -98,9 +98,9 @@ impl Lease {
         if !self.core.options.is_plain() || kind.mode != Mode::Joint {
             return;
         }
-        let (core, worker, leases) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.leases));
+        let (core, renewal, leases) = (Arc::clone(&self.core), Arc::clone(&self.renewal), Arc::clone(&self.leases));
         let (options, gate) = (Arc::clone(&core.options), Arc::clone(&core.gate));
-        let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&leases), now);
+        let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&renewal), Arc::clone(&leases), now);
         head.share(SharedLease::new(kind, options, gate, Box::new(another)));
     }
 
@@ -301,7 +301,10 @@ impl Lease {
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.node_timeout * 2);
-        self.prepare_end(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
+        self.prepare_end(began).unwrap_or_else(|| {
+            self.stop_renewals(began);
+            self.released(began, self.core.release(grace))
+        })
     }
 
     /// Everything before the release. Returns the result if no release is needed: the lease is over already, or other
@@ -334,8 +337,12 @@ impl Lease {
         if is_joint {
             self.leases.queues.unshare(self.core.key.name());
         }
-        self.leases.renewer.retire(&self.worker, began);
         None
+    }
+
+    /// Ends the renewals, just before the release. Until then, a lease that waits for the release of others stays held.
+    fn stop_renewals(&self, began: Tick) {
+        self.leases.renewer.retire(&self.renewal, began);
     }
 
     /// Everything after the release.
@@ -355,7 +362,7 @@ impl Lease {
         }
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
-        self.leases.renewer.retire(&self.worker, now);
+        self.leases.renewer.retire(&self.renewal, now);
         self.tell_end(now, &Ok(()));
         Ok(())
     }
@@ -364,11 +371,11 @@ impl Lease {
     fn pass_on(&self) -> bool {
         let Some((successor, thread)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
-        Renewer::transfer(&self.worker, Arc::clone(&core));
+        Renewer::transfer(&self.renewal, Arc::clone(&core));
         // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too.
         self.leases.registry.add(&core);
         let now = core.quorum.now();
-        thread.hand_over(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
+        thread.hand_over(Lease::of(core, Arc::clone(&self.renewal), Arc::clone(&self.leases), now));
         true
     }
 }
@@ -409,12 +416,12 @@ impl Leases {
 
     /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
     pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
-        let worker = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
+        let renewal = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
             let release = core.release(core.quorum.limits.node_timeout);
             self.ended(core, &release);
         })?;
         self.registry.add(core);
-        Ok(Lease::of(Arc::clone(core), worker, Arc::clone(self), core.quorum.now()))
+        Ok(Lease::of(Arc::clone(core), renewal, Arc::clone(self), core.quorum.now()))
     }
 
     /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.

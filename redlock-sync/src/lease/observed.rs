@@ -70,14 +70,8 @@ impl Lease {
         (self.observers().are_there() && self.wanted.is_some()).then(|| end.since(self.taken))
     }
 
-    /// The guard began to release the lock at `began`. A loss is reported to observers when it is noticed, not here.
+    /// The guard began to release the lock at `began`.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
-        let is_over = !matches!(result, Err(Error::Lost { .. } | Error::Closed));
-        if let Some(held) = self.observed_until(began)
-            && is_over
-        {
-            let (lock, confirmed) = (self.core.observed(), result.is_ok());
-            self.observers().notify(&Event::Released { lock, held, confirmed });
-        }
+        self.core.tell_end(self.observed_until(began), result);
     }
 }

@@ -24,24 +24,19 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Renewer {
     clock: Arc<dyn Clock>,
-    idle: Mutex<IdleWorkers>,
-}
-
-#[derive(Debug, Default)]
-struct IdleWorkers {
-    workers: Vec<Arc<RenewalThread>>,
-    is_closed: bool,
+    /// The threads without a lease. `None` once the client is closed.
+    idle: Mutex<Option<Vec<Arc<RenewalThread>>>>,
 }
 
 /// One renewal thread, as other threads see it.
 #[derive(Debug)]
 pub(crate) struct RenewalThread {
-    slot: Mutex<WorkerSlot>,
+    slot: Mutex<Slot>,
     wake: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
-struct WorkerSlot {
+struct Slot {
     assignment: Option<Assignment>,
     /// When the thread checks the slot next; zero while it does not sleep.
     wakes_at: Tick,
@@ -63,7 +58,7 @@ struct Assignment {
 
 impl Renewer {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Renewer> {
-        Arc::new(Renewer { clock, idle: Mutex::default() })
+        Arc::new(Renewer { clock, idle: Mutex::new(Some(Vec::new())) })
     }
 
     /// Gives a lease its thread.
@@ -72,27 +67,27 @@ impl Renewer {
     /// No thread is idle, and the system starts no new one.
     pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<RenewalThread>> {
         let assignment = Assignment { due: core.first_due(), core };
-        let idle = self.idle.lock().workers.pop();
+        let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         match idle {
-            Some(worker) => {
-                worker.give(assignment);
-                Ok(worker)
+            Some(thread) => {
+                thread.give(assignment);
+                Ok(thread)
             }
             None => self.start(assignment),
         }
     }
 
     fn start(self: &Arc<Self>, assignment: Assignment) -> io::Result<Arc<RenewalThread>> {
-        let slot = WorkerSlot { assignment: Some(assignment), nap: SLICE, ..WorkerSlot::default() };
-        let worker = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
-        let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
+        let slot = Slot { assignment: Some(assignment), nap: SLICE, ..Slot::default() };
+        let thread = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
+        let (mine, renewer) = (Arc::clone(&thread), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
-        Ok(worker)
+        Ok(thread)
     }
 
     /// Replaces the lease that the thread has by its successor, which has the same keys and is due at the same time.
-    pub(crate) fn transfer(worker: &RenewalThread, core: Arc<Core>) {
-        let mut slot = worker.slot.lock();
+    pub(crate) fn transfer(thread: &RenewalThread, core: Arc<Core>) {
+        let mut slot = thread.slot.lock();
         let Some(assignment) = &mut slot.assignment else { return };
         assignment.core = core;
         if assignment.due == Tick::NEVER {
@@ -101,46 +96,42 @@ impl Renewer {
             // Unlocked before the notification, so that the woken thread finds the slot free. Pairs with `next_due`,
             // which reads the slot under its lock before it sleeps: so no notification is lost.
             drop(slot);
-            worker.wake.notify_one();
+            thread.wake.notify_one();
         }
     }
 
     /// Takes the lease away from its thread. A round under way ends by itself. The lease's own lock keeps that round
     /// apart from what follows.
-    pub(crate) fn retire(&self, worker: &Arc<RenewalThread>, now: Tick) {
-        let mut slot = worker.slot.lock();
+    pub(crate) fn retire(&self, thread: &Arc<RenewalThread>, now: Tick) {
+        let mut slot = thread.slot.lock();
         slot.assignment = None;
         slot.idle_since = now;
         let is_free = !slot.is_running;
         drop(slot);
         if is_free {
-            self.put_back(worker);
+            self.put_back(thread);
         }
     }
 
-    fn put_back(&self, worker: &Arc<RenewalThread>) {
-        let mut idle = self.idle.lock();
-        if idle.is_closed {
-            worker.close();
-        } else {
-            idle.workers.push(Arc::clone(worker));
+    fn put_back(&self, thread: &Arc<RenewalThread>) {
+        match &mut *self.idle.lock() {
+            Some(idle) => idle.push(Arc::clone(thread)),
+            None => thread.close(),
         }
     }
 
     /// Ends the idle threads. A thread with a guard ends after it.
     pub(crate) fn close(&self) {
         let mut idle = self.idle.lock();
-        idle.is_closed = true;
-        for worker in idle.workers.drain(..) {
-            worker.close();
-        }
+        idle.take().into_iter().flatten().for_each(|thread| thread.close());
     }
 
     /// True if the thread was idle until now. Then it cannot be given a lease any more.
-    fn forget(&self, worker: &Arc<RenewalThread>) -> bool {
+    fn forget(&self, thread: &Arc<RenewalThread>) -> bool {
         let mut idle = self.idle.lock();
-        let place = idle.workers.iter().position(|other| Arc::ptr_eq(other, worker));
-        place.map(|i| idle.workers.swap_remove(i)).is_some()
+        let Some(idle) = &mut *idle else { return false };
+        let place = idle.iter().position(|other| Arc::ptr_eq(other, thread));
+        place.map(|i| idle.swap_remove(i)).is_some()
     }
 }
 
@@ -237,7 +228,7 @@ mod tests {
     use crate::quorum::{Ballot, Quorum};
     use crate::token::TokenSource;
 
-    /// A lease that is held, by a client that never connects.
+    /// A held lease of a client that never connects.
     fn core() -> Arc<Core> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let limits = ClientOptions::default();
@@ -260,20 +251,20 @@ mod tests {
         Arc::new(Core::won(start, &ballot))
     }
 
-    /// The thread looked at a lease that was just handed over, and planned nothing more for it. Only then was the
-    /// successor put in its place.
+    /// The thread checked a lease that was just handed over, and planned no further renewal of it. Only after that, its
+    /// successor takes its place.
     #[test]
     fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
         let renewer = Renewer::new(Arc::new(SystemClock));
         let former = core();
         let assignment = Assignment { core: Arc::clone(&former), due: SystemClock.now() };
-        let slot = WorkerSlot { assignment: Some(assignment), is_running: true, ..WorkerSlot::default() };
-        let worker = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
-        worker.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
-        assert_eq!(worker.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
+        let slot = Slot { assignment: Some(assignment), is_running: true, ..Slot::default() };
+        let thread = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
+        thread.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
+        assert_eq!(thread.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
         let successor = core();
-        Renewer::transfer(&worker, Arc::clone(&successor));
-        let slot = worker.slot.lock();
+        Renewer::transfer(&thread, Arc::clone(&successor));
+        let slot = thread.slot.lock();
         let assignment = slot.assignment.as_ref().unwrap();
         assert!(
             Arc::ptr_eq(&assignment.core, &successor) && assignment.due <= SystemClock.now(),

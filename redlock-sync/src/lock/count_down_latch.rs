@@ -164,7 +164,7 @@ impl CountDownLatch {
     pub fn count_down_as(&self, id: &str) -> Result<(), Error> {
         if id.is_empty() || id.len() > LONGEST_ID {
             return Err(Error::config(format!(
-                "the id of an arrival is {} bytes long; take 1 to {LONGEST_ID}",
+                "the id of an arrival is {} bytes long; it must have 1 to {LONGEST_ID}",
                 id.len()
             )));
         }

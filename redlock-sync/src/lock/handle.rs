@@ -9,9 +9,9 @@ use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lease::{Core, Lease};
+use crate::lease::Lease;
 use crate::lock::holder::{HoldMode, Holder};
-use crate::lock::reentry::HeldByThread;
+use crate::lock::reentry::held_by_thread;
 use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
@@ -71,24 +71,18 @@ impl Handle {
         MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
-    /// Returns an error if this thread holds the lock, like [`check_not_held_by`](Handle::check_not_held_by).
-    pub(crate) fn check_not_held(&self, held: &HeldByThread, wait: MaxWait) -> Result<(), Error> {
-        let kind = self.lock.as_ref().map_err(Error::clone)?.1.kind().name;
-        match held {
-            HeldByThread::Nothing => Ok(()),
-            // A lock of another kind by the same name. The attempt goes on: the servers then report the type of the
-            // key.
-            HeldByThread::Single(own) if own.protocol().kind().name != kind => Ok(()),
-            HeldByThread::Nested(own) if own.core().protocol().kind().name != kind => Ok(()),
-            HeldByThread::Single(own) => self.check_not_held_by(own, wait),
-            // The outer code still relies on the lock, so a lost lease is an error, as with a nested lock.
-            HeldByThread::Nested(own) => own.check().and_then(|()| self.check_not_held_by(own.core(), wait)),
+    /// Returns an error if this thread holds the lock, unless that lease certainly ends within `wait`.
+    pub(crate) fn check_not_held(&self, wait: MaxWait) -> Result<(), Error> {
+        let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
+        let key = key.as_str().to_owned();
+        let Some((own, is_nested)) = held_by_thread(self.client.id, &key) else { return Ok(()) };
+        // A lock of another kind by the same name. The attempt goes on: the servers then report the type of the key.
+        if own.protocol().kind().name != protocol.kind().name {
+            return Ok(());
         }
-    }
-
-    /// Returns an error, since this thread holds the lock by `own`, unless that lease certainly ends within `wait`.
-    pub(crate) fn check_not_held_by(&self, own: &Core, wait: MaxWait) -> Result<(), Error> {
-        let key = self.key()?.as_str().to_owned();
+        if is_nested {
+            own.check()?;
+        }
         let ends_in_time = match wait {
             MaxWait::No => false,
             MaxWait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
@@ -127,7 +121,7 @@ impl Handle {
         self.client.serves_holders()?;
         // A token that is not valid UTF-8 was read with this replacement character.
         if holder.id.as_str().is_empty() || holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
-            let problem = format!("lock `{key}` has a holder whose token is empty or no text: delete the key by hand");
+            let problem = format!("the holder of lock `{key}` has a token that is not valid: delete the key by hand");
             return Err(Error::config(problem));
         }
         let quorum = &self.client.quorum;

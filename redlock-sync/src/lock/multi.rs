@@ -201,12 +201,8 @@ impl MultiLock {
         self.client.ready()?;
         // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.
         mutexes.iter().try_for_each(|mutex| mutex.check_not_held(wait))?;
-        let until = match wait {
-            MaxWait::No => self.client.quorum.now(),
-            // A deadline in the past leaves the time for one attempt, as for a mutex.
-            MaxWait::Until(until) => until.max(self.client.quorum.now()),
-            MaxWait::Forever => Tick::NEVER,
-        };
+        // A deadline in the past leaves the time for one attempt, as for a mutex.
+        let until = wait.until().max(self.client.quorum.now());
         loop {
             let guard = MultiLockGuard::new(&self.client, self.acquire_each(mutexes, wait, until)?);
             match guard.check() {
@@ -251,7 +247,7 @@ impl MultiLock {
     fn deadline_passed(&self, next: &Mutex, taken: usize) -> Result<HeldMutexes, Error> {
         let key = next.key()?.as_str().to_owned();
         let quorum = &self.client.quorum;
-        let late = |i| quorum.node_error(i, format!("the time was up after {taken} keys were locked"));
+        let late = |i| quorum.node_error(i, format!("the deadline passed after {taken} keys were locked"));
         let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
         Err(Error::Unavailable { op: "acquire", key, of: quorum.len(), nodes })
     }
@@ -438,7 +434,7 @@ fn sorted(mutexes: Vec<Mutex>) -> Result<Vec<Mutex>, Error> {
         named.insert(Arc::clone(mutex.key()?.name()), mutex);
     }
     if named.is_empty() {
-        return Err(Error::config("a multi-lock needs a key"));
+        return Err(Error::config("a multi-lock needs at least one key"));
     }
     if named.len() > MOST_KEYS {
         return Err(Error::config(format!("a multi-lock of {} keys; it takes at most {MOST_KEYS}", named.len())));

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, finish_all};
 use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
-use crate::lock::reentry::{self, SingleHold};
+use crate::lock::reentry::SingleHold;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Request;
@@ -230,7 +230,7 @@ impl Mutex {
 
     /// Returns an error if this thread holds the lock.
     pub(super) fn check_not_held(&self, wait: MaxWait) -> Result<(), Error> {
-        self.handle.check_not_held(&reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str()), wait)
+        self.handle.check_not_held(wait)
     }
 
     pub(super) fn acquire(&self, wait: MaxWait) -> Result<MutexGuard, Error> {

@@ -52,7 +52,7 @@ impl NestedHold {
         let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), is_exclusive, accepts) {
             nested?
         } else {
-            handle.check_not_held(&reentry::held_by_thread(client, key.as_str()), wait)?;
+            handle.check_not_held(wait)?;
             let lease = Arc::new(handle.acquire(wait)?);
             reentry::add_first(client, key.name(), &lease, is_exclusive);
             lease

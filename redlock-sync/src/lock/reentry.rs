@@ -52,14 +52,6 @@ enum HoldKind {
     Nested { lease: Arc<Lease>, count: usize, exclusive: usize },
 }
 
-/// How a thread already holds the lock that it wants.
-#[derive(Debug)]
-pub(crate) enum HeldByThread {
-    Nothing,
-    Single(Arc<Core>),
-    Nested(Arc<Lease>),
-}
-
 /// Calls `f` with the list. An empty list keeps no memory. On systems that destroy all thread-locals, there is no list
 /// at the end of the thread, and the result is `None`.
 fn with<R>(f: impl FnOnce(&mut Holds) -> R) -> Option<R> {
@@ -84,17 +76,16 @@ fn add(client: u64, key: &Arc<str>, how: HoldKind) {
     with(|holds| holds.push(ThreadHold { client, key: Arc::clone(key), how }));
 }
 
-/// How this thread holds the lock. A single hold does not count if its guard is gone or its lease is lost.
-pub(crate) fn held_by_thread(client: u64, key: &str) -> HeldByThread {
+/// The lease by which this thread holds the lock, and whether it is a nested hold. A single hold does not count if its
+/// guard is gone or its lease is lost. A nested one counts, since the outer code still relies on the lock.
+pub(crate) fn held_by_thread(client: u64, key: &str) -> Option<(Arc<Core>, bool)> {
     let found = with(|holds| match &holds.get(find(holds, client, key)?)?.how {
-        HoldKind::Single(core) => core.upgrade().map(HeldByThread::Single),
-        HoldKind::Nested { lease, .. } => Some(HeldByThread::Nested(Arc::clone(lease))),
+        HoldKind::Single(core) => Some((core.upgrade()?, false)),
+        HoldKind::Nested { lease, .. } => Some((Arc::clone(lease.core()), true)),
     });
-    match found.flatten() {
-        Some(HeldByThread::Single(core)) if core.check().is_err() => HeldByThread::Nothing,
-        Some(held) => held,
-        None => HeldByThread::Nothing,
-    }
+    let (core, is_nested) = found.flatten()?;
+    // Checked outside of the closure: a handler of the loss may use locks.
+    (is_nested || core.check().is_ok()).then_some((core, is_nested))
 }
 
 /// A single hold, which stays in the list of this thread until this value is dropped.

@@ -179,8 +179,8 @@ mod tests {
         send::<RwLockWriteGuard<GuardSend>>();
     }
 
-    /// The threads that read by one client have one lease; a writer that steps down shares its own, also on another
-    /// thread.
+    /// The threads that read by one client share one lease. A writer that is downgraded shares its own lease, even with
+    /// readers on other threads.
     #[test]
     fn in_memory_readers_share_a_lease_also_one_that_was_downgraded() {
         for nodes in [1, 3] {

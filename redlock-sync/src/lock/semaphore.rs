@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::permit::SemaphorePermit;
-use crate::lock::reentry::{self, HeldByThread};
+use crate::lock::reentry;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Protocol;
@@ -355,7 +355,7 @@ impl Semaphore {
         // A lock of another kind by this name that this thread holds stays ahead of it in the queue of this process. So
         // the call does not wait: the servers report the conflict at once.
         let held = reentry::held_by_thread(self.handle.client.id, self.handle.key()?.as_str());
-        let wait = if matches!(held, HeldByThread::Nothing) { wait } else { MaxWait::No };
+        let wait = if held.is_none() { wait } else { MaxWait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
         Ok(SemaphorePermit::new(lease?))
     }
@@ -365,7 +365,9 @@ impl Semaphore {
         let key = self.handle.key()?;
         if !(1..=self.permits).contains(&many) {
             let permits = self.permits;
-            return Err(Error::config(format!("{many} permits at once of semaphore `{key}`, which has {permits}")));
+            return Err(Error::config(format!(
+                "cannot acquire {many} permits at once of semaphore `{key}`, which has {permits}"
+            )));
         }
         let lock = Arc::new(for_many(key.clone(), self.permits, many, &self.handle.client.quorum));
         Ok(Handle { lock: Ok((key.clone(), lock)), ..self.handle.clone() })
@@ -399,7 +401,7 @@ fn check_permits(key: &Key, permits: u32) -> Result<(), Error> {
     if (1..=MAX_PERMITS).contains(&permits) {
         return Ok(());
     }
-    Err(Error::config(format!("semaphore `{key}` is to have {permits} permits; it can have 1 to {MAX_PERMITS}")))
+    Err(Error::config(format!("semaphore `{key}` cannot have {permits} permits; use 1 to {MAX_PERMITS}")))
 }
 
 impl fmt::Debug for Semaphore {
@@ -428,7 +430,7 @@ mod tests {
             let waiter = other.clone();
             let (tell, told) = std::sync::mpsc::channel();
             std::thread::spawn(move || tell.send(waiter.acquire().unwrap().release()).unwrap());
-            // In steps: a round of the waiting thread that is under way takes no longer than one of them.
+            // The time advances in steps. A round of the waiting thread takes no longer than one step.
             let step = |_: u32| {
                 memory.advance(Duration::from_secs(1));
                 told.recv_timeout(Duration::from_millis(10)).ok()

@@ -5,10 +5,7 @@ use std::ops::Deref;
 use crate::error::Error;
 use crate::lease::Lease;
 
-/// Runs the body under the guard, and releases the guard by `end`.
-///
-/// The rules are those of an annotated function. The error of the body takes precedence over that of the release. A
-/// release that is not confirmed is logged. A panic drops the guard.
+/// Runs the body under the guard, and releases the guard by `end`. A panic drops the guard.
 pub(crate) fn run<G, R, T, E>(
     guard: Result<G, Error>,
     body: impl FnOnce(&Lease) -> Result<T, E>,
@@ -20,13 +17,20 @@ where
 {
     let guard = guard?;
     let outcome = body(&guard);
-    match end(guard) {
-        Ok(_) => outcome,
-        Err(error) if outcome.is_err() || matches!(error, Error::Unconfirmed { .. }) => {
+    after_body(end(guard), outcome.is_err())?;
+    outcome
+}
+
+/// The error of a release for the caller of a closure or of an annotated function. The error of the body takes
+/// precedence, and a release that is not confirmed is only logged.
+pub(crate) fn after_body<R>(release: Result<R, Error>, body_failed: bool) -> Result<(), Error> {
+    match release {
+        Ok(_) => Ok(()),
+        Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) => {
             log::warn!("{error}");
-            outcome
+            Ok(())
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

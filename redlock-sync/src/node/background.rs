@@ -96,7 +96,7 @@ fn start(size: usize) -> io::Result<ScheduledThreadPool> {
             .build()
     };
     // Other parts of the program may have started threads since the check.
-    catch_unwind(build).map_err(|_| io::Error::other("the system started no more threads"))
+    catch_unwind(build).map_err(|_| io::Error::other("the operating system refused to start more threads"))
 }
 
 /// Starts this many threads at the same time. All of them have ended when this returns.
@@ -141,7 +141,7 @@ mod tests {
         });
         drop(background);
         assert_eq!(rx.recv_timeout(Duration::from_secs(5)), Ok("now"));
-        // The threads end, and drop the job that was waiting.
+        // The threads end, and drop the job that is not due yet.
         assert_eq!(rx.recv_timeout(Duration::from_secs(5)), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }

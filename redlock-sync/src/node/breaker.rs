@@ -45,7 +45,7 @@ impl Breaker {
         }
         let outage = self.outage.lock();
         let cause = outage.as_ref()?;
-        Some(Failure::unsent(FailureKind::LeftOut, format!("left out after: {}", cause.message)))
+        Some(Failure::unsent(FailureKind::LeftOut, format!("left out since it failed: {}", cause.message)))
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
         let outage = breaker.outage().unwrap();
         assert_eq!(
             (outage.kind, outage.message.as_str()),
-            (FailureKind::LeftOut, "left out after: connection refused")
+            (FailureKind::LeftOut, "left out since it failed: connection refused")
         );
         assert!(breaker.recover() && !breaker.recover());
         assert_eq!(breaker.outage(), None);

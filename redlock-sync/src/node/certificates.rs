@@ -140,8 +140,8 @@ impl Tls {
         let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some(read_identity(certificate, key)?),
             (None, None) => None,
-            (Some(certificate), None) => return Err(format!("a certificate ({certificate}) and no key for it")),
-            (None, Some(key)) => return Err(format!("a key ({key}) and no certificate for it")),
+            (Some(certificate), None) => return Err(format!("a certificate ({certificate}) is given without its key")),
+            (None, Some(key)) => return Err(format!("a key ({key}) is given without its certificate")),
         };
         Ok((authorities, identity))
     }

@@ -111,7 +111,7 @@ impl CredentialSource {
     /// The login of the URL, with the user and password replaced by the supplied ones.
     pub(super) fn login(&self, node: &str, url: &RedisConnectionInfo) -> Result<Login, Failure> {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("no credentials: {why}"));
-        let asked = caught(|| (self.0)(node)).map_err(|_| failed("the function that was asked panicked"))?;
+        let asked = caught(|| (self.0)(node)).map_err(|_| failed("the credentials function panicked"))?;
         let Credentials { user, password, valid_for } = asked.map_err(|why| failed(&why))?;
         let login = url.clone().set_password(password);
         let info = match user {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
 use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use super::pipes::connections::{ClaimedPipe, PipeRequest};
+use super::pipes::connections::ClaimedPipe;
 use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
@@ -17,24 +17,16 @@ use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
 use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, Priority, Value, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::{Call, Note, Purpose};
+use crate::protocol::script::{Call, Purpose};
 
 /// How long to wait for a connection to a server that is left out but needed for a majority. If the server is silent, a
 /// longer wait would use up the time of each exchange.
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
-/// The nodes, the deadline and the priority of an exchange.
-pub(super) struct Exchange<'a> {
-    pub(super) members: &'a Members,
-    pub(super) arrivals: &'a Arrivals,
-    pub(super) priority: Priority,
-    pub(super) by: Tick,
-    /// How many nodes are a majority.
-    pub(super) need: usize,
-}
-
-struct Progress<'a> {
-    exchange: &'a Exchange<'a>,
+struct Exchange<'a> {
+    members: &'a Members,
+    arrivals: &'a Arrivals,
+    priority: Priority,
     clock: &'a dyn Clock,
     outcomes: Arc<Outcomes>,
     targets: Few<Target>,
@@ -43,30 +35,37 @@ struct Progress<'a> {
     node_timeout: Duration,
 }
 
-impl Exchange<'_> {
-    /// Sends each call to the nodes that `ask` selects, and waits for the results.
-    pub(super) fn run(&self, calls: &[Arc<Call>], ask: NodeFilter<'_>) -> Few<Answers> {
-        let clock = &*self.members.clock;
-        let (started, node_timeout) = (clock.now(), self.members.settings.node_timeout);
-        let nodes = self.members.nodes.len();
-        // A single node cannot be left out, so `nodes > 1` is checked first.
-        let healthy = || self.members.nodes.iter().filter(|node| node.outage().is_none()).count();
-        let can_leave_out = nodes > 1 && healthy() >= self.need;
-        let targets: Few<Target> = calls
-            .iter()
-            .flat_map(|call| self.members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
-            .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
-            .collect();
-        let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
-        // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
-        let is_instant = self.members.nodes.iter().all(Node::is_instant);
-        let deadline = if is_instant { Tick::NEVER } else { self.by.min(started.after(node_timeout)).after(longest) };
-        let outcomes = Outcomes::new(targets.len(), None);
-        let mut progress = Progress { exchange: self, clock, outcomes, targets, started, deadline, node_timeout };
-        progress.run();
-        let mut targets = progress.targets.into_iter();
-        calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
-    }
+/// Sends each call to the nodes that `ask` selects, and waits for the results until `by`. `need` nodes are a majority.
+pub(super) fn exchange(
+    members: &Members,
+    arrivals: &Arrivals,
+    calls: &[Arc<Call>],
+    priority: Priority,
+    by: Tick,
+    ask: NodeFilter<'_>,
+    need: usize,
+) -> Few<Answers> {
+    let clock = &*members.clock;
+    let (started, node_timeout) = (clock.now(), members.settings.node_timeout);
+    let nodes = members.nodes.len();
+    // A single node cannot be left out, so `nodes > 1` is checked first.
+    let healthy = || members.nodes.iter().filter(|node| node.outage().is_none()).count();
+    let can_leave_out = nodes > 1 && healthy() >= need;
+    let targets: Few<Target> = calls
+        .iter()
+        .flat_map(|call| members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
+        .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
+        .collect();
+    let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
+    // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
+    let is_instant = members.nodes.iter().all(Node::is_instant);
+    let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
+    let outcomes = Outcomes::new(targets.len(), None);
+    let mut exchange =
+        Exchange { members, arrivals, priority, clock, outcomes, targets, started, deadline, node_timeout };
+    exchange.run();
+    let mut targets = exchange.targets.into_iter();
+    calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
 }
 
 fn answers(targets: Few<Target>, started: Tick) -> Answers {
@@ -84,13 +83,13 @@ fn body_time(call: &Call) -> Duration {
     if call.script.takes_bodies() { super::link::time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
 }
 
-impl Progress<'_> {
+impl Exchange<'_> {
     fn run(&mut self) {
         self.send_unattended();
         loop {
             self.send_waiting();
             // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
-            let seen = if self.waiting().is_empty() { 0 } else { self.exchange.arrivals.version() };
+            let seen = if self.waiting().is_empty() { 0 } else { self.arrivals.version() };
             if seen > 0 {
                 self.send_waiting();
             }
@@ -101,7 +100,7 @@ impl Progress<'_> {
             }
             let until = self.until(!waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
-                self.exchange.arrivals.wait(&waiting, seen, until, self.clock);
+                self.arrivals.wait(&waiting, seen, until, self.clock);
             } else if wait(&self.outcomes, &sent, until, self.clock) != WaitStatus::Pending {
                 self.handle_outcomes();
                 continue;
@@ -154,15 +153,13 @@ impl Progress<'_> {
             let Some(target) = self.targets.get(i) else { continue };
             let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
             let mut failure = server.host.with_server(outage.clone());
-            if let Some(TargetState::Sent { pipe, .. }) =
-                self.send(i, target, server, &PipeRequest { is_release: true, ..PipeRequest::default() })
-            {
+            if let Some(TargetState::Sent { pipe, .. }) = self.send(i, target, server, false, None) {
                 pipe.flush();
                 pipe.give_up(&self.outcomes, i, true);
                 // The connection may just have broken. That outcome must not end the wait for the other calls.
                 drop(self.outcomes.take(i));
                 failure.executed = Executed::Maybe;
-                failure.message.push_str("; the release was written all the same");
+                failure.message.push_str("; the release was sent nevertheless");
             }
             self.set_state(i, TargetState::Done(Err(failure)));
         }
@@ -170,7 +167,7 @@ impl Progress<'_> {
 
     /// True for one call. Several calls are gathered, and written in one packet.
     fn is_single(&self) -> bool {
-        self.targets.len() <= self.exchange.members.nodes.len()
+        self.targets.len() <= self.members.nodes.len()
     }
 
     /// Sends all waiting calls for which there is a connection.
@@ -188,7 +185,7 @@ impl Progress<'_> {
             let is_release = target.call.purpose == Purpose::Release;
             let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
             let preferred = self.targets.iter().find_map(|other| other.pipe_to(server));
-            let sent = self.send(i, target, server, &PipeRequest { prompt, is_release, preferred });
+            let sent = self.send(i, target, server, prompt, preferred);
             let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
             let failure = || outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
@@ -199,23 +196,30 @@ impl Progress<'_> {
     }
 
     /// Sends the call if there is a connection for it.
-    fn send(&self, i: usize, target: &Target, server: &Server, request: &PipeRequest<'_>) -> Option<TargetState> {
+    fn send(
+        &self,
+        i: usize,
+        target: &Target,
+        server: &Server,
+        prompt: bool,
+        preferred: Option<&Arc<Pipe>>,
+    ) -> Option<TargetState> {
         let call = &target.call;
-        let ClaimedPipe { claim, pipe, generation } = server.claim(call, request)?;
+        let ClaimedPipe { claim, pipe, generation } = server.claim(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
-            let failure = timed_out(Executed::Maybe, "does not answer the same release, which was sent before");
+            let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
         let sent = server.transmission(call, generation, target.route.is_alone);
-        let note = sent.note;
+        let checks = sent.checks;
         let form = match () {
             () if target.needs_source || server.needs_source(call) => Form::Source,
-            () if call.is_set_nx && note == Note::Nothing && target.is_first() => Form::SetNx,
+            () if call.is_set_nx && !checks && target.is_first() => Form::SetNx,
             () => Form::Digest,
         };
-        let payload = Payload::Script { call: Arc::clone(call), note, form, asks: target.route.asks };
-        let command = self.outcomes.command(i, payload, self.exchange.priority == Priority::High, Some(claim));
+        let payload = Payload::Script { call: Arc::clone(call), checks, form, asks: target.route.asks };
+        let command = self.outcomes.command(i, payload, self.priority == Priority::High, Some(claim));
         if self.is_single() {
             pipe.send(command);
         } else {
@@ -247,7 +251,7 @@ impl Progress<'_> {
                 Outcome::Replied(said) => self.after_reply(i, &server, &sent, said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
-                    let least = self.exchange.members.settings.min_replicas_ack;
+                    let least = self.members.settings.min_replicas_ack;
                     let result =
                         replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
                     Some(self.done(i, &server, &sent, result))
@@ -278,12 +282,11 @@ impl Progress<'_> {
         if redis_reply::is_noscript(&said) {
             self.targets.get_mut(i)?.needs_source = true;
             self.deadline = self.deadline.after(body_time(&self.targets.get(i)?.call));
-            let is_release = self.targets.get(i)?.call.purpose == Purpose::Release;
-            return self.send(i, self.targets.get(i)?, server, &PipeRequest { is_release, ..PipeRequest::default() });
+            return self.send(i, self.targets.get(i)?, server, false, None);
         }
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
-            && let Some(Node::Cluster(cluster)) = self.exchange.members.nodes.get(target.node)
+            && let Some(Node::Cluster(cluster)) = self.members.nodes.get(target.node)
             && let Some((next, route)) =
                 cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
         {
@@ -383,13 +386,11 @@ impl Progress<'_> {
             Abandoned::Unsent => Failure::new(
                 FailureKind::Overloaded,
                 executed(target.duplicate),
-                "not sent: other calls to this server were not written or answered in that time",
+                "not sent: earlier calls to this server were not sent or answered in time",
             ),
-            Abandoned::Unacknowledged => {
-                replicas::timed_out_result(self.exchange.members.settings.min_replicas_ack, waited)
-            }
+            Abandoned::Unacknowledged => replicas::timed_out_result(self.members.settings.min_replicas_ack, waited),
             Abandoned::Answered | Abandoned::Sent => timed_out(Executed::Maybe, &message),
-            Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; it will be written")),
+            Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; the call will still be sent")),
         };
         // A short wait says nothing about the server. Neither does a wait behind other calls that are being answered.
         let connections = server.connections(&target.call);

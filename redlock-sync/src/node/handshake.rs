@@ -17,15 +17,6 @@ use crate::clock::{Clock, Tick};
 /// ship it.
 const OLDEST: u32 = 6;
 
-/// The parameters of a handshake.
-pub(super) struct Handshake<'a> {
-    pub(super) login: &'a RedisConnectionInfo,
-    /// True if the server must be a member of a cluster.
-    pub(super) in_cluster: bool,
-    pub(super) by: Tick,
-    pub(super) clock: &'a dyn Clock,
-}
-
 /// The answers of the server.
 pub(super) struct Greeting {
     pub(super) identity: Identity,
@@ -33,19 +24,30 @@ pub(super) struct Greeting {
     pub(super) slots: Option<SlotsReply>,
 }
 
-/// Logs in and asks for the identity. Returns an error if the server cannot be used.
-pub(super) fn greet(link: &mut Link, about: &Handshake<'_>) -> Result<Greeting, Failure> {
-    match attempt(link, about, about.login.username()) {
+/// Logs in and asks for the identity. `in_cluster`: the server must be a member of a cluster. Returns an error if the
+/// server cannot be used.
+pub(super) fn greet(
+    link: &mut Link,
+    login: &RedisConnectionInfo,
+    in_cluster: bool,
+    by: Tick,
+    clock: &dyn Clock,
+) -> Result<Greeting, Failure> {
+    let mut attempt = |user| attempt(link, (login, user), in_cluster, by, clock);
+    match attempt(login.username()) {
         // Redis before version 6 has no users, and takes the password alone.
-        Err(e) if about.login.username().is_some() && e.message.contains("wrong number of arguments") => {
-            attempt(link, about, None)
-        }
+        Err(e) if login.username().is_some() && e.message.contains("wrong number of arguments") => attempt(None),
         result => result,
     }
 }
 
-fn attempt(link: &mut Link, about: &Handshake<'_>, user: Option<&str>) -> Result<Greeting, Failure> {
-    let Handshake { login, in_cluster, by, clock } = *about;
+fn attempt(
+    link: &mut Link,
+    (login, user): (&RedisConnectionInfo, Option<&str>),
+    in_cluster: bool,
+    by: Tick,
+    clock: &dyn Clock,
+) -> Result<Greeting, Failure> {
     let mut pipe = redis::pipe();
     if let Some(password) = login.password() {
         pipe.cmd("AUTH").arg(user).arg(password);

@@ -1,7 +1,6 @@
 //! What all connections to one server share: how to connect, and the state of the server.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -10,13 +9,14 @@ use parking_lot::Mutex;
 
 use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
-use super::handshake::{Greeting, Handshake};
+use super::handshake::Greeting;
 use super::identities::{Identity, ServerIdentities};
-use super::link::{Broken, Dial, Link};
+use super::link::{Dial, Link};
 use super::pipes::arrivals::Arrivals;
 use super::status::{ServerStatus, StatusChange, Step};
 use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
+use crate::handler::caught;
 use crate::names::printable;
 use crate::observer::{Event, Observers};
 use crate::protocol::script::{Call, Purpose};
@@ -30,6 +30,15 @@ pub(super) struct NodeEvents {
     pub(super) observers: OnceLock<Observers>,
 }
 
+impl NodeEvents {
+    /// Tells that a node that was left out answers again.
+    pub(super) fn notify_return(&self) {
+        if let Some(tell) = self.on_return.get() {
+            tell();
+        }
+    }
+}
+
 /// What all hosts of a client share.
 #[derive(Clone)]
 pub(super) struct HostContext {
@@ -39,15 +48,6 @@ pub(super) struct HostContext {
     pub(super) background: Background,
     pub(super) events: Arc<NodeEvents>,
     pub(super) arrivals: Arc<Arrivals>,
-}
-
-impl HostContext {
-    /// Tells that a node that was left out answers again.
-    pub(super) fn notify_return(&self) {
-        if let Some(tell) = self.events.on_return.get() {
-            tell();
-        }
-    }
 }
 
 /// The cluster of a server. It owns the slot map.
@@ -109,10 +109,6 @@ impl Host {
             cluster,
             reconnect: OnceLock::new(),
         })
-    }
-
-    pub(super) fn time_left(&self, by: Tick) -> Duration {
-        by.since(self.clock.now())
     }
 
     /// The generation of a connection that is made now. Connections of earlier generations are stale.
@@ -261,17 +257,15 @@ impl Host {
 
     /// Records that the server answered: it is not left out any more.
     pub(super) fn record_answer(&self) {
-        if self.breaker.recover()
-            && let Some(tell) = self.events.on_return.get()
-        {
-            tell();
+        if self.breaker.recover() {
+            self.events.notify_return();
         }
     }
 
     /// Converts a panic to a failure. Otherwise the attempt would count as under way for ever. rustls panics if it has
     /// no crypto provider.
     fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
-        catch_unwind(AssertUnwindSafe(|| self.open(answer_timeout))).unwrap_or_else(|_| {
+        caught(|| self.open(answer_timeout)).unwrap_or_else(|_| {
             Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
         })
     }
@@ -285,10 +279,8 @@ impl Host {
         let generation = self.generation();
         let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
         let dialled = self.server.display_address().into_owned();
-        let set = connection
-            .set_write_timeout(timeout)
-            .and_then(|()| connection.set_read_timeout(timeout.max(answer_timeout)));
-        set.map_err(Broken::while_connecting)?;
+        connection.set_write_timeout(timeout);
+        connection.set_read_timeout(timeout.max(answer_timeout));
         let mut link = Link::new(connection, generation);
         let greeting = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
@@ -304,7 +296,7 @@ impl Host {
         let Greeting { identity, slots } = greeting;
         if let Some(cluster) = self.cluster() {
             if slots.as_ref().is_some_and(|slots| !cluster.update(slots, self.server.address())) {
-                return Err(Failure::unsent(FailureKind::Unreachable, "belongs to another Redis Cluster by now"));
+                return Err(Failure::unsent(FailureKind::Unreachable, "now belongs to another Redis Cluster"));
             }
             let run_id = slots.as_ref().and_then(SlotsReply::id).cloned().unwrap_or_default();
             self.identities
@@ -358,9 +350,7 @@ impl Host {
     }
 
     fn greet(&self, link: &mut Link, login: &Login, by: Tick) -> Result<Greeting, Failure> {
-        let handshake_with =
-            Handshake { login: &login.info, in_cluster: self.is_in_cluster(), by, clock: &*self.clock };
-        handshake::greet(link, &handshake_with)
+        handshake::greet(link, &login.info, self.is_in_cluster(), by, &*self.clock)
     }
 
     /// Checks now whether a server in memory is back.

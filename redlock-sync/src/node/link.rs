@@ -64,10 +64,10 @@ pub(crate) trait Connection: Send {
     fn receive_message(&mut self) -> Result<Vec<u8>, Broken>;
 
     /// Sets how long `receive` and `receive_message` wait.
-    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
+    fn set_read_timeout(&mut self, timeout: Duration);
 
-    /// Sets how long `send` waits.
-    fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
+    /// Sets how long `send` waits, if it can wait.
+    fn set_write_timeout(&mut self, _timeout: Duration) {}
 
     /// Splits the connection into its two halves, which can be used at the same time. No reply may be due.
     fn split(self: Box<Self>) -> Halves;
@@ -88,7 +88,9 @@ impl Broken {
             Broken::TimedOut | Broken::Slow => {
                 Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}"))
             }
-            Broken::Closed(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
+            Broken::Closed(why) => {
+                Failure::unsent(FailureKind::Unreachable, format!("connection lost while {what}: {why}"))
+            }
             Broken::Unusable(why) => Failure::unsent(FailureKind::Misuse, why),
         }
     }
@@ -104,8 +106,7 @@ impl Broken {
 
 /// A connection used by one thread, which sends and then receives: during the handshake, and to subscribe.
 pub(super) struct Link {
-    /// `None` once it was taken out.
-    connection: Option<Box<dyn Connection>>,
+    pub(super) connection: Box<dyn Connection>,
     /// The value of [`Host::generation`](super::host::Host::generation) before the connection was made.
     pub(super) generation: u64,
     /// When to replace the connection, and when it must no longer be used because its login expires.
@@ -114,7 +115,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Link {
-        Link { connection: Some(connection), generation, validity: None }
+        Link { connection, generation, validity: None }
     }
 
     /// Sets how long the login is valid. The replacement is requested when a quarter of that time is left.
@@ -122,28 +123,15 @@ impl Link {
         self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
     }
 
-    /// Takes the connection out. The link cannot be used afterwards.
-    pub(super) fn take(&mut self) -> Option<Box<dyn Connection>> {
-        self.connection.take()
-    }
-
     /// Writes all of `bytes`. After an error the server has at most a part, which it cannot execute.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        self.connection()?.send(bytes)
+        self.connection.send(bytes)
     }
 
     /// Reads one reply, and waits for about `left`. Must be called once for each command sent.
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
-        let connection = self.connection()?;
-        connection.set_read_timeout(left.max(MIN_READ_TIMEOUT))?;
-        connection.receive()
-    }
-
-    fn connection(&mut self) -> Result<&mut dyn Connection, Broken> {
-        match &mut self.connection {
-            Some(connection) => Ok(&mut **connection),
-            None => Err(Broken::Closed("connection is gone".into())),
-        }
+        self.connection.set_read_timeout(left.max(MIN_READ_TIMEOUT));
+        self.connection.receive()
     }
 }
 

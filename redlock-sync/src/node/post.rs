@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::members::Members;
 use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
-use super::pipes::connections::{ClaimedPipe, PipeRequest};
+use super::pipes::connections::ClaimedPipe;
 use super::server::{Server, Transmission};
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
 use crate::clock::Tick;
@@ -40,14 +40,12 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
     for (i, node) in members.nodes.iter().enumerate() {
         let server = node.server_for(call);
-        let found = server
-            .as_ref()
-            .and_then(|server| server.claim(call, &PipeRequest { is_release: true, ..PipeRequest::default() }));
+        let found = server.as_ref().and_then(|server| server.claim(call, false, None));
         results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
         pending.push(server.zip(found).map(|(server, ClaimedPipe { claim, pipe, generation })| {
             let sent = server.transmission(call, generation, false);
             let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
-            let payload = Payload::Script { call: Arc::clone(call), note: sent.note, form, asks: false };
+            let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
             sends.push((i, pipe, claim, payload));
             (server, sent)
         }));

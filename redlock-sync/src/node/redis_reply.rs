@@ -48,7 +48,7 @@ fn convert(reply: redis::Value) -> Result<Value, Failure> {
 }
 
 fn unexpected() -> Failure {
-    Failure::new(FailureKind::Refused, Executed::Maybe, "replied with something unexpected")
+    Failure::new(FailureKind::Refused, Executed::Maybe, "sent an unexpected reply")
 }
 
 /// True if the connection must be replaced. The next one logs in again and asks for the server's role.
@@ -67,11 +67,12 @@ pub(super) fn is_wrong_password(failure: &Failure) -> bool {
 pub(super) fn in_cluster(failure: Failure) -> Failure {
     match failure.message.split(' ').next() {
         Some("MOVED" | "ASK") => {
-            Failure::unsent(FailureKind::Transient, "was sent from server to server, as the cluster changes")
+            let message = "the cluster redirected the call from server to server; its slots are being moved";
+            Failure::unsent(FailureKind::Transient, message)
         }
         Some("TRYAGAIN") => {
             let message =
-                "the slot of this key is on its way to another server, and this has to wait until it is there";
+                "the slot of this key is being moved to another server; the call has to wait until that is done";
             Failure { message: message.into(), ..failure }
         }
         _ => failure,
@@ -146,15 +147,18 @@ fn classify(code: &str, detail: &str) -> Failure {
 /// The command was renamed or disabled, or the server is not Redis. Nothing was executed.
 fn unknown_command(detail: &str) -> Failure {
     let what = text("ERR", detail.split(", with args").next().unwrap_or(detail));
-    Failure::unsent(FailureKind::Misuse, what + " (locks need EVAL and EVALSHA under these names)")
+    Failure::unsent(FailureKind::Misuse, what + " (the library needs EVAL and EVALSHA under these names)")
 }
 
 /// A hint for users, where the server's own message has none.
 fn remedy(code: &str) -> &'static str {
     match code {
-        "MOVED" | "ASK" | "CROSSSLOT" => " (a member of a Redis Cluster: give the client servers that stand alone)",
+        "MOVED" | "ASK" | "CROSSSLOT" => {
+            " (the server is in a Redis Cluster: give the client standalone servers, or a `redis+cluster://` URL)"
+        }
         "NOPERM" => {
-            " (all that a lock needs, as one line for `ACL SETUSER`: section \"Permissions\" of the documentation of redlock-sync)"
+            " (section \"Permissions\" of the documentation of redlock-sync has one line for `ACL SETUSER` \
+             with all that a lock needs)"
         }
         _ => "",
     }

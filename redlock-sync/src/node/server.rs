@@ -5,12 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{ClaimedPipe, Connections, PipeRequest};
+use super::pipes::connections::{ClaimedPipe, Connections};
 use super::pipes::halves::Broken;
+use super::pipes::pipe::Pipe;
 use super::pipes::supply::supply;
 use super::status::Step;
 use super::{Failure, FailureKind, Value, redis_reply};
-use crate::protocol::script::{Call, Needs, Note, Purpose};
+use crate::protocol::script::{Call, Needs, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
 
@@ -22,7 +23,8 @@ const BODY_SIZE: usize = 64 << 10;
 pub(super) struct Transmission {
     /// The generation of the connection.
     pub(super) generation: u64,
-    pub(super) note: Note,
+    /// The script also checks whether the user may run all scripts of its kind.
+    pub(super) checks: bool,
     /// The value of [`Host::permissions`] when the call was sent.
     permissions: u64,
 }
@@ -69,7 +71,7 @@ impl Server {
 
     /// The failure because of which the server is left out now, if it is.
     pub(super) fn outage(&self) -> Option<Failure> {
-        let hung = || Failure::unsent(FailureKind::LeftOut, "left out: does not answer what was written before");
+        let hung = || Failure::unsent(FailureKind::LeftOut, "left out: it has not answered earlier calls");
         self.host.breaker.outage().or_else(|| self.calls.is_hung().then(hung))
     }
 
@@ -87,8 +89,8 @@ impl Server {
     }
 
     /// Picks a connection for a call. `None` if there is none now.
-    pub(super) fn claim(&self, call: &Call, request: &PipeRequest<'_>) -> Option<ClaimedPipe> {
-        self.connections(call).claim(call.first_key().unwrap_or_default(), request)
+    pub(super) fn claim(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ClaimedPipe> {
+        self.connections(call).claim(call, prompt, preferred)
     }
 
     /// The connections of both kinds.
@@ -102,9 +104,8 @@ impl Server {
     pub(super) fn transmission(&self, call: &Call, generation: u64, is_alone: bool) -> Transmission {
         let permissions = self.host.permissions();
         let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
-        let needs_no_check = is_alone || call.script.needs.is_none_or(is_known);
-        let note = if needs_no_check { Note::Nothing } else { Note::Check };
-        Transmission { generation, note, permissions }
+        let checks = !is_alone && !call.script.needs.is_none_or(is_known);
+        Transmission { generation, checks, permissions }
     }
 
     /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
@@ -142,7 +143,7 @@ impl Server {
         match &result {
             Ok(_) => {
                 self.mark_known(call);
-                if sent.note == Note::Check {
+                if sent.checks {
                     let mut permitted = self.permitted.lock();
                     permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
                     permitted.extend(call.script.needs.map(|needs| (needs, sent.permissions)));
@@ -153,7 +154,7 @@ impl Server {
                 self.host.record_refusal(failure);
                 if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
-                    all.for_each(|pipe| pipe.close(Broken::Closed("has to log in anew".into())));
+                    all.for_each(|pipe| pipe.close(Broken::Closed("the client has to log in again".into())));
                 }
             }
         }

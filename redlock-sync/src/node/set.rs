@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::exchange::Exchange;
+use super::exchange::exchange;
 use super::host::{Host, HostContext, NodeEvents};
 use super::identities::ServerIdentities;
 use super::link::Dial;
@@ -112,7 +111,7 @@ impl Nodes {
         ask: NodeFilter<'_>,
         need: usize,
     ) -> Few<Answers> {
-        Exchange { members: &self.members, arrivals: &self.arrivals, priority, by, need }.run(calls, ask)
+        exchange(&self.members, &self.arrivals, calls, priority, by, ask, need)
     }
 
     /// Sends a release to all nodes and does not wait for the answers. `on_answers` is called once with them, by a
@@ -226,20 +225,11 @@ impl Endpoint {
 }
 
 fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Error> {
-    if servers.is_empty() {
-        return Err(Error::config("no node was given: a client needs at least one URL"));
-    }
-    if settings.node_timeout < Duration::from_millis(1) {
-        return Err(Error::config(format!("node_timeout = {:?} is shorter than 1 ms", settings.node_timeout)));
-    }
     if settings.failover_guard && matches!(servers, [Endpoint::Cluster(_)]) {
         return Err(Error::config(
-            "failover_guard is for Sentinel groups: the servers of a Redis Cluster do not tell since when they are masters; use \
-             min_replicas_ack, or several nodes",
+            "failover_guard cannot be used with a Redis Cluster: its servers do not report when they became masters; \
+             use min_replicas_ack, or several nodes",
         ));
-    }
-    if settings.connections == 0 {
-        return Err(Error::config("a node needs at least one connection"));
     }
     let twice = servers.iter().enumerate().find_map(|(j, b)| {
         let i = servers.iter().take(j).position(|a| a.address() == b.address())?;
@@ -247,7 +237,8 @@ fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Er
     });
     twice.map_or(Ok(()), |(i, j, address)| {
         Err(Error::config(format!(
-            "nodes {} and {} are the same server, {address}; a majority of independent servers is what makes the lock safe",
+            "nodes {} and {} are the same server, {address}; name each server once, since the lock needs a majority \
+             of independent servers",
             i + 1,
             j + 1
         )))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Tick;
+use crate::handler::caught;
 
 /// The status that was logged last.
 #[derive(Debug, Default)]
@@ -107,7 +108,8 @@ impl ServerStatus {
             return;
         }
         while let Some(change) = self.next_untold() {
-            tell(change);
+            // A logger that panics must not keep the later changes back.
+            _ = caught(|| tell(change));
         }
     }
 

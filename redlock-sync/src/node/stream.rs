@@ -49,15 +49,15 @@ impl<C: Transport> Stream<C> {
                 Ok(value)
             }
             Err(error) if error.is_io_error() => Err(self.step_failure(&error)),
-            Err(_) if self.is_redis => Err(Broken::Closed("sent what is no reply of Redis".into())),
+            Err(_) if self.is_redis => Err(Broken::Closed("sent data that is not a Redis reply".into())),
             Err(_) => Err(Broken::Unusable(
-                "what listens there does not speak the protocol of Redis: give the port of the Redis server, and `rediss://` if that speaks TLS".into(),
+                "the server at this address does not speak the Redis protocol: give the port of the Redis server, \
+                 and use `rediss://` if it speaks TLS"
+                    .into(),
             )),
         }
     }
-}
 
-impl<C: Transport> Stream<C> {
     /// Why a step failed.
     fn step_failure(&mut self, error: &RedisError) -> Broken {
         match broken(error) {
@@ -95,14 +95,12 @@ impl<C: Transport + 'static> Connection for Stream<C> {
         }
     }
 
-    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+    fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timeout = timeout;
-        Ok(())
     }
 
-    fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+    fn set_write_timeout(&mut self, timeout: Duration) {
         self.write_timeout = timeout;
-        Ok(())
     }
 
     fn split(self: Box<Self>) -> Halves {

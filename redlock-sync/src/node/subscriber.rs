@@ -16,13 +16,13 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
     let mut link = connect(host)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     link.send(&command).map_err(lost)?;
-    let answer = link.receive(host.time_left(by)).map_err(lost)?;
+    let answer = link.receive(by.since(host.clock.now())).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
         return Err(refused(redis_reply::failure(error)));
     }
     let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
-    let connection = link.take().ok_or_else(|| lost(Broken::Closed("connection is gone".into())))?;
-    Ok(Box::new(ServerSubscription { connection, ends, server: Arc::clone(&host.server), address_changes }))
+    let (connection, server) = (link.connection, Arc::clone(&host.server));
+    Ok(Box::new(ServerSubscription { connection, ends, server, address_changes }))
 }
 
 /// Connects, unless the server is left out. A probe finds out when it is back.
@@ -54,12 +54,10 @@ struct ServerSubscription {
 impl Subscriber for ServerSubscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
         if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
-            return Heard::Broken("what it logged in with has run out".into());
+            return Heard::Broken("its credentials have expired".into());
         }
-        let heard = self
-            .connection
-            .set_read_timeout(timeout.max(MIN_READ_TIMEOUT))
-            .and_then(|()| self.connection.receive_message());
+        self.connection.set_read_timeout(timeout.max(MIN_READ_TIMEOUT));
+        let heard = self.connection.receive_message();
         // Checked after the read: a former master that hung goes on granting locks when it wakes up.
         if self.server.address_changes() != self.address_changes {
             return Heard::Broken("another server may be the master now".into());

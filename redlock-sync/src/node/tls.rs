@@ -16,7 +16,8 @@ pub(super) fn refusal(error: &RedisError) -> Option<String> {
 /// The message if TLS fails before anything was sent.
 pub(super) fn prepared(error: &dyn StdError) -> String {
     format!(
-        "TLS cannot be set up: {error} (the system's certificates are read from SSL_CERT_FILE and SSL_CERT_DIR, else from its store)"
+        "TLS cannot be set up: {error} (the system's certificates are read from SSL_CERT_FILE and \
+         SSL_CERT_DIR if set, else from the system's store)"
     )
 }
 
@@ -29,11 +30,13 @@ fn meaning(error: &Error) -> Option<String> {
     let remedy = match error {
         Error::InvalidCertificate(why) => certificate_remedy(why),
         Error::AlertReceived(CertificateRequired) => {
-            "the server asks for a client certificate: give one by `Builder::tls` or in REDLOCK_TLS_CERT, or set `tls-auth-clients no` there"
+            "the server asks for a client certificate: give one with `Builder::tls` or REDLOCK_TLS_CERT, or set \
+             `tls-auth-clients no` on the server"
         }
         // TLS 1.2 sends this alert if a client certificate is missing, but also in other cases.
         Error::AlertReceived(HandshakeFailure) => {
-            "most likely the server asks for a client certificate: give one by `Builder::tls` or in REDLOCK_TLS_CERT, or set `tls-auth-clients no` there"
+            "most likely the server asks for a client certificate: give one with `Builder::tls` or REDLOCK_TLS_CERT, \
+             or set `tls-auth-clients no` on the server"
         }
         Error::AlertReceived(
             UnknownCA
@@ -48,9 +51,9 @@ fn meaning(error: &Error) -> Option<String> {
             "the server does not accept the client's certificate: give one that is valid and signed by an authority that it trusts"
         }
         Error::AlertReceived(ProtocolVersion | InsufficientSecurity) | Error::PeerIncompatible(_) => {
-            "let the server accept TLS 1.2 or 1.3"
+            "configure the server to accept TLS 1.2 or 1.3"
         }
-        Error::InvalidMessage(_) => "what listens on this port does not speak TLS: give `redis://`, or the port of TLS",
+        Error::InvalidMessage(_) => "the server on this port does not speak TLS: use `redis://`, or give its TLS port",
         _ => return None,
     };
     Some(format!("TLS: {error} ({remedy})"))
@@ -59,11 +62,12 @@ fn meaning(error: &Error) -> Option<String> {
 fn certificate_remedy(why: &CertificateError) -> &'static str {
     match why {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "give the URL a host name for which the server's certificate is valid"
+            "use a URL with a host name for which the server's certificate is valid"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "renew the server's certificate",
         _ => {
-            "trust the authority that signed the server's certificate: name its file by `Builder::tls`, in REDLOCK_TLS_CA or SSL_CERT_FILE, or add it to the system's certificates"
+            "trust the authority that signed the server's certificate: name its certificate file with \
+             `Builder::tls`, REDLOCK_TLS_CA or SSL_CERT_FILE, or add it to the system's certificates"
         }
     }
 }

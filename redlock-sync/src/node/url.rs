@@ -53,9 +53,11 @@ impl NodeUrl {
         let address = address_of(info.addr());
         let refused = match info.addr() {
             ConnectionAddr::TcpTls { .. } if !cfg!(feature = "tls") => Some(NEEDS_TLS),
-            ConnectionAddr::TcpTls { insecure: true, .. } => Some("it does not verify the certificate of its server"),
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                Some("it does not verify the certificate of its server; use a client that does")
+            }
             ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
-                Some("it has certificates of its own, which cannot be read: name them by Builder::tls")
+                Some("its own certificates cannot be read from it: give them with Builder::tls")
             }
             _ => None,
         };
@@ -101,7 +103,9 @@ impl NodeUrl {
         }
         if !tcp && ["&", ";"].iter().any(|sign| url.path().contains(sign)) && url.path().contains('=') {
             // The parser would take the parameters as a part of the path, and the path is shown.
-            return Err("the parameters of a socket begin with `?`; write `%26` or `%3B` for a sign in its path".into());
+            return Err(
+                "a socket's parameters begin with `?`; in its path, write `%26` and `%3B` for `&` and `;`".into()
+            );
         }
         if url.fragment().is_some() {
             return Err("a part after `#` has no meaning here; write `%23` for a `#` in a user name or password".into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::TypedCall;
-use super::reply::{Reply, Value, left, text};
+use super::reply::{Reply, Value, left};
 use super::script::Arg::{Number, Text};
 use super::script::{Arg, Call, LIST, Purpose};
 use crate::key::Key;
@@ -58,12 +58,11 @@ pub(crate) fn page(cursor: &str, patterns: &[String], slot: Option<usize>) -> Ty
 
 impl Reply for Page {
     fn read(value: &Value) -> Option<Page> {
-        let Value::List(items) = value else { return None };
-        let [Value::Int(1), next, holders @ ..] = items.as_slice() else { return None };
-        let mut page = Page { next: text(next)?, ..Page::default() };
+        let [Value::Int(1), next, holders @ ..] = value.items()? else { return None };
+        let mut page = Page { next: next.text()?, ..Page::default() };
         for item in holders.chunks(4) {
             let [key, kind, token, Value::Int(ms)] = item else { return None };
-            let (key, kind, token) = (text(key)?, text(kind)?, text(token)?);
+            let (key, kind, token) = (key.text()?, kind.text()?, token.text()?);
             match kind.as_str() {
                 MORE => page.more.entry(token.parse().ok()?).or_default().push(key),
                 TOOK => page.took = Duration::from_micros(token.parse().ok()?),

@@ -24,6 +24,16 @@ pub(crate) enum Value {
     List(Vec<Value>),
 }
 
+impl Value {
+    pub(crate) fn text(&self) -> Option<String> {
+        if let Value::Text(bytes) = self { Some(String::from_utf8_lossy(bytes).into_owned()) } else { None }
+    }
+
+    pub(crate) fn items(&self) -> Option<&[Value]> {
+        if let Value::List(items) = self { Some(items) } else { None }
+    }
+}
+
 /// Whether the server may have executed a failed call, or may still do so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Executed {
@@ -189,9 +199,8 @@ pub(crate) struct ServerInfo(pub(crate) String);
 
 impl Reply for ServerInfo {
     fn read(value: &Value) -> Option<ServerInfo> {
-        let Value::List(items) = value else { return None };
-        let [Value::Int(1), facts] = items.as_slice() else { return None };
-        text(facts).map(ServerInfo)
+        let [Value::Int(1), facts] = value.items()? else { return None };
+        facts.text().map(ServerInfo)
     }
 }
 
@@ -200,8 +209,8 @@ impl Reply for Acquired {
         if let Value::List(items) = value
             && let [Value::Int(1), fence, slots] = items.as_slice()
         {
-            let fence = Some(text(fence)?.parse().ok()?).filter(|fence| *fence > 0);
-            let mut slots: Vec<u32> = text(slots)?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
+            let fence = Some(fence.text()?.parse().ok()?).filter(|fence| *fence > 0);
+            let mut slots: Vec<u32> = slots.text()?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
             slots.sort_unstable();
             return Some(Acquired { fence, slots });
         }
@@ -240,10 +249,9 @@ impl Reply for Fenced {
 
 impl Reply for Holders {
     fn read(value: &Value) -> Option<Holders> {
-        let Value::List(items) = value else { return None };
-        let (Value::Int(1), pairs) = items.split_first()? else { return None };
+        let (Value::Int(1), pairs) = value.items()?.split_first()? else { return None };
         let holder = |pair: &[Value]| match pair {
-            [token, Value::Int(ms)] => Some((text(token)?, left(*ms))),
+            [token, Value::Int(ms)] => Some((token.text()?, left(*ms))),
             _ => None,
         };
         pairs.chunks(2).map(holder).collect::<Option<_>>().map(Holders)
@@ -258,8 +266,7 @@ impl Reply for Done {
 
 impl Reply for LatchStatus {
     fn read(value: &Value) -> Option<LatchStatus> {
-        let Value::List(items) = value else { return None };
-        let [Value::Int(1), Value::Int(is_open), Value::Int(count), Value::Int(ms), arrivals @ ..] = items.as_slice()
+        let [Value::Int(1), Value::Int(is_open), Value::Int(count), Value::Int(ms), arrivals @ ..] = value.items()?
         else {
             return None;
         };
@@ -268,7 +275,7 @@ impl Reply for LatchStatus {
             count: usize::try_from(*count).ok()?,
             // -1: a program has removed the time-to-live.
             kept: (*ms > -2).then(|| u64::try_from(*ms).map_or(MAX_LIFETIME, |ms| Duration::from_millis(ms.max(1)))),
-            arrivals: arrivals.iter().map(text).collect::<Option<_>>()?,
+            arrivals: arrivals.iter().map(Value::text).collect::<Option<_>>()?,
         })
     }
 }
@@ -288,7 +295,7 @@ fn with_yes(value: &Value) -> Option<Option<u64>> {
     match value {
         Value::Int(1) => Some(None),
         Value::List(items) => match items.as_slice() {
-            [Value::Int(1), number] => Some(Some(text(number)?.parse().ok()?)),
+            [Value::Int(1), number] => Some(Some(number.text()?.parse().ok()?)),
             _ => None,
         },
         _ => None,
@@ -309,7 +316,7 @@ impl<R> Vote<R> {
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
                 [Value::Int(0), Value::Int(ms), token, place] => {
-                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: QueuePlace::read(place)? })
+                    Some(Vote::Taken { token: token.text()?, ttl: left(*ms), place: QueuePlace::read(place)? })
                 }
                 [Value::Int(0)] => Some(Vote::Absent),
                 _ => None,
@@ -384,13 +391,6 @@ impl QueuePlace {
 /// key expires meanwhile.
 pub(super) fn left(ms: i64) -> Option<Duration> {
     (ms != -1).then(|| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
-}
-
-pub(super) fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::Text(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -146,14 +146,6 @@ pub(crate) enum Arg<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What one transmission of a call adds to the script's arguments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Note {
-    Nothing,
-    /// It is not known yet whether the user may run all scripts of this kind.
-    Check,
-}
-
 /// One script call. It is the same for every node of a round, and packed once.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -192,37 +184,40 @@ impl Call {
         args: &[Arg<'_>],
     ) -> Arc<Call> {
         let words = 3 + keys.len() + args.len();
+        Arc::new(Call::packed(script, purpose, token.cloned(), lifetime, words, |packed| {
+            let mut number = itoa::Buffer::new();
+            push(packed, number.format(keys.len()));
+            for key in keys {
+                push(packed, key);
+            }
+            for arg in args {
+                match arg {
+                    Arg::Text(text) => push(packed, text),
+                    Arg::Number(n) => push(packed, number.format(*n)),
+                    Arg::Bytes(bytes) => push_bytes(packed, bytes),
+                }
+            }
+        }))
+    }
+
+    /// `add` appends the number of keys, the keys and the arguments.
+    fn packed(
+        script: &'static Script,
+        purpose: Purpose,
+        token: Option<LockId>,
+        lifetime: Duration,
+        words: usize,
+        add: impl FnOnce(&mut Vec<u8>),
+    ) -> Call {
         let mut packed = Vec::with_capacity(USUAL);
         push_head(&mut packed, words);
         let head = packed.len();
         packed.extend_from_slice(&script.head);
         let tail = packed.len();
-        let mut number = itoa::Buffer::new();
-        push(&mut packed, number.format(keys.len()));
-        for key in keys {
-            push(&mut packed, key);
-        }
+        add(&mut packed);
         let first_key = first_key(&packed, tail).unwrap_or_default();
-        for arg in args {
-            match arg {
-                Arg::Text(text) => push(&mut packed, text),
-                Arg::Number(n) => push(&mut packed, number.format(*n)),
-                Arg::Bytes(bytes) => push_bytes(&mut packed, bytes),
-            }
-        }
-        Arc::new(Call {
-            script,
-            purpose,
-            token: token.cloned(),
-            lifetime,
-            is_set_nx: false,
-            words,
-            packed,
-            head,
-            tail,
-            first_key,
-            slot: None,
-        })
+        let (is_set_nx, slot) = (false, None);
+        Call { script, purpose, token, lifetime, is_set_nx, words, packed, head, tail, first_key, slot }
     }
 
     /// A new call, for the server of a cluster that serves this slot.
@@ -243,9 +238,10 @@ impl Call {
         self.packed == other.packed
     }
 
-    /// Appends the call by its digest.
-    pub(crate) fn write_to(&self, bytes: &mut Vec<u8>, note: Note) {
-        match self.word(note) {
+    /// Appends the call by its digest. `checks`: the script first checks whether the user may run all scripts of this
+    /// kind.
+    pub(crate) fn write_to(&self, bytes: &mut Vec<u8>, checks: bool) {
+        match self.word(checks) {
             None => bytes.extend_from_slice(&self.packed),
             Some(word) => {
                 push_head(bytes, self.words + 1);
@@ -256,8 +252,8 @@ impl Call {
     }
 
     /// Appends the call with its source, for a server that does not know the digest.
-    pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, note: Note) {
-        let word = self.word(note);
+    pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, checks: bool) {
+        let word = self.word(checks);
         bytes.reserve(self.script.source.len() + self.packed.len());
         push_head(bytes, self.words + usize::from(word.is_some()));
         push(bytes, "EVAL");
@@ -292,36 +288,18 @@ impl Call {
         let left_out = keys.checked_sub(few).filter(|_| few > 0)?;
         let mut rest: Vec<&[u8]> = words.by_ref().take(few).collect();
         rest.extend(words.skip(left_out));
-        let words = 3 + rest.len();
-        let mut packed = Vec::with_capacity(self.packed.len());
-        push_head(&mut packed, words);
-        let head = packed.len();
-        packed.extend_from_slice(&self.script.head);
-        let tail = packed.len();
-        push(&mut packed, itoa::Buffer::new().format(few));
-        for word in rest {
-            push_bytes(&mut packed, word);
-        }
-        let first_key = first_key(&packed, tail).unwrap_or_default();
-        let (token, script) = (self.token.clone(), self.script);
-        let (purpose, lifetime) = (self.purpose, self.lifetime);
-        Some(Call {
-            script,
-            purpose,
-            token,
-            lifetime,
-            is_set_nx: false,
-            words,
-            packed,
-            head,
-            tail,
-            first_key,
-            slot: None,
-        })
+        let (token, words) = (self.token.clone(), 3 + rest.len());
+        Some(Call::packed(self.script, self.purpose, token, self.lifetime, words, |packed| {
+            push(packed, itoa::Buffer::new().format(few));
+            for word in &rest {
+                push_bytes(packed, word);
+            }
+        }))
     }
 
-    fn word(&self, note: Note) -> Option<&'static str> {
-        self.script.needs.filter(|_| note == Note::Check).map(Needs::word)
+    /// The argument that asks for the check.
+    fn word(&self, checks: bool) -> Option<&'static str> {
+        self.script.needs.filter(|_| checks).map(Needs::word)
     }
 }
 
@@ -418,15 +396,15 @@ mod tests {
         command
     }
 
-    fn by_digest(call: &Call, note: Note) -> String {
+    fn by_digest(call: &Call, checks: bool) -> String {
         let mut bytes = Vec::new();
-        call.write_to(&mut bytes, note);
+        call.write_to(&mut bytes, checks);
         String::from_utf8(bytes).unwrap()
     }
 
-    fn with_source(call: &Call, note: Note) -> String {
+    fn with_source(call: &Call, checks: bool) -> String {
         let mut bytes = Vec::new();
-        call.write_source_to(&mut bytes, note);
+        call.write_source_to(&mut bytes, checks);
         String::from_utf8(bytes).unwrap()
     }
 
@@ -438,9 +416,9 @@ mod tests {
         let tail = ["2", "k", "{k}:fence", "é \r\n", "", "0", "18446744073709551615"];
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());
-        assert_eq!(by_digest(&call, Note::Nothing), first);
+        assert_eq!(by_digest(&call, false), first);
         let source = ["EVAL", RELEASE.source];
-        assert_eq!(with_source(&call, Note::Nothing), packed_by_redis(&[&source[..], &tail].concat()));
+        assert_eq!(with_source(&call, false), packed_by_redis(&[&source[..], &tail].concat()));
         assert_eq!(call.keys(), ["k", "{k}:fence"]);
         assert_eq!(call.args().len(), 4);
     }
@@ -451,29 +429,29 @@ mod tests {
             Call::new(&RELEASE, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t"), Arg::Number(7)])
         };
         let reduced = call(&["k", "{k}:queue", "{k}:fence"]).with_min_keys().unwrap();
-        assert_eq!(by_digest(&reduced, Note::Nothing), by_digest(&call(&["k"]), Note::Nothing));
-        assert_eq!(with_source(&reduced, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
+        assert_eq!(by_digest(&reduced, false), by_digest(&call(&["k"]), false));
+        assert_eq!(with_source(&reduced, false), with_source(&call(&["k"]), false));
         assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));
         assert_eq!((call(&[]).first_key(), call(&[]).with_min_keys().is_none()), (None, true));
         let finish =
             |keys: &[&str]| Call::new(&Q_FINISH, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t")]);
         let reduced = finish(&["a", "b", "c", "d", "e", "f"]).with_min_keys().unwrap();
-        assert_eq!(by_digest(&reduced, Note::Nothing), by_digest(&finish(&["a", "b", "c", "d"]), Note::Nothing));
+        assert_eq!(by_digest(&reduced, false), by_digest(&finish(&["a", "b", "c", "d"]), false));
         assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).with_min_keys().is_none());
     }
 
     #[test]
     fn a_script_that_sets_something_is_asked_for_a_check() {
         let call = |script| Call::new(script, Purpose::Acquire, None, Duration::ZERO, &["k"], &[Arg::Text("t")]);
-        let checked = by_digest(&call(&ACQUIRE), Note::Check);
+        let checked = by_digest(&call(&ACQUIRE), true);
         assert_eq!(checked, packed_by_redis(&["EVALSHA", &ACQUIRE.sha, "1", "k", "t", "check mutex"]));
-        let checked = with_source(&call(&Q_PUSH), Note::Check);
+        let checked = with_source(&call(&Q_PUSH), true);
         assert_eq!(checked, packed_by_redis(&["EVAL", Q_PUSH.source, "1", "k", "t", "check queue"]));
         for other in [&RELEASE, &EXTEND, &Q_FINISH] {
-            assert_eq!(by_digest(&call(other), Note::Check), by_digest(&call(other), Note::Nothing));
+            assert_eq!(by_digest(&call(other), true), by_digest(&call(other), false));
         }
         let is_told = |script: &&Script| script.source.contains(include_str!("lua/permissions.lua"));
-        // A probe always asks, and its answer says nothing of other keys.
+        // A probe always asks, and its answer does not cover other keys.
         let probes = |script: &&Script| script.sha == PROBE.sha;
         assert!(all().iter().all(|script| is_told(script) == (script.needs.is_some() || probes(script))));
     }

@@ -77,11 +77,6 @@ impl Permits {
         }
     }
 
-    /// How long the servers reserve permits for a wait, or keep later attempts away.
-    fn reservation_time(&self) -> Duration {
-        if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation }
-    }
-
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let marks = self.several.then(|| self.key.many_permits());
@@ -89,7 +84,9 @@ impl Permits {
         keys.extend(marks.as_deref());
         let call =
             |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
-        let (first, reservation) = (self.first_slots(id), Number(millis(self.reservation_time())));
+        // For how long the servers reserve permits for a wait, or keep later attempts away.
+        let reservation = if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation };
+        let (first, reservation) = (self.first_slots(id), Number(millis(reservation)));
         let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.total.into()), Text(&first), reservation];
         if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);

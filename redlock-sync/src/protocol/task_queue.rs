@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::reply::{Acquired, Extended, Holders, Released, Reply, Value};
+use super::reply::{Done, Holders, Released, Reply, Value};
 use super::script::Arg::{Bytes, Number, Text};
 use super::script::{
     Call, Purpose, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
     Script,
 };
-use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, text};
+use super::{BEHIND, ReleaseArgs, TypedCall, millis, text};
 use crate::key::QueueKeys;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -59,17 +59,6 @@ pub(crate) struct Tasks {
     pub(crate) keys: QueueKeys,
 }
 
-/// The parameters of a claim.
-#[derive(Debug)]
-pub(crate) struct ClaimArgs<'a> {
-    pub(crate) id: &'a LockId,
-    pub(crate) lease: Duration,
-    pub(crate) limits: Limits,
-    /// The wait, and how long a wait stays in the queue without another claim. Zero: this wait leaves the queue if
-    /// there is no task.
-    pub(crate) wait: Option<(&'a str, Duration)>,
-}
-
 /// When tasks die, and how many dead ones are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -95,20 +84,28 @@ impl Tasks {
         other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
     }
 
-    pub(crate) fn claim(&self, claim: &ClaimArgs<'_>) -> TypedCall<ClaimReply> {
+    /// `wait` is the wait, and how long a wait stays in the queue without another claim. Zero: this wait leaves the
+    /// queue if there is no task.
+    pub(crate) fn claim(
+        &self,
+        id: &LockId,
+        lease: Duration,
+        limits: Limits,
+        wait: Option<(&str, Duration)>,
+    ) -> TypedCall<ClaimReply> {
         let QueueKeys { due, body, meta, dead, claims, waits, fence } = &self.keys;
-        let (wait, stays) = claim.wait.unwrap_or_default();
+        let (wait, stays) = wait.unwrap_or_default();
         let args = [
-            Text(claim.id.as_str()),
-            Number(millis(claim.lease)),
-            Number(claim.limits.attempts),
-            Number(claim.limits.keep_dead),
+            Text(id.as_str()),
+            Number(millis(lease)),
+            Number(limits.attempts),
+            Number(limits.keep_dead),
             Text(wait),
             Number(millis(stays)),
             Number(millis(FENCE_LIFETIME)),
         ];
         let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
-        Call::new(&Q_CLAIM, Purpose::Acquire, Some(claim.id), claim.lease, &keys, &args).into()
+        Call::new(&Q_CLAIM, Purpose::Acquire, Some(id), lease, &keys, &args).into()
     }
 
     pub(crate) fn leave(&self, wait: &str) -> TypedCall<Released> {
@@ -127,23 +124,16 @@ impl Tasks {
         other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
     }
 
-    /// `seen` is when the task was due, in us, and its version.
-    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Removed> {
+    /// `seen` is when the task was due, in us, and its version. If the task does not exist, that is a definite no.
+    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Done> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
         let keys = [due.as_str(), body, meta, dead, claims];
         other(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
     }
 
-    pub(crate) fn revive(&self, id: &str) -> TypedCall<Count> {
-        self.revived(id, 0)
-    }
-
-    pub(crate) fn revive_oldest(&self, most: u64) -> TypedCall<Count> {
-        self.revived("", most)
-    }
-
-    fn revived(&self, id: &str, most: u64) -> TypedCall<Count> {
+    /// Revives the task with this id. With an empty id, the tasks that have been dead for longest, at most `most`.
+    pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<Count> {
         let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
         other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
     }
@@ -221,19 +211,9 @@ impl Claim {
         is_first
     }
 
-    fn extend_call(&self, id: &LockId, lease: Duration) -> Arc<Call> {
+    pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
-        Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args)
-    }
-
-    /// Never called: on its one node, a claim that is gone was ended or taken. The call that is returned instead cannot
-    /// make a claim.
-    pub(crate) fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
-        self.extend_call(args.id, args.lease).into()
-    }
-
-    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.extend_call(id, lease).into()
+        Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args).into()
     }
 
     pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
@@ -312,13 +292,9 @@ pub(crate) struct TaskList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) u64);
 
-/// A task was removed. If the task does not exist, that is a definite no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Removed;
-
 impl Reply for PushReply {
     fn read(value: &Value) -> Option<PushReply> {
-        match items(value)? {
+        match value.items()? {
             [Value::Int(0), queued] => Some(PushReply::Full(whole(queued)?)),
             [Value::Int(1), each @ ..] => each.iter().map(int).collect::<Option<_>>().map(PushReply::Each),
             _ => None,
@@ -328,9 +304,9 @@ impl Reply for PushReply {
 
 impl Reply for ClaimReply {
     fn read(value: &Value) -> Option<ClaimReply> {
-        match items(value)? {
+        match value.items()? {
             [Value::Int(1), fence, id, Value::Int(attempt), Value::Text(body), Value::Int(micros)] => {
-                let (fence, id) = (word(fence)?.parse().ok()?, word(id)?);
+                let (fence, id) = (fence.text()?.parse().ok()?, id.text()?);
                 let attempt = u32::try_from(*attempt).unwrap_or(u32::MAX);
                 let waited = Duration::from_micros(u64::try_from(*micros).unwrap_or(0));
                 Some(ClaimReply::Task(Claimed { fence, id, attempt, body: body.clone(), waited }))
@@ -345,18 +321,12 @@ impl Reply for ClaimReply {
 
 impl Reply for TaskList {
     fn read(value: &Value) -> Option<TaskList> {
-        let items = items(value)?;
+        let items = value.items()?;
         let (now, tasks) = match items.split_first() {
-            Some((now @ Value::Text(_), tasks)) => (word(now)?.parse().ok()?, tasks),
+            Some((now @ Value::Text(_), tasks)) => (now.text()?.parse().ok()?, tasks),
             _ => (0, items),
         };
         Some(TaskList { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
-    }
-}
-
-impl Reply for Removed {
-    fn read(value: &Value) -> Option<Removed> {
-        (*value == Value::Int(1)).then_some(Removed)
     }
 }
 
@@ -367,9 +337,9 @@ impl Reply for Count {
 }
 
 fn seen(value: &Value) -> Option<SeenTask> {
-    match items(value)? {
+    match value.items()? {
         [id, at, state, Value::Text(body)] => {
-            Some(SeenTask { id: word(id)?, micros: micros(&word(at)?)?, state: word(state)?, body: body.clone() })
+            Some(SeenTask { id: id.text()?, micros: micros(&at.text()?)?, state: state.text()?, body: body.clone() })
         }
         _ => None,
     }
@@ -379,14 +349,6 @@ fn seen(value: &Value) -> Option<SeenTask> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
 fn micros(score: &str) -> Option<u64> {
     score.parse().ok().or_else(|| score.parse::<f64>().ok().map(|score| score as u64))
-}
-
-fn items(value: &Value) -> Option<&[Value]> {
-    if let Value::List(items) = value { Some(items) } else { None }
-}
-
-fn word(value: &Value) -> Option<String> {
-    if let Value::Text(bytes) = value { Some(String::from_utf8_lossy(bytes).into_owned()) } else { None }
 }
 
 fn int(value: &Value) -> Option<i64> {

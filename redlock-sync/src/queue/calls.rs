@@ -47,7 +47,7 @@ impl Queue {
     /// ```
     pub fn push(&self, task: impl Into<Task>) -> Result<Pushed, Error> {
         let outcomes = self.push_all([task.into()])?;
-        outcomes.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
+        outcomes.first().copied().ok_or_else(|| self.unavailable("push", "the reply does not mention the task".into()))
     }
 
     /// Puts many tasks into the queue, and returns the outcome for each. The client sends them in requests of up to 100
@@ -241,7 +241,7 @@ impl Queue {
 /// `most` as an argument for the server, if it is allowed.
 pub(super) fn check_most(most: usize) -> Result<u64, Error> {
     if most > MOST_SHOWN {
-        return Err(Error::config(format!("{most} tasks at once are more than {MOST_SHOWN}")));
+        return Err(Error::config(format!("{most} tasks at once are too many; ask for at most {MOST_SHOWN}")));
     }
     Ok(u64::try_from(most).unwrap_or(u64::MAX))
 }

@@ -175,7 +175,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn revive(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("revive", |tasks| tasks.revive(id))? == Some(Count(1)))
+        Ok(self.ask("revive", |tasks| tasks.revive(id, 0))? == Some(Count(1)))
     }
 
     /// Queues all dead tasks again, in requests of 100 tasks. Returns how many tasks it queued.
@@ -193,7 +193,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn revive_all(&self) -> Result<u64, Error> {
-        self.in_batches("revive", Tasks::revive_oldest)
+        self.in_batches("revive", |tasks, most| tasks.revive("", most))
     }
 
     /// Removes all dead tasks, in requests of 100 tasks. Returns how many tasks it removed.

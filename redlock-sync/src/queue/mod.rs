@@ -72,7 +72,8 @@ pub struct Queue {
 pub(crate) fn on_one_node(nodes: usize) -> Result<(), Error> {
     if nodes > 1 {
         return Err(Error::config(format!(
-            "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
+            "a queue needs a client of one server, but this client has {nodes} nodes: several servers \
+             cannot keep one order of tasks"
         )));
     }
     Ok(())

@@ -199,7 +199,7 @@ pub(super) fn check_due(due: Due) -> Result<(), Error> {
             Err(Error::config(format!("a delay of {pause:?} is longer than {LONGEST_DELAY:?}")))
         }
         Due::At(time) if time > LATEST => {
-            Err(Error::config(format!("the time {time:?} after 1970 is later than the servers can keep exactly")))
+            Err(Error::config(format!("the time {time:?} after 1970 is later than a server can store exactly")))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The same on nodes in memory, whose clock a test moves.
+//! Tests of a queue on nodes in memory, whose clock a test moves.
 
 use std::time::Duration;
 

@@ -229,7 +229,7 @@ impl WorkerInner {
 
     fn fail(&self, error: Error) {
         if error != Error::Closed {
-            log::warn!("a worker has ended: {error}");
+            log::warn!("a worker stopped because of an error: {error}");
         }
         self.state.lock().error.get_or_insert(error);
         self.stop.store(true, Ordering::SeqCst);
@@ -247,7 +247,7 @@ impl WorkerInner {
         match outcome {
             // A loss has been logged when it was noticed.
             Ok(()) | Err(Error::Lost { .. } | Error::Closed) => {}
-            Err(error) => log::warn!("the end of a job is in doubt: {error}"),
+            Err(error) => log::warn!("the end of a job may not have been recorded: {error}"),
         }
     }
 

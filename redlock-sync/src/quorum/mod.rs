@@ -92,9 +92,6 @@ impl Quorum {
     /// id come last, in their order.
     pub(crate) fn notification_server(&self) -> Option<(usize, &Node)> {
         let reachable = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
-        if self.len() == 1 {
-            return { reachable }.next();
-        }
         reachable.min_by_key(|(_, node)| {
             let run_id = node.run_id();
             (run_id.is_none(), run_id)
@@ -102,8 +99,8 @@ impl Quorum {
     }
 
     /// Sends a call to one node, and returns its reply as it is.
-    pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>, by: Tick) -> Result<Value, Failure> {
-        reply_of(node, self.ask(call, Priority::High, by, &|i| i == node))
+    pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>) -> Result<Value, Failure> {
+        reply_of(node, self.ask(call, Priority::High, self.round_deadline(), &|i| i == node))
     }
 
     /// Sends several calls to one node at the same time. The replies have the order of the calls.
@@ -182,7 +179,8 @@ impl Quorum {
                         kind: FailureKind::Quarantined,
                         executed: Executed::Maybe,
                         message: format!(
-                            "casts no vote: restarted, or became the master, {up:.1?} ago, within {what} of {kept:?}"
+                            "casts no vote: it restarted or became the master {up:.1?} ago, and votes again once \
+                             {what} of {kept:?} has passed"
                         ),
                     });
                 }

@@ -52,7 +52,7 @@ impl Outages {
         drop(outage);
         // Without the lock: the logger of a program may use this client.
         if is_first {
-            log::warn!("{error}; calls that wait try again");
+            log::warn!("{error}; waiting calls try again");
         }
         since
     }

@@ -1,4 +1,4 @@
-//! Rounds against real servers, and what is made of their votes.
+//! Tests of rounds against real servers, and of the handling of their votes.
 
 use std::thread;
 
@@ -21,7 +21,7 @@ fn quorum(urls: impl Iterator<Item = String>, node_timeout: Duration) -> Quorum 
     crate::tests::quorum(urls, ClientOptions { node_timeout, ..ClientOptions::default() }, Arc::new(SystemClock))
 }
 
-/// Servers behind proxies, each of which has the key with our token.
+/// Servers behind proxies, each of which has the key with the token of the test.
 struct Rig {
     servers: Vec<Server>,
     proxies: Vec<Proxy>,
@@ -65,7 +65,7 @@ impl Rig {
     }
 }
 
-/// A call that nothing is kept of when its answer is late.
+/// A call without an effect, which needs no release if its answer is late.
 fn question() -> TypedCall<Holders> {
     Exclusive { key: Key::new("", KEY, 100).unwrap() }.inspect()
 }
@@ -98,9 +98,10 @@ fn only_where_the_token_may_stand_it_is_taken_back() {
         failed(FailureKind::Unreachable, Executed::No),
         Vote::Absent,
     ];
-    // The unknown one may still be executed, so that node is left in doubt although it has none of it now.
+    // The call with the unknown result may still be executed. Its node stays in doubt, although it does not have the
+    // key now.
     assert!(rig.take_back(votes, SOON));
-    // A busy server may carry it out after its time.
+    // A busy server may execute the release after the call has returned.
     eventually("it is taken back", SOON, || rig.nodes_with_key() == [false, true, false, true, true]);
     assert!(!rig.take_back(vec![taken(), Vote::Yes(Released::Freed), taken(), Vote::Absent, taken()], SOON));
     assert_eq!(rig.nodes_with_key(), [false, false, false, true, true]);
@@ -123,7 +124,7 @@ fn what_does_not_get_through_is_sent_again() {
     let started = rig.quorum.now();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Any time will do: it is only to be after the first attempt, mostly.
+            // The exact time does not matter, as long as it is usually after the first attempt.
             SystemClock.sleep(TIMEOUT);
             rig.proxies[0].heal();
         });
@@ -150,7 +151,7 @@ fn a_release_without_an_answer_is_left_and_a_refused_one_too() {
     for refused in [false, true] {
         let rig = Rig::start(1);
         let answer = if refused { redlock_tests::Act::Error("ERR no".into()) } else { redlock_tests::Act::HoldReply };
-        // Makes the connection, which can take long on a busy machine.
+        // Makes the connection before, since that can take long on a busy machine.
         let is_connected = || rig.call(&question(), rig.quorum.now().after(SOON)) == [None];
         redlock_tests::eventually("it is connected", SOON, is_connected);
         let rule = rig.proxies[0].on_each("release", answer);
@@ -166,16 +167,16 @@ fn a_node_that_failed_is_left_out_while_the_others_are_a_majority() {
     assert_eq!(rig.ask(), [None, None, None]);
     rig.proxies[0].refuse();
     assert_eq!(rig.ask(), [Some(FailureKind::Unreachable), None, None]);
-    // Probes go on meanwhile, and all of them fail.
+    // Probes continue meanwhile, and all of them fail.
     assert_eq!(rig.ask(), [Some(FailureKind::LeftOut), None, None]);
     rig.proxies[1].refuse();
     assert_eq!(rig.ask(), [Some(FailureKind::LeftOut), Some(FailureKind::Unreachable), None]);
-    // Each is the only chance. While a probe is on its way there is no asking besides.
+    // The majority needs each of the two nodes. While a probe is under way, the client sends no further one.
     let both = [Some(FailureKind::Unreachable), Some(FailureKind::Unreachable), None];
     eventually("both are asked again", SOON, || rig.ask() == both);
 }
 
-/// Also where it cannot be left out, since without it there is no majority.
+/// This holds even if the client cannot leave the node out, since there is no majority without it.
 #[test]
 fn a_silent_node_costs_one_timeout_and_not_one_per_round() {
     let rig = Rig::start(1);
@@ -193,7 +194,7 @@ fn a_silent_node_costs_one_timeout_and_not_one_per_round() {
     eventually("it is asked again", SOON, || rig.ask() == [None]);
 }
 
-/// The same one for all clients, in whatever order they name the nodes: that with the smallest run id.
+/// All clients use the node with the smallest run id, independent of the order in which they name the nodes.
 #[test]
 fn waits_are_on_the_well_node_with_the_smallest_run_id() {
     let rig = Rig::start(3);
@@ -229,7 +230,7 @@ fn lasting_failures_are_told_where_the_others_are_no_majority() {
     }
     let misuse = error(vec![no(Misuse), taken(), no(Misuse)]);
     assert!(matches!(misuse, Error::Config { .. }) && misuse.to_string().contains("127.0.0.1:1"), "{misuse}");
-    // Two others could still make a majority.
+    // Two other nodes could still make a majority.
     match error(vec![no(WrongType), taken(), no(Unreachable)]) {
         Error::Unavailable { of: 3, nodes, .. } => {
             let told: Vec<_> = nodes.iter().map(|node| (node.node, node.message.as_str())).collect();

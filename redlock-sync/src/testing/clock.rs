@@ -235,7 +235,7 @@ mod tests {
             }
         };
         clock.start("sleeper", Box::new(run)).unwrap();
-        // Until it sleeps.
+        // This waits until the thread sleeps.
         clock.advance(Duration::ZERO);
         for i in 0..3 {
             clock.advance(LONG);
@@ -272,7 +272,7 @@ mod tests {
         });
     }
 
-    /// Otherwise a notification between two parts of a wait would be lost.
+    /// Otherwise, a notification between two parts of a wait would be lost.
     #[test]
     fn a_wait_returns_so_that_its_condition_is_checked() {
         let clock: &dyn Clock = &TestClock::default();
@@ -281,8 +281,7 @@ mod tests {
         clock.idle_until(&condvar, &mut mutex.lock(), Tick::NEVER);
     }
 
-    /// The thread has looked at the clock, and falls asleep after the time was advanced: it has to see what is due by
-    /// now.
+    /// The thread has read the clock, and falls asleep only after the time was advanced. It must find what is due now.
     #[test]
     fn a_thread_that_was_about_to_sleep_wakes_too() {
         let clock = TestClock::default();
@@ -308,7 +307,7 @@ mod tests {
         assert_eq!(told.try_recv(), Ok(true), "`advance` has returned and the thread still sleeps");
     }
 
-    /// One thread of the clock has told another one to go on, and is done already.
+    /// One thread of the clock has told another thread to continue, and has already finished.
     #[test]
     fn a_thread_that_waits_for_another_one_is_not_done() {
         let clock = TestClock::default();

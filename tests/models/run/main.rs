@@ -1,4 +1,4 @@
-//! Runs the models. [`redlock_models::explore`] tells how to run more schedules, or one again.
+//! Runs the models. [`redlock_models::explore`] says how to run more schedules, or how to repeat one.
 
 macro_rules! models {
     ($($module:ident { $($model:ident)* })*) => {

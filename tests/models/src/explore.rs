@@ -8,17 +8,21 @@ use shuttle::{Config, MaxSteps, Runner};
 
 use crate::world;
 
-/// As many schedules of each kind are tried.
+/// The number of schedules of each kind.
 const SCHEDULES: usize = 100;
-/// A run with more steps goes in a circle.
+/// The largest number of steps of a run. A run with more steps has an endless loop.
 const MOST_STEPS: usize = 20_000;
-/// Up to so many changes of the threads' priorities in one run.
+/// The largest number of changes of thread priorities in one run.
 const DEPTH: usize = 4;
 
-/// Runs the model under schedules drawn at random: some that choose at each step, and some that give each thread a priority and change it in a
-/// few places (PCT), which finds what takes few but unlikely changes.
+/// Runs the model under schedules that are drawn at random. There are two kinds.
 ///
-/// `REDLOCK_MODELS_FACTOR` multiplies their number, `REDLOCK_MODELS_SEED` draws others, `REDLOCK_MODELS_REPLAY` runs one that failed.
+/// 1. One kind chooses a thread at each step.
+/// 2. The other kind (PCT) gives each thread a priority, and changes priorities at a few steps. It finds failures that
+///    need few but unlikely changes.
+///
+/// `REDLOCK_MODELS_FACTOR` multiplies the number of schedules, `REDLOCK_MODELS_SEED` draws other schedules, and
+/// `REDLOCK_MODELS_REPLAY` repeats a schedule that failed.
 pub fn explore(name: &str, model: fn()) {
     if let Ok(schedule) = env::var("REDLOCK_MODELS_REPLAY") {
         run(ReplayScheduler::new_from_encoded(schedule.trim()), model);

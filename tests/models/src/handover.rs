@@ -1,4 +1,4 @@
-//! The library's `handover`, as far as the threads that wait are concerned.
+//! The part of the library's `handover` that belongs to waiting threads.
 
 #[path = "../../../redlock-sync/src/handover/remembered.rs"]
 mod remembered;

@@ -1,4 +1,4 @@
-//! The library's `lease`, as far as the renewal threads need it.
+//! The part of the library's `lease` that the renewal threads need.
 
 pub(crate) mod core;
 #[path = "../../../redlock-sync/src/lease/renewal.rs"]

@@ -1,19 +1,27 @@
-//! Models of the library's threads: the queue in which the threads of a process wait for a lock (`handover/thread_queue.rs`), the lease that they hold together
-//! (`handover/sharing.rs`), the threads that renew leases (`lease/renewal.rs`), the notification connection that waiting threads read in turn (`handover/listener`), and the connections that all threads
-//! share (`node/pipes`).
+//! Models of the library's threads:
 //!
-//! These are the library's own files. In place of its `sync` they get one that belongs to the scheduler `shuttle`, which runs a model many
-//! times and decides at every lock, notification and atomic which thread goes on. A thread that waits for ever is a deadlock, and fails the model.
+//! 1. The queue in which the threads of a process wait for a lock (`handover/thread_queue.rs`).
+//! 2. The lease that several threads hold together (`handover/sharing.rs`).
+//! 3. The threads that renew leases (`lease/renewal.rs`).
+//! 4. The notification connection that waiting threads read in turn (`handover/listener`).
+//! 5. The connections that all threads share (`node/pipes`).
 //!
-//! 1. [`sync`]: mutexes, condition variables and threads on that scheduler.
-//! 2. [`world`]: a clock that moves only when a model says so, and a count of threads.
-//! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds instead of sending them.
-//! 4. [`handover`] and [`node`]: the real turns at the notification connection, and what such a connection is; the real pipes.
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`pipes`]: the models. The fourth is of the first and third together;
-//!    [`listening`] is what the fifth has, [`piping`] what the last has.
-//! 6. [`explore`]: how often, and in which order of threads, a model is run.
+//! The models include the library's own source files, but replace its `sync` by one that belongs to the scheduler
+//! `shuttle`. The scheduler runs a model many times. At each lock, notification and atomic access it decides which
+//! thread runs next. If all threads wait forever, the scheduler reports a deadlock and the model fails.
+//!
+//! The modules of this crate are:
+//!
+//! 1. [`sync`]: mutexes, condition variables and threads on the scheduler.
+//! 2. [`world`]: a clock that only the model advances, and a count of threads.
+//! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
+//! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
+//!    and the real pipes.
+//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`pipes`]: the models. [`relay`] combines [`queue`]
+//!    and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`piping`] has those of [`pipes`].
+//! 6. [`explore`]: runs a model under many schedules.
 
-// The library's files have unit tests of their own, which need the real threads and more of the library.
+// The library's files have unit tests of their own. These tests need the real threads and more of the library.
 #![cfg(not(test))]
 #![allow(missing_docs, reason = "no interface for others")]
 #![allow(
@@ -25,7 +33,7 @@
     reason = "a model fails by panicking"
 )]
 
-/// The library's own files, with what they have for others that is not used here.
+/// Includes source files of the library. Parts of them are not used here.
 macro_rules! from_library {
     ($($name:ident $path:literal)*) => {
         $(#[allow(dead_code, unreachable_pub)]

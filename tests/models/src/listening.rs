@@ -1,4 +1,5 @@
-//! What the models of `handover/listener` have: a server with connections that do as they are told, a client, its waits, and a time that passes.
+//! The fixtures of the models of `handover/listener`: a server with connections that obey the model, a client, its
+//! waits, and a time that passes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,11 +31,11 @@ pub(crate) struct Socket {
 pub(crate) struct Inbox {
     messages: VecDeque<String>,
     pub(crate) is_cut: bool,
-    /// Nothing arrives, and the client is not told.
+    /// True if nothing arrives and the client gets no error.
     pub(crate) is_mute: bool,
 }
 
-/// The client's end.
+/// The client's end of a connection.
 struct FakeSubscriber(Arc<Socket>);
 
 impl Subscriber for FakeSubscriber {
@@ -76,7 +77,7 @@ pub(crate) struct Rig {
     /// The last connection that was made.
     pub(crate) socket: Mutex<Option<Arc<Socket>>>,
     channels: Mutex<u32>,
-    /// Tasks for later.
+    /// The number of tasks that close an idle connection later.
     rests: Mutex<u32>,
 }
 
@@ -96,7 +97,7 @@ impl Rig {
         })
     }
 
-    /// On a thread of its own, at any moment from now on.
+    /// Runs a task on a thread of its own, which can start at any time from now on.
     fn run(&self, task: BackgroundTask) {
         let rig = self.this.upgrade().unwrap();
         let job: Box<dyn FnOnce() + Send> = match task {
@@ -104,7 +105,7 @@ impl Rig {
             BackgroundTask::Heartbeat(subscription) | BackgroundTask::WakeReader(subscription) => {
                 Box::new(move || rig.heartbeat(&subscription))
             }
-            // To the client.
+            // This task is for the client, which the models do not have.
             BackgroundTask::ReleaseUnclaimed(_) => return,
             BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
@@ -138,7 +139,7 @@ impl Rig {
         self.waiters.with(|table, now| table.heartbeat_ended(subscription.generation, heartbeat, now));
     }
 
-    /// True if a connection receives it.
+    /// Sends a message to a channel. Returns true if a connection receives it.
     fn publish(&self, channel: &str, text: &str) -> bool {
         let socket = self.socket.lock().clone();
         let Some(socket) = socket.filter(|socket| *socket.channel == *channel) else { return false };
@@ -154,7 +155,8 @@ impl Rig {
         true
     }
 
-    /// Pushes to that wait, until it is received: a release would grant to another one, and come again.
+    /// Notifies this wait. Returns false if no connection receives the notification. A real release would then grant
+    /// the lock to another wait, and notify this one again later.
     pub(crate) fn notify(&self, number: u64, channel: &str) -> bool {
         self.publish(channel, &format!("{channel}/{number} {number} 300 0 0 abc k"))
     }
@@ -176,13 +178,13 @@ impl Rig {
         thread::spawn(move || run(&rig))
     }
 
-    /// The time of planned rests has come.
+    /// Runs the tasks that close an idle connection.
     pub(crate) fn rest(&self) {
         let rests = std::mem::take(&mut *self.rests.lock());
         (0..rests).for_each(|_| self.waiters.with(WaiterTable::close_if_idle));
     }
 
-    /// No thread hears anything any more.
+    /// Asserts that no connection is left.
     pub(crate) fn assert_deaf(&self) {
         let socket = self.socket.lock().clone();
         assert!(socket.is_none_or(|socket| socket.inbox.lock().is_cut), "a connection is left");
@@ -206,7 +208,7 @@ impl Wait<'_> {
         self.rig.waiters.sleep(self.number, until)
     }
 
-    /// Sleeps until it knows where it listens.
+    /// Sleeps until the wait has a connection, and returns its subscription.
     pub(crate) fn subscription(&self) -> Subscription {
         loop {
             if let Some(subscription) = self.rig.waiters.with(|table, _| table.subscription(self.number)) {
@@ -216,7 +218,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Sleeps until it is notified.
+    /// Sleeps until the wait is notified.
     pub(crate) fn heard(&self) {
         match self.sleep(Tick::NEVER) {
             Woken::Notified(notification) => self.assert_mine(&notification),
@@ -235,7 +237,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The waits with their channels, for the threads that notify.
+/// The waits with their channels. The threads that notify take waits from here.
 #[derive(Clone)]
 pub(crate) struct Board(Arc<Notes>);
 
@@ -254,7 +256,7 @@ impl Board {
         self.0.changed.notify_all();
     }
 
-    /// Any of them, once there is one.
+    /// Removes a wait that is drawn at random. Waits until there is one.
     pub(crate) fn take(&self) -> (u64, Arc<str>) {
         let mut waits = self.0.waits.lock();
         while waits.is_empty() {
@@ -269,7 +271,8 @@ pub(crate) fn all<R>(threads: impl IntoIterator<Item = JoinHandle<R>>) -> Vec<R>
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// Time that passes in small steps while a model runs: what a thread sleeps is counted from when it begins to, which can be late.
+/// Lets time pass in small steps while a model runs. A thread can begin a sleep late, and its time counts only from
+/// then on.
 pub(crate) struct Time {
     is_over: Arc<Mutex<bool>>,
     thread: JoinHandle<()>,
@@ -294,7 +297,7 @@ impl Time {
     }
 }
 
-/// Ends all, and sees that nothing is left.
+/// Closes the client, and asserts that no thread and no connection is left.
 pub(crate) fn end(rig: &Rig) {
     rig.close();
     world::until_all_threads_ended();

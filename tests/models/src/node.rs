@@ -1,4 +1,4 @@
-//! In place of the library's `node`: what a notification connection is; with the real pipes.
+//! Replaces the library's `node`: the interface of a notification connection, and the real pipes.
 
 use std::fmt;
 use std::time::Duration;

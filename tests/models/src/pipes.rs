@@ -1,7 +1,7 @@
 //! Models of the connections that all threads share: `node/pipes`.
 //!
-//! Unless a model lets the time pass, a thread that sleeps goes on only if another one reads its reply: so a call that is not written, a reply that is not
-//! read, and a wake-up that is lost are deadlocks.
+//! Time stands still unless a model lets it pass. Then a thread that sleeps wakes up only if another thread reads its
+//! reply. So a call that is not written, a reply that is not read, and a lost wake-up are deadlocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn rig() -> Rig {
     Rig::new(Arc::new(ModelClock))
 }
 
-/// Lets the time pass in such steps, until it is stopped.
+/// Lets time pass in steps of this length, until it is stopped.
 struct Passing(Arc<Mutex<bool>>, thread::JoinHandle<()>);
 
 impl Passing {
@@ -62,7 +62,7 @@ fn two_calls_each(rig: &Rig) {
     join(threads);
 }
 
-/// Each call is answered, and by its own reply. No time passes: calls gather in the outbox.
+/// Each call gets its own reply. No time passes, so calls gather in the outbox.
 pub fn each_gets_its_own_reply() {
     let rig = rig();
     let server = rig.serve();
@@ -71,7 +71,7 @@ pub fn each_gets_its_own_reply() {
     server.join().unwrap();
 }
 
-/// As that, while the time passes: some find that the reader waits, and write at once.
+/// Each call gets its own reply while time passes. Some threads find the reader waiting, and write at once.
 pub fn over_a_network() {
     let rig = rig();
     let (server, time) = (rig.serve(), Passing::start(Duration::from_micros(20)));
@@ -81,7 +81,8 @@ pub fn over_a_network() {
     server.join().unwrap();
 }
 
-/// Calls for which no thread waits travel among others. All are written, once and in the order of each thread, and their replies go to no other call.
+/// Calls without a waiting thread are sent between other calls. All of them are written once, in the order of each
+/// thread, and no other call gets their replies.
 pub fn calls_for_which_no_thread_waits() {
     let rig = rig();
     let server = rig.serve();
@@ -104,7 +105,7 @@ pub fn calls_for_which_no_thread_waits() {
     server.join().unwrap();
 }
 
-/// What callbacks are told.
+/// Records the outcomes with which callbacks are called.
 #[derive(Default)]
 struct Told(Mutex<Vec<Option<Outcome>>>);
 
@@ -120,7 +121,7 @@ impl Told {
         rig.pipe.send(Outcomes::new(1, Some(callback)).command(0, release(token), true, None).unattended());
     }
 
-    /// How many were answered, and how many were late.
+    /// Returns how many callbacks got a reply, and how many were told that their call is late.
     fn counts(&self) -> (usize, usize) {
         let told = self.0.lock();
         (
@@ -130,7 +131,8 @@ impl Told {
     }
 }
 
-/// Releases of dropped guards, among calls of threads that wait. Each callback is called once, at the end of the client at the latest.
+/// Guards are dropped while other threads wait for calls. Each release calls its callback once, at the latest when the
+/// client ends.
 pub fn each_callback_is_called_once() {
     let rig = rig();
     let (server, told) = (rig.serve(), Arc::new(Told::default()));
@@ -144,14 +146,14 @@ pub fn each_callback_is_called_once() {
     });
     join(threads);
     rig.pipe.finish(Tick::NEVER);
-    // The thread that reads calls them once it has given the turn back.
+    // The thread that reads calls the callbacks after it has given the turn back.
     rig.flush();
     rig.clone().end();
     server.join().unwrap();
     assert_eq!(told.counts(), (3, 0));
 }
 
-/// A callback that was told that its call is late is told nothing when the server goes on.
+/// Callbacks are told that their calls are late. They are not called again when the server answers later.
 pub fn a_late_callback_is_called_once() {
     let (rig, told) = (rig(), Arc::new(Told::default()));
     let threads = ["a", "b"].map(|token| {
@@ -169,7 +171,7 @@ pub fn a_late_callback_is_called_once() {
     assert_eq!(told.counts(), (0, 2));
 }
 
-/// A connection that breaks ends them as well.
+/// A connection breaks. Each callback is called once then too.
 pub fn a_callback_on_a_connection_that_breaks() {
     let (rig, told) = (rig(), Arc::new(Told::default()));
     let server = rig.serve();
@@ -183,7 +185,7 @@ pub fn a_callback_on_a_connection_that_breaks() {
     rig.server.cut();
     join(threads);
     rig.pipe.finish(Tick::NEVER);
-    // The pump finds the end after its nap.
+    // The pump notices the end after its sleep.
     let time = Passing::start(PATIENCE / 4);
     world::until_all_threads_ended();
     time.stop();
@@ -191,7 +193,7 @@ pub fn a_callback_on_a_connection_that_breaks() {
     assert_eq!(told.0.lock().len(), 2);
 }
 
-/// The time of a thread that reads for others may be up. Those have time, and are answered all the same.
+/// The time of a thread that reads for other threads may be up. The other threads have time, and get their replies.
 pub fn a_reader_whose_time_is_up() {
     let rig = rig();
     let soon = world::now().after(PATIENCE / 4);
@@ -214,8 +216,8 @@ pub fn a_reader_whose_time_is_up() {
     server.join().unwrap();
 }
 
-/// Attempts are given up at any moment, and undone. Whatever the server executed, it executed the release of a token after its acquire, and each acquire
-/// that may be executed is undone.
+/// Attempts are given up at any time, and undone. The server executes the release of a token only after its acquire.
+/// Each acquire that the server may execute is undone.
 pub fn a_release_is_behind_its_acquire() {
     let rig = rig();
     let soon = world::now().after(PATIENCE / 4);
@@ -250,7 +252,7 @@ pub fn a_release_is_behind_its_acquire() {
     server.join().unwrap();
 }
 
-/// One call at the end is behind all that was left in the outbox, by whatever thread.
+/// A call at the end is written after everything that was left in the outbox by any thread.
 pub fn what_is_left_is_flushed() {
     let rig = rig();
     let server = rig.serve();
@@ -269,7 +271,8 @@ pub fn what_is_left_is_flushed() {
     server.join().unwrap();
 }
 
-/// The connection breaks at any moment. Each call is answered or told so, and one that was not written was not executed.
+/// The connection breaks at any time. Each call gets a reply or the error. If the error says that a call was not
+/// written, the server did not execute it.
 pub fn a_connection_that_breaks() {
     let rig = rig();
     let server = rig.serve();
@@ -291,7 +294,7 @@ pub fn a_connection_that_breaks() {
     rig.end();
 }
 
-/// A thread that neither reads nor writes closes the connection at any moment. No call gets the reply to another one.
+/// A thread that neither reads nor writes closes the connection at any time. No call gets the reply to another call.
 pub fn a_connection_that_another_thread_closes() {
     let rig = rig();
     let server = rig.serve();
@@ -312,7 +315,8 @@ pub fn a_connection_that_another_thread_closes() {
     rig.end();
 }
 
-/// The time of a writer is up in the midst of a packet. Nothing is written behind that part: the server would take it for the rest.
+/// The time of a writer is up in the middle of a packet. Nothing may be written after that part, because the server
+/// would take it for the rest of the packet.
 pub fn a_packet_that_is_written_in_part() {
     let rig = rig();
     rig.server.be_full();
@@ -322,7 +326,7 @@ pub fn a_packet_that_is_written_in_part() {
     rig.end();
 }
 
-/// Calls of two threads to two servers, in opposite orders: none waits for the other in a circle.
+/// Threads call two servers in opposite orders. They cause no deadlock.
 pub fn several_servers() {
     let rigs = [rig(), rig()];
     let servers: Vec<_> = rigs.iter().map(Rig::serve).collect();
@@ -348,7 +352,7 @@ pub fn several_servers() {
     join(servers);
 }
 
-/// One of two servers hangs after a while. What the other one is asked is written and executed all the same.
+/// One of two servers hangs after a while. Calls to the other server are still written and executed.
 pub fn a_server_that_hangs_beside_another_one() {
     let rigs = [rig(), rig()];
     let well = rigs[1].serve();
@@ -376,7 +380,7 @@ pub fn a_server_that_hangs_beside_another_one() {
     join([well, hangs, hung]);
 }
 
-/// The system starts no thread: callers look after their calls themselves, as the time passes.
+/// The system starts no thread. Callers read their replies themselves while time passes.
 pub fn without_a_pump() {
     let rig = Rig::new(Arc::new(Threadless));
     let server = rig.serve();
@@ -394,7 +398,7 @@ pub fn without_a_pump() {
     server.join().unwrap();
 }
 
-/// The pump reads replies that no thread waits for, rests, and comes again.
+/// The pump reads replies that no thread waits for. Then it ends, and is started again later.
 pub fn a_pump_that_rests() {
     let rig = rig();
     let server = rig.serve();

@@ -1,4 +1,5 @@
-//! What the models of `node/pipes` have: a server that executes calls in their order, the ends of a connection to it, and threads that call.
+//! The fixtures of the models of `node/pipes`: a server that executes calls in their order, a connection to it, and
+//! threads that call.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -14,15 +15,15 @@ use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
-use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
+use crate::protocol::script::{ACQUIRE, Arg, Call, Purpose, RELEASE};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 use crate::world::{self, ModelClock};
 
-/// As long as a node timeout.
+/// The time that a call has. It is as long as a node timeout.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A command, and what its reply is.
+/// A command. It determines the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Number(u64),
@@ -30,23 +31,23 @@ pub(crate) enum Said {
     Release(String),
 }
 
-/// What the socket takes of a packet.
+/// The part of a packet that the socket accepts.
 #[derive(Default, PartialEq)]
 enum Room {
     #[default]
     All,
-    /// A part of the next one, and no more until the time of its writer is up.
+    /// The socket accepts a part of the next packet, and nothing more until the time of the writer is up.
     Part,
-    /// It has that part.
+    /// The socket accepts nothing, because it has that part.
     Nothing,
 }
 
 #[derive(Default)]
 struct Line {
-    /// What was written and not executed.
+    /// The commands that were written and not executed.
     sent: VecDeque<Said>,
     executed: Vec<Said>,
-    /// What was answered and not read.
+    /// The bytes of replies that were not read.
     replies: VecDeque<u8>,
     is_cut: bool,
     is_done: bool,
@@ -60,7 +61,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Executes what was written so far, or what is written next. False when there will be no more.
+    /// Waits for commands and executes all of them. Returns false if no more commands can come.
     pub(crate) fn execute(&self) -> bool {
         let mut line = self.line.lock();
         while line.sent.is_empty() {
@@ -136,7 +137,7 @@ impl Source for Back {
             }
             (&ModelClock as &dyn Clock).wait_until(&self.0.moved, &mut line, until);
         }
-        // A few bytes at a time: replies come in pieces.
+        // A read returns only a few bytes, so replies come in pieces.
         let read = line.replies.len().min(5).min(room.len());
         for (byte, room) in line.replies.drain(..read).zip(room) {
             *room = byte;
@@ -169,15 +170,15 @@ fn commands(bytes: &[u8]) -> Vec<Said> {
     found
 }
 
-/// The server has answered.
+/// An observer that ignores replies.
 struct Unheard;
 
 impl ReplyObserver for Unheard {
     fn on_reply(&self, _: Tick) {}
 }
 
-/// The place of a connection in the pool. A thread that sees that the connection is closed orders another one, so the
-/// place must be free by then.
+/// The place of a connection in the pool. A thread that finds the connection closed requests another one, so the place
+/// must be free by then.
 struct Place(Arc<OnceLock<Weak<Pipe>>>);
 
 impl Drop for Place {
@@ -187,7 +188,7 @@ impl Drop for Place {
     }
 }
 
-/// A clock whose system starts no thread.
+/// A clock with which no thread can be started.
 #[derive(Debug)]
 pub(crate) struct Threadless;
 
@@ -213,7 +214,7 @@ pub(crate) struct Rig {
     clock: Arc<dyn Clock>,
 }
 
-/// How a call ended.
+/// The way in which a call ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Reply(WireReply),
@@ -236,7 +237,7 @@ impl Rig {
         Rig { pipe, server, clock }
     }
 
-    /// Has the server answer from now on, at whatever times the scheduler chooses.
+    /// Starts a thread that lets the server answer. The scheduler chooses the times.
     pub(crate) fn serve(&self) -> JoinHandle<()> {
         let server = Arc::clone(&self.server);
         thread::spawn(move || while server.execute() {})
@@ -247,7 +248,7 @@ impl Rig {
         thread::spawn(move || run(rig))
     }
 
-    /// A call of one thread, until then.
+    /// Makes a call, and waits for it until `by`.
     pub(crate) fn call(&self, payload: Payload, is_release: bool, by: Tick) -> End {
         let outcomes = Outcomes::new(1, None);
         self.pipe.send(outcomes.command(0, payload, is_release, None));
@@ -260,17 +261,17 @@ impl Rig {
         }
     }
 
-    /// A call to which the server answers with that number.
+    /// Makes a call to which the server replies with this number.
     pub(crate) fn number(&self, n: u64, by: Tick) -> End {
         self.call(number(n), false, by)
     }
 
-    /// Is over when all that was written before is executed and answered.
+    /// Returns when everything that was written before has been executed and answered.
     pub(crate) fn flush(&self) {
         assert_eq!(self.number(0, Tick::NEVER), End::Reply(WireReply::Int(0)));
     }
 
-    /// Nothing is left to do.
+    /// Ends the connection, and asserts that no call and no thread is left.
     pub(crate) fn end(self) {
         self.stop();
         world::until_all_threads_ended();
@@ -297,7 +298,7 @@ pub(crate) fn number(n: u64) -> Payload {
 }
 
 fn script(call: Arc<Call>) -> Payload {
-    Payload::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
+    Payload::Script { call, checks: false, form: Form::Digest, asks: false }
 }
 
 pub(crate) fn acquire(token: &str) -> Payload {
@@ -305,7 +306,7 @@ pub(crate) fn acquire(token: &str) -> Payload {
     script(Call::new(&ACQUIRE, Purpose::Acquire, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
 }
 
-/// With its source it is the same: the token comes last.
+/// The token is the last argument. This also holds for a call with the source of the script.
 pub(crate) fn release(token: &str) -> Payload {
     let id = LockId::from_server(token);
     script(Call::new(&RELEASE, Purpose::Release, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))

@@ -19,7 +19,7 @@ const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
 pub(crate) struct Rig<T> {
     pub(crate) queues: Arc<ThreadQueues<T>>,
     pub(crate) key: Arc<str>,
-    /// A thread is at the head or was handed what it has.
+    /// True while a thread holds the lock.
     is_held: Arc<Mutex<bool>>,
 }
 
@@ -57,14 +57,14 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
         }
     }
 
-    /// Holds the lock for a moment, in which no other thread may.
+    /// Holds the lock for a moment. Asserts that no other thread holds it.
     pub(crate) fn hold(&self) {
         let was_held = std::mem::replace(&mut *self.is_held.lock(), true);
         assert!(!was_held, "two are at the head");
         *self.is_held.lock() = false;
     }
 
-    /// What each thread does that gets the head.
+    /// Holds the lock, and then leaves the head of the queue.
     fn hold_and_leave(&self, head: QueueHead<T>) {
         self.hold();
         drop(head);
@@ -75,14 +75,15 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
         thread::spawn(move || run(rig))
     }
 
-    /// Nothing is kept of a key that no thread wants.
+    /// Asserts that nothing is kept for a key that no thread uses.
     pub(crate) fn assert_empty(&self) {
         let queues = format!("{:?}", self.queues);
         assert!(queues.contains("by_key: {}"), "left over: {queues}");
     }
 }
 
-/// Written out before the panic: no other thread may run within its hook, and to look into a mutex is to let one run.
+/// Panics with the outcome. The outcome is formatted before, because formatting can lock a mutex. No other thread may
+/// run within the panic hook.
 pub(crate) fn unexpected<T: std::fmt::Debug>(entered: &QueueOutcome<T>) -> ! {
     let entered = format!("{entered:?}");
     panic!("{entered}");
@@ -92,7 +93,7 @@ pub(crate) fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// A clock that knows which threads have read it: a thread that stands in a queue does, after it has taken its place.
+/// A clock that records which threads have read it. A thread in a queue reads the clock after it has taken its place.
 #[derive(Debug)]
 struct Watched {
     seen: Mutex<Vec<ThreadId>>,
@@ -120,7 +121,7 @@ impl Watched {
     }
 }
 
-/// Threads that came one after the other get the head in that order.
+/// Threads that came one after the other get to the head in that order.
 pub fn first_come_first_served() {
     let clock = Arc::new(Watched { seen: Mutex::new(Vec::new()), changed: Condvar::new() });
     let rig: Rig<()> = Rig::on(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -143,7 +144,8 @@ pub fn first_come_first_served() {
     rig.assert_empty();
 }
 
-/// However many come at once, one at a time is at the head, and none is left behind. No time passes: each wake-up counts.
+/// Several threads come at once. Only one of them is at the head at a time, and none is left waiting. No time passes,
+/// so a lost wake-up is a deadlock.
 pub fn a_crowd() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..3).map(|_| {
@@ -158,7 +160,7 @@ pub fn a_crowd() {
     rig.assert_empty();
 }
 
-/// A thread whose time is up while it moves up passes the head on: the one behind it, which has time, gets it.
+/// The time of a thread is up while it moves up. It passes the head on, and the thread behind it gets the head.
 pub fn late_while_moving_up() {
     let rig: Rig<()> = Rig::new();
     let until = world::now().after(Duration::from_secs(5));
@@ -180,7 +182,8 @@ pub fn late_while_moving_up() {
     rig.assert_empty();
 }
 
-/// A thread that is promised something takes it, though its time is up or the client ends, and nothing is handed over in vain.
+/// A lock is promised to a thread while its time is up or the client ends. The thread takes the lock, so no hand-over
+/// is lost.
 pub fn late_or_closed_while_promised() {
     let rig: Rig<Gift> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
@@ -206,7 +209,7 @@ pub fn late_or_closed_while_promised() {
     rig.assert_empty();
 }
 
-/// What is handed over, with the number of threads that took it.
+/// A value that is handed over. It counts the threads that took it.
 #[derive(Debug, Clone)]
 struct Gift(Arc<Mutex<u32>>);
 
@@ -222,7 +225,7 @@ impl Gift {
     }
 }
 
-/// What passes from hand to hand: the head of the queue, and the options with which the lock was taken.
+/// What threads hand over: the head of the queue, and the options of the lock.
 #[derive(Debug)]
 struct Baton {
     head: QueueHead<Baton>,
@@ -230,7 +233,8 @@ struct Baton {
 }
 
 impl Rig<Baton> {
-    /// Gets the lock, however, and gives it to the next in the queue if there is one.
+    /// Acquires the lock from the queue or from another thread. Then hands it over to the next thread, if there is one.
+    /// Returns false if the thread got no lock.
     fn take_part(&self, until: Tick, options: &LockOptions) -> bool {
         let baton = match self.queues.enqueue(&self.key, until, EXCLUSIVE, options) {
             QueueOutcome::Head(head) => Baton { head, options: options.clone() },
@@ -239,7 +243,7 @@ impl Rig<Baton> {
         };
         assert_eq!(baton.options, *options, "handed to a thread that wants something else");
         self.hold();
-        // The first in the queue may change in between.
+        // The first thread in the queue may change in between.
         if baton.head.has_successor(EXCLUSIVE, options)
             && let Some(thread) = baton.head.successor(EXCLUSIVE, options)
         {
@@ -249,7 +253,7 @@ impl Rig<Baton> {
     }
 }
 
-/// Threads on two kinds of options pass the lock on or leave; each gets it, one at a time.
+/// Threads with two kinds of options hand the lock over or leave. Each thread gets the lock, one at a time.
 pub fn hand_to_hand() {
     let rig: Rig<Baton> = Rig::new();
     let other = LockOptions { renew: false, ..LockOptions::default() };
@@ -260,7 +264,7 @@ pub fn hand_to_hand() {
     rig.assert_empty();
 }
 
-/// As `hand_to_hand`, while one runs out of time and the client ends.
+/// Threads do the same as in `hand_to_hand`, while the time of one thread is up and the client ends.
 pub fn hand_to_hand_to_the_end() {
     let rig: Rig<Baton> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
@@ -280,7 +284,8 @@ pub fn hand_to_hand_to_the_end() {
     rig.assert_empty();
 }
 
-/// The end of the client sends all threads away, also those that come just then. The lock is held all the time, so none moves up.
+/// The client ends. All threads leave the queue, including those that come at this moment. The lock is held all the
+/// time, so no thread moves up.
 pub fn closed_while_entering() {
     let rig: Rig<()> = Rig::new();
     let head = rig.head();
@@ -292,7 +297,7 @@ pub fn closed_while_entering() {
     rig.assert_empty();
 }
 
-/// Threads that only try get the head if none is there, and are in no thread's way.
+/// Threads that only try get the head if no other thread has it. They delay no other thread.
 pub fn trying_while_others_wait() {
     let rig: Rig<()> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
@@ -318,7 +323,8 @@ pub fn trying_while_others_wait() {
     rig.assert_empty();
 }
 
-/// Threads that share the lock hold it together, and never beside one that does not; each gets it, or runs out of time.
+/// Threads that share the lock hold it together, and never beside a thread that does not share. Each thread gets the
+/// lock, or its time is up.
 pub fn sharing() {
     let rig: Rig<()> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
@@ -347,7 +353,8 @@ pub fn sharing() {
     rig.assert_empty();
 }
 
-/// Leftover tokens come and go on a key while threads stand in its queue: the queue stays as long as a thread is in it, and goes with the last of both.
+/// Leftover tokens of a key are added and removed while threads are in its queue. The queue stays until the last thread
+/// and the last token are gone.
 pub fn leftover_tokens_come_and_go() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..2).map(|_| {
@@ -362,7 +369,7 @@ pub fn leftover_tokens_come_and_go() {
         rig.queues.forget_leftover_tokens(&rig.key, &rig.queues.leftover_tokens(&rig.key));
     }));
     threads.push(rig.spawn(|rig| {
-        // One that has run out already, so that it throws out idle queues.
+        // This token has already expired, so idle queues are removed.
         rig.queues.add_leftover_token(&rig.key, LockId::from_server("old"), Tick::ZERO);
         assert!(rig.queues.leftover_tokens(&rig.key).iter().all(|id| id.as_str() == "ours"));
         rig.queues.forget_leftover_tokens(&rig.key, &[LockId::from_server("old")]);

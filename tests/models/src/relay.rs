@@ -1,5 +1,5 @@
-//! A model of both files together: a lock that passes from thread to thread, with its renewal thread. What a guard does here is what the
-//! library's `Lease::finish_within` and `Core::pass_on` do.
+//! A model of the queue and the renewal threads together: a lock that passes from thread to thread, with its renewal
+//! thread. A guard here does what the library's `Lease::finish_within` and `Core::pass_on` do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::world::{self, ModelClock};
 
 const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 
-/// A guard: what is handed to the next in the queue.
+/// A guard. It is handed over to the next thread in the queue.
 #[derive(Debug)]
 struct Lease {
     head: QueueHead<Lease>,
@@ -27,7 +27,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// The lock is held, and is renewed when that is due.
+    /// Holds the lock. In some runs it waits until the lease has been renewed.
     fn hold(&self, rig: &Rig<Lease>) {
         rig.hold();
         if thread_rng().r#gen() {
@@ -63,7 +63,8 @@ fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
     lease.finish();
 }
 
-/// Each gets the lock, renewed when that is due, from whomever and on whichever thread. Then the threads end.
+/// Each thread gets the lock from the queue or from any other thread. The lease is renewed when that is due, on any
+/// renewal thread. Then the renewal threads end.
 pub fn from_hand_to_hand() {
     let (rig, renewer) = (Rig::new(), Renewer::new(Arc::new(ModelClock)));
     let threads = [(); 3].map(|()| {
@@ -78,7 +79,8 @@ pub fn from_hand_to_hand() {
     world::until_all_threads_ended();
 }
 
-/// As `from_hand_to_hand`, while the time passes: renewals come at any moment, also between the end of one lease and the next one's start.
+/// Threads do the same as in `from_hand_to_hand` while time passes. Renewals can come at any time, even between the end
+/// of one lease and the start of the next.
 pub fn from_hand_to_hand_in_time() {
     let time = thread::spawn(|| {
         for _ in 0..3 {

@@ -11,25 +11,25 @@ use crate::lease::renewal::{RenewalThread, Renewer};
 use crate::sync::Mutex;
 use crate::world::{self, ModelClock};
 
-/// Shorter and longer than the thread's naps, and than the time after which an idle thread ends.
+/// Renewal intervals that are shorter and longer than the sleeps of a thread. One is longer than an idle thread stays.
 const INTERVALS: [Duration; 4] =
     [Duration::from_millis(20), Duration::from_millis(900), Duration::from_millis(2500), Duration::from_secs(12)];
 
-/// Longer than a thread stays without a guard.
+/// A time that is longer than a thread stays without a guard.
 const LONG: Duration = Duration::from_secs(11);
 
 fn interval() -> Duration {
     INTERVALS[thread_rng().gen_range(0..INTERVALS.len())]
 }
 
-/// The renewal threads of one client, and which of them belong to a guard.
+/// The renewal threads of one client, and those of them that belong to a guard.
 #[derive(Clone)]
 struct Client {
     renewer: Arc<Renewer>,
     with_guard: Arc<Mutex<Vec<Arc<RenewalThread>>>>,
 }
 
-/// What a guard does about its renewal.
+/// The part of a guard that deals with renewal.
 struct Guard {
     client: Client,
     core: Arc<Core>,
@@ -58,14 +58,14 @@ impl Client {
 }
 
 impl Guard {
-    /// Lets the time pass until the next renewal is due, and no further; waits until it was made.
+    /// Lets time pass until the next renewal is due, and no further. Waits until the renewal has been made.
     fn renewed(&mut self) {
         world::pass_until(self.core.due());
         self.rounds += 1;
         self.core.until_rounds(self.rounds);
     }
 
-    /// Ends renewal, as the guard does before its release.
+    /// Ends the renewal, as a guard does before its release.
     fn retire(self) -> Arc<Core> {
         self.client.with_guard.lock().retain(|other| !Arc::ptr_eq(other, &self.worker));
         self.client.renewer.retire(&self.worker, world::now());
@@ -78,7 +78,8 @@ impl Guard {
     }
 }
 
-/// Guards one after the other, on the same thread: each is renewed when that is due, though nothing but that lets the time pass.
+/// Guards exist one after the other on the same thread. Each lease is renewed when that is due, and nothing else lets
+/// time pass.
 pub fn one_after_the_other() {
     let client = Client::new();
     for _ in 0..3 {
@@ -91,7 +92,7 @@ pub fn one_after_the_other() {
     client.close();
 }
 
-/// Guards side by side, each with a thread of its own.
+/// Several guards exist at the same time, each with a renewal thread of its own.
 pub fn side_by_side() {
     let client = Client::new();
     let threads = [2, 2].map(|guards| {
@@ -110,8 +111,8 @@ pub fn side_by_side() {
     client.close();
 }
 
-/// A guard ends while its renewal hangs. The thread is given to no other guard meanwhile, so the next guard is renewed; and nothing more is sent
-/// for the lease that ended.
+/// A guard ends while its renewal hangs. No other guard gets that thread in the meantime, so the next guard is renewed.
+/// Nothing more is sent for the lease that ended.
 pub fn ended_while_a_round_hangs() {
     let client = Client::new();
     let core = Core::new(world::now(), Duration::from_millis(20));
@@ -121,7 +122,7 @@ pub fn ended_while_a_round_hangs() {
     second.renewed();
     first.server.set_silent(false);
     first.end();
-    // By now the first thread may be idle, or not yet.
+    // The first thread may or may not be idle by now.
     let mut third = client.guard(Core::every(interval()));
     third.renewed();
     second.end();
@@ -129,7 +130,8 @@ pub fn ended_while_a_round_hangs() {
     client.close();
 }
 
-/// A thread ends because it was idle for long, while another guard takes it over: the guard is renewed, by that thread or by another.
+/// A thread ends because it was idle for too long, while another guard takes it over. That guard is renewed, by this
+/// thread or by another.
 pub fn taken_over_while_it_ends() {
     let client = Client::new();
     client.guard(Core::every(interval())).end();
@@ -144,7 +146,7 @@ pub fn taken_over_while_it_ends() {
     client.close();
 }
 
-/// Without guards, and without the end of the client, the threads end by themselves.
+/// The threads end by themselves when there are no guards. The client does not end.
 pub fn idle_threads_end() {
     let client = Client::new();
     let other = {
@@ -159,8 +161,8 @@ pub fn idle_threads_end() {
     }
 }
 
-/// The client ends while one thread is idle, one sleeps for a guard, one is in a round, and one is about to be started or taken over: all end,
-/// without any time passing.
+/// The client ends while one thread is idle, one sleeps for a guard, and one is in a round. A fourth thread is about to
+/// start or to be taken over. All of them end without any time passing.
 pub fn the_client_ends() {
     let client = Client::new();
     let core = Core::new(world::now(), Duration::from_secs(1));
@@ -185,7 +187,8 @@ pub fn the_client_ends() {
     world::until_all_threads_ended();
 }
 
-/// A lease is lost while its guard lives: its thread plans nothing more, stays with the guard, and serves the next one.
+/// A lease is lost while its guard exists. Its thread plans no more rounds, stays with the guard, and serves the next
+/// guard.
 pub fn lost_before_its_guard_ends() {
     let client = Client::new();
     let guard = client.guard(Core::every(interval()));

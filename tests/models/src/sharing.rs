@@ -1,5 +1,5 @@
-//! Models of what threads of a process share: `handover/sharing.rs` in the queue of `handover/thread_queue.rs`. In place of servers there is a count of leases that
-//! read and of one that writes.
+//! Models of the lease that threads of a process share: `handover/sharing.rs` in the queue of
+//! `handover/thread_queue.rs`. A count of the leases of readers and writers replaces the servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::world;
 
 const READER: Kind = Kind { name: "reader", mode: Mode::Joint };
 
-/// Leases that read; -1 for one that writes.
+/// The servers of a read-write lock.
 #[derive(Debug)]
 struct Servers {
     held: Mutex<i32>,
     changed: Condvar,
-    /// Leases to read that there were.
+    /// The number of leases to read that were acquired so far.
     taken: Mutex<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Servers {
     }
 }
 
-/// One lease, which threads have parts of.
+/// One lease, of which threads have parts.
 #[derive(Debug)]
 struct Held {
     servers: Arc<Servers>,
@@ -53,7 +53,7 @@ struct Held {
     is_released: Mutex<bool>,
 }
 
-/// What a thread has of a lease; as the library's `Lease`, the last one that ends gives the lease up.
+/// The part of a lease that a thread has. The end of the last part releases the lease, as with the library's `Lease`.
 #[derive(Debug)]
 struct Part {
     held: Arc<Held>,
@@ -91,7 +91,8 @@ impl Drop for Part {
     }
 }
 
-/// A thread that reads: it joins, or competes and lets others join.
+/// Reads on this thread. The thread joins a lease, or it acquires one and lets other threads join. Returns false if its
+/// time is up.
 fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, during: impl Fn(&Part)) -> bool {
     let plain = LockOptions::default();
     loop {
@@ -148,7 +149,7 @@ fn is_over(rig: &Rig<Part>, servers: &Servers) {
     rig.assert_empty();
 }
 
-/// Threads come and go: each lease is given up once, by the last that has it, and none joins it after that.
+/// Threads come and go. Each lease is released once, by the last thread that has it, and no thread joins it after that.
 pub fn a_join_meets_the_last_leave() {
     let (rig, servers) = (Rig::new(), Servers::new());
     let threads = (0..3).map(|_| {
@@ -164,7 +165,8 @@ pub fn a_join_meets_the_last_leave() {
     is_over(&rig, &servers);
 }
 
-/// A thread that joined learns that others wait: none joins from then on, and what is held drains beside the next lease.
+/// A thread that has joined learns that others wait. No thread joins from then on, and the parts of this lease end
+/// beside the next lease.
 pub fn a_close_meets_joins() {
     let (rig, servers) = (Rig::new(), Servers::new());
     let close = |part: &Part| {
@@ -184,7 +186,8 @@ pub fn a_close_meets_joins() {
     is_over(&rig, &servers);
 }
 
-/// The lease is lost: a thread that comes then closes it and takes another one; those that have it end it once.
+/// The lease is lost. A thread that comes then closes it and acquires another one. The threads that have the lost lease
+/// release it once.
 pub fn lost_while_threads_join() {
     let (rig, servers) = (Rig::new(), Servers::new());
     let lose = |part: &Part| *part.held.is_lost.lock() = true;
@@ -198,7 +201,7 @@ pub fn lost_while_threads_join() {
     is_over(&rig, &servers);
 }
 
-/// A writer of the same process gets its turn, however many readers there are, and readers behind it get theirs.
+/// A writer of the same process gets its turn, even if there are many readers. Readers behind it get their turns too.
 pub fn a_writer_waits_for_its_turn() {
     let (rig, servers) = (Rig::new(), Servers::new());
     let mut threads: Vec<_> = (0..2)
@@ -219,7 +222,7 @@ pub fn a_writer_waits_for_its_turn() {
     is_over(&rig, &servers);
 }
 
-/// The time of a reader is up while it is handed a part: either it has it, or nothing is held for it.
+/// The time of a reader is up while it is handed a part. Either it has the part, or nothing is held for it.
 pub fn late_while_it_is_shared() {
     let (rig, servers) = (Rig::new(), Servers::new());
     let until = world::now().after(Duration::from_millis(300));

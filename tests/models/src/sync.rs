@@ -1,7 +1,8 @@
-//! The library's `sync`, on the scheduler: the same names as its real one, with the calls of `parking_lot` that the library makes.
+//! Replaces the library's `sync` by one on the scheduler. It has the same names as the real one, and the calls of
+//! `parking_lot` that the library makes.
 //!
-//! A wait with a bound ends when a thread notifies, or when the model's clock ([`world`]) reaches its bound; never otherwise. So a
-//! wake-up that was lost is a deadlock, which the scheduler reports, unless the model lets the time pass.
+//! A wait with a time limit ends only if a thread notifies it, or if the clock of the model ([`world`]) reaches the
+//! limit. So a lost wake-up is a deadlock, which the scheduler reports, unless the model lets time pass.
 
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -18,7 +19,7 @@ use crate::world::{self, Sleeper};
 #[derive(Default)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// Empty only while a condition variable waits.
+/// A guard. Its `held` is empty only while a condition variable waits.
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
     held: Option<shuttle::sync::MutexGuard<'a, T>>,
@@ -33,7 +34,7 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: self, held: Some(self.hold()) }
     }
 
-    /// Without poisoning: after a failure the destructors still run.
+    /// Locks the mutex and ignores poisoning, so that destructors still run after a failure.
     fn hold(&self) -> shuttle::sync::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,17 +63,18 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Shows what is inside, so that a model can look at what the library keeps to itself.
+/// Shows the value, so that a model can look at private state of the library.
 impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lock().deref().fmt(f)
     }
 }
 
-/// Nothing wakes without a reason here. What loops around a wait must cope with that; the library's loops would hide a lost wake-up otherwise.
+/// A condition variable without spurious wake-ups. They would hide a lost notification, because the library's loops
+/// check their condition again.
 pub(crate) struct Condvar {
     waiting: std::sync::Mutex<VecDeque<Arc<Sleeper>>>,
-    /// Touched before each notification: there another thread may run.
+    /// An atomic that is read before each notification. The scheduler can switch threads there.
     point: AtomicBool,
 }
 
@@ -95,7 +97,7 @@ impl Condvar {
         let until = world::now().after(time);
         let sleeper = world::fall_asleep(time);
         self.waiting.lock().unwrap().push_back(Arc::clone(&sleeper));
-        // From here on a notification is for this thread, as if it gave up the lock and slept in one step.
+        // From here on, a notification reaches this thread. The thread releases the lock and sleeps as if in one step.
         guard.held = None;
         sleeper.sleep();
         self.waiting.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &sleeper));
@@ -130,7 +132,7 @@ impl fmt::Debug for Condvar {
     }
 }
 
-/// As `std::thread`, with a count of the threads that the library started.
+/// Replaces `std::thread`. It counts the threads that the library has started.
 pub(crate) mod thread {
     use std::io;
 

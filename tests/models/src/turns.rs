@@ -1,6 +1,7 @@
 //! Models of the threads that read the notification connection in turn: `handover/listener`.
 //!
-//! Unless a model lets the time pass, a notification is heard only if a thread reads, so a connection that was left unread is a deadlock.
+//! Time stands still unless a model lets it pass. Then a notification arrives only if a thread reads. So a connection
+//! that no thread reads is a deadlock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::listening::{Board, Rig, Time, all, end};
 use crate::sync::Mutex;
 use crate::world;
 
-/// Each hears its own notifications, in whatever order they come, asleep or not. No time passes: each wake-up counts.
+/// Each wait gets its own notifications, in any order, asleep or not. No time passes, so a lost wake-up is a deadlock.
 pub fn each_hears_its_own() {
     let (rig, board) = (Rig::new(), Board::new());
     let threads = [1, 2, 1].map(|notifications| {
@@ -37,7 +38,8 @@ pub fn each_hears_its_own() {
     end(&rig);
 }
 
-/// Two that sleep until some moment, and one that has time and hears its notification all the same, whichever thread reads then.
+/// Two threads sleep until a given time. A third thread has no time limit and gets its notification, whichever thread
+/// reads then.
 pub fn readers_whose_time_is_up() {
     let (rig, board) = (Rig::new(), Board::new());
     let moment = world::now().after(Duration::from_millis(300));
@@ -69,7 +71,7 @@ pub fn readers_whose_time_is_up() {
     end(&rig);
 }
 
-/// The notification of one may come at the moment in which its time is up: it is returned, or kept, and the others hear theirs.
+/// The notification of a wait can come when its time is up. It is returned or kept, and other waits get theirs.
 pub fn a_push_at_the_last_moment() {
     let (rig, board) = (Rig::new(), Board::new());
     let moment = world::now().after(Duration::from_millis(300));
@@ -95,7 +97,7 @@ pub fn a_push_at_the_last_moment() {
     end(&rig);
 }
 
-/// The connection breaks at any moment. Each learns that there is a new one, and hears its notification there.
+/// The connection breaks at any time. Each wait learns that there is a new connection, and gets its notification there.
 pub fn a_connection_that_breaks() {
     let (rig, board) = (Rig::new(), Board::new());
     let threads = [(); 3].map(|()| {
@@ -125,7 +127,7 @@ pub fn a_connection_that_breaks() {
     end(&rig);
 }
 
-/// Nothing arrives any more, and no error tells of it. After a heartbeat that is missing, the connection is made anew.
+/// Nothing arrives any more, and there is no error. When a heartbeat is missing, the connection is made again.
 pub fn a_connection_that_falls_silent() {
     let rig = Rig::new();
     let threads = [(); 2].map(|()| {
@@ -146,7 +148,7 @@ pub fn a_connection_that_falls_silent() {
     end(&rig);
 }
 
-/// The end of the client reaches all, the reader and those that come just then too. No time passes.
+/// The end of the client reaches all threads, including the reader and those that come at this moment. No time passes.
 pub fn the_client_ends() {
     let rig = Rig::new();
     let threads = [(); 3].map(|()| {
@@ -160,7 +162,8 @@ pub fn the_client_ends() {
     end(&rig);
 }
 
-/// Waits that end and leave an ended wait: a notification to it reaches it as long as others wait, and its channel ends with the last of them.
+/// Waits end, and their ends are watched. A late notification still arrives as long as other threads wait. The channel
+/// ends with the last wait.
 pub fn ended_waits() {
     let rig = Rig::new();
     let late = Arc::new(Mutex::new(Vec::new()));
@@ -180,7 +183,7 @@ pub fn ended_waits() {
                 drop(wait);
                 rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
             }
-            // A release that comes too late.
+            // A release notifies the wait too late.
             rig.notify(number, &channel);
             (number, channel)
         })
@@ -188,7 +191,7 @@ pub fn ended_waits() {
     let alive = rig.begin();
     alive.subscription();
     let ended = all(threads);
-    // Whatever came to an ended wait that has the channel of the one that waits is read before its own notification.
+    // Notifications to ended waits on the channel of `alive` are read before its own notification.
     let subscription = alive.subscription();
     let mut expected: Vec<u64> =
         ended.iter().filter(|(_, channel)| *channel == subscription.channel).map(|(n, _)| *n).collect();
@@ -206,7 +209,8 @@ pub fn ended_waits() {
     }
 }
 
-/// As `ended waits`, while the channel is being subscribed to: that subscription is of no use, and there is another one.
+/// A wait ends as in `ended_waits`, while the client subscribes to the channel. That subscription is discarded, and the
+/// client makes another one.
 pub fn an_ended_wait_before_there_is_a_connection() {
     let rig = Rig::new();
     let over = rig.begin();
@@ -223,7 +227,7 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     end(&rig);
 }
 
-/// Waits that come and go. Their connection is closed some time after the last one, and made again for the next.
+/// Waits come and go. Their connection is closed some time after the last wait, and is made again for the next one.
 pub fn a_connection_that_rests() {
     let (rig, board) = (Rig::new(), Board::new());
     let threads = [(); 2].map(|()| {
@@ -242,7 +246,7 @@ pub fn a_connection_that_rests() {
     });
     for _ in 0..2 {
         let (number, channel) = board.take();
-        // Meanwhile it can have been found silent, and be made again.
+        // The connection may have been found silent in the meantime, so it may be made again.
         while !rig.notify(number, &channel) {
             thread::yield_now();
         }

@@ -1,7 +1,7 @@
-//! What one run of a model has: a clock that moves when the model says so, the threads that sleep until some moment, and the threads that the library
-//! started.
+//! The state of one run of a model: a clock that only the model advances, the threads that sleep until some time, and
+//! the threads that the library has started.
 //!
-//! All threads of a run are on one thread of the system, so it can be kept there.
+//! All threads of a run are on one thread of the system, so a thread-local variable can hold the state.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Sleeper {
         WORLD.with_borrow_mut(|world| world.sleepers.retain(|other| !Arc::ptr_eq(other, self)));
     }
 
-    /// True if it was asleep until this call. [`Sleeper::go_on`] must follow.
+    /// Marks the thread as awake. Returns true if it was asleep until this call. Then [`Sleeper::go_on`] must follow.
     pub(crate) fn wakes_up(&self) -> bool {
         !self.is_awake.swap(true, Ordering::Relaxed)
     }
@@ -36,11 +36,11 @@ impl Sleeper {
     }
 }
 
-/// The threads that the library started and that have not ended.
+/// The threads that the library has started and that have not ended.
 pub(crate) struct Alive {
     pub(crate) count: Mutex<usize>,
     pub(crate) changed: Condvar,
-    /// Touched where another thread may run.
+    /// An atomic that is read where the scheduler can switch threads.
     point: AtomicBool,
 }
 
@@ -54,10 +54,10 @@ thread_local! {
     static WORLD: RefCell<World> = const { RefCell::new(World { now: Tick::ZERO, sleepers: Vec::new(), alive: None }) };
 }
 
-/// A new world, for one run of a model.
+/// Resets the state for one run of a model.
 pub(crate) fn begin() {
     let alive = Arc::new(Alive { count: Mutex::new(0), changed: Condvar::new(), point: AtomicBool::new(false) });
-    // Some time after the start: zero has a meaning of its own in places.
+    // The clock does not start at zero, because zero has a special meaning in some places.
     let now = Tick::ZERO.after(Duration::from_secs(100));
     drop(WORLD.replace(World { now, sleepers: Vec::new(), alive: Some(alive) }));
 }
@@ -80,7 +80,7 @@ pub(crate) fn fall_asleep(time: Duration) -> Arc<Sleeper> {
     })
 }
 
-/// Lets the time pass until that moment; those whose sleep ends by then wake. Another thread may run before.
+/// Advances the clock to this time, and wakes the threads whose sleep ends by then. Another thread can run before that.
 pub(crate) fn pass_until(moment: Tick) {
     alive().point.load(Ordering::SeqCst);
     let due = WORLD.with_borrow_mut(|world| {
@@ -98,7 +98,7 @@ pub(crate) fn pass(time: Duration) {
     pass_until(now().after(time));
 }
 
-/// Waits, without letting any time pass, until every thread that the library started has ended.
+/// Waits until all threads that the library has started have ended. Lets no time pass.
 pub(crate) fn until_all_threads_ended() {
     let alive = alive();
     let mut count = alive.count.lock();
@@ -107,7 +107,7 @@ pub(crate) fn until_all_threads_ended() {
     }
 }
 
-/// The model's time, for the library.
+/// The clock of the model, for the library.
 #[derive(Debug)]
 pub(crate) struct ModelClock;
 

@@ -1,6 +1,6 @@
 //! The functions of `ui/pass`, compiled in edition 2021.
 
-// Formatted in the style of the other edition.
+// The files are formatted in the style of the other edition.
 #[rustfmt::skip]
 #[path = "../pass/callers.rs"]
 pub mod callers;

@@ -1,4 +1,5 @@
-//! Every shape of function that can be locked and have `#[track_caller]`. Compiled in edition 2021 and in edition 2024; `run` calls all of them.
+//! All kinds of functions that can be locked and have `#[track_caller]`. They are compiled in edition 2021 and in
+//! edition 2024, and `run` calls all of them.
 #![deny(warnings)]
 #![allow(
     clippy::pedantic,
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use redlock_sync::{Error, Redlock, assert_locked, distributed_lock};
 
-/// The line in which this was called.
+/// Returns the line of its caller.
 #[track_caller]
 fn line() -> u32 {
     Location::caller().line()
@@ -269,7 +270,7 @@ impl Work for Shop<String> {
     }
 }
 
-// What drops when.
+// The order of drops.
 
 struct Noisy<'a>(&'a Cell<u32>);
 
@@ -293,7 +294,7 @@ fn drops(
     Ok(line())
 }
 
-/// Calls all of them; needs a default client.
+/// Calls all functions. It needs a default client.
 pub fn run(locks: &Redlock) {
     functions();
     let guard = locks.mutex("callers:falls-back").lock().unwrap().into_send();

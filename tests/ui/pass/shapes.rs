@@ -1,4 +1,4 @@
-//! Every shape of function that can be locked. Compiled in edition 2021 and in edition 2024; `run` calls all of them.
+//! All kinds of functions that can be locked, compiled in edition 2021 and in edition 2024. `run` calls all of them.
 #![deny(warnings)]
 #![allow(
     clippy::pedantic,
@@ -35,7 +35,7 @@ impl From<Error> for ShopError {
     }
 }
 
-/// Whether this thread holds the lock, as the library sees it.
+/// Returns whether the library says that this thread holds the lock.
 fn held(name: &str) -> bool {
     let name = name.to_owned();
     std::panic::catch_unwind(move || assert_locked!("{name}")).is_ok()
@@ -178,7 +178,7 @@ fn raw_name(r#type: u8) -> Result<u8, Error> {
     Ok(r#type)
 }
 
-// Parameters that the body does not use. Those of the key, of the client and of the fallback are in use all the same.
+// Parameters that the body does not use. The key, the client and the fallback use some of them.
 
 #[distributed_lock("shapes:unused:{id}:{a}", wait = "1s", client = locks)]
 fn used_by_the_key(id: u64, (a, _): (u8, u8), locks: &Redlock) -> Result<(), Error> {
@@ -213,7 +213,7 @@ fn lint_of_the_function(a: u8) -> Result<(), Error> {
     Ok(())
 }
 
-// Parameters that only some builds have. `any()` is false in every build.
+// Parameters that exist only in some builds. `any()` is false in every build.
 
 #[distributed_lock("shapes:cfg:{id}:{a}", wait = "1s")]
 fn some_builds(
@@ -398,7 +398,7 @@ mod shadows {
     }
 }
 
-// Functions that a macro makes.
+// Functions that a macro generates.
 
 macro_rules! locked {
     ($name:ident, $key:literal, $arg:ident) => {
@@ -411,7 +411,7 @@ macro_rules! locked {
 
 locked!(from_a_macro, "shapes:macro:{id}", id);
 
-// What drops when.
+// The order of drops.
 
 struct Noisy<'a>(&'a Cell<u32>, &'static str);
 
@@ -442,7 +442,7 @@ fn drops(
     Ok(Noisy(drops, "shapes:drops").drops())
 }
 
-// Other crates' names.
+// Names of other crates.
 
 mod renamed {
     pub use redlock_sync as locks;
@@ -536,7 +536,7 @@ fn derived() {
     Redlock::default_client().unwrap().mutex(&order).lock().unwrap().unlock().unwrap();
 }
 
-/// Calls all of them; needs a default client.
+/// Calls all functions. It needs a default client.
 pub fn run(locks: &Redlock) {
     free(locks);
     methods();

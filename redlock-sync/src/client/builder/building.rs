@@ -19,7 +19,8 @@ impl Builder {
     pub(crate) fn build_by(self, clock: Arc<dyn Clock>) -> Result<Redlock, Error> {
         if self.urls.is_empty() {
             return Err(Error::config(
-                "no node given; name at least one, such as .node(\"redis://127.0.0.1/\"), or REDIS_URL=redis://127.0.0.1/ for a client from the environment",
+                "no node given; add one, such as .node(\"redis://127.0.0.1/\"), or set REDIS_URL=redis://127.0.0.1/ \
+                 for a client from the environment",
             ));
         }
         self.check().map_err(|error| self.with_variables(error))?;
@@ -89,7 +90,9 @@ impl Builder {
 impl Builder {
     pub(crate) fn check_without_urls(&self) -> Result<(), Error> {
         match self.urls.first() {
-            Some(_) => Err(Error::config("the settings name a server; a client of nodes in memory has no other")),
+            Some(_) => Err(Error::config(
+                "the settings name a server, but this client uses only nodes in memory; remove the server",
+            )),
             None => self.check(),
         }
     }

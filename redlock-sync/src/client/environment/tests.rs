@@ -65,7 +65,7 @@ fn settings_are_read() {
     assert!(format!("{empty:?}").contains("lease: 30s"));
 }
 
-/// Lists of hosts have commas too, and so can passwords.
+/// Lists of hosts contain commas too, and passwords can contain them.
 #[test]
 fn a_comma_begins_a_node_only_before_a_scheme() {
     let groups = "redis+sentinel://:a,b@h1:1,h2/main, redis+sentinel://h3,h4/main , redis://c/,,";
@@ -81,7 +81,7 @@ fn files_of_tls_are_read_where_there_is_tls() {
         let said = message(&[&vars[..], &[("REDLOCK_TLS_KEY", "/nowhere/key")]].concat());
         assert!(said.contains("TLS cannot be set up: /nowhere/ca: No such file"), "{said}");
         let said = message(&[vars[0], vars[2]]);
-        assert!(said.contains("(/nowhere/cert) and no key"), "{said}");
+        assert!(said.contains("(/nowhere/cert) is given without its key"), "{said}");
         let plain = message(&[(URL, "redis://one/"), vars[1]]);
         assert!(plain.contains("`rediss://`"), "{plain}");
     } else {
@@ -90,7 +90,7 @@ fn files_of_tls_are_read_where_there_is_tls() {
     }
 }
 
-/// A setting that is added to the builder gets a variable, or a reason here.
+/// If a setting is added to the builder, it needs a variable, or an entry in the list of exceptions.
 #[test]
 fn each_setting_of_the_builder_has_a_variable() {
     let methods = |source: &str| -> BTreeSet<String> {
@@ -99,13 +99,13 @@ fn each_setting_of_the_builder_has_a_variable() {
     };
     let mut settings = methods(include_str!("../builder.rs"));
     assert!(settings.contains("KEY_PREFIX"));
-    // `node` is one of `nodes`, `only_nodes` replaces them, clients, observers and credentials are code, and `build` is
-    // no setting.
+    // `node` is covered by `nodes`, and `only_nodes` replaces them. Clients, observers and credentials are code.
+    // `build` is not a setting.
     for other in ["NODE", "ONLY_NODES", "CLIENT", "OBSERVER", "CREDENTIALS", "BUILD"] {
         assert!(settings.remove(other), "{other}");
     }
     for setting in settings {
-        // Certificates have one for each file.
+        // Certificates have one variable for each file.
         let is_for =
             |known: &str| known == format!("REDLOCK_{setting}") || known.starts_with(&format!("REDLOCK_{setting}_"));
         assert!(known().any(is_for), "{setting} has no variable");
@@ -163,7 +163,7 @@ fn names_that_are_no_settings_are_warned_of() {
     assert_eq!((edits("", "abc"), edits("abc", ""), edits("a", "a")), (3, 3, 0));
 }
 
-/// The variables that the tests and examples of this repository use.
+/// The tests and examples of this repository use these variables.
 #[test]
 fn names_of_other_uses_are_not_warned_of() {
     for name in [

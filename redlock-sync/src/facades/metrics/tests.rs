@@ -16,7 +16,7 @@ use crate::options::Retry;
 use crate::queue::task::Task;
 use crate::testing::Memory;
 
-/// Writes down what is told to it.
+/// Records the metrics that are described and changed.
 #[derive(Default)]
 struct Book {
     described: Arc<Mutex<Vec<String>>>,

@@ -18,7 +18,7 @@ thread_local! {
     static WRITTEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps what a thread writes to the library's target.
+/// Records the events that a thread writes to the library's target.
 struct Writes;
 
 struct Line(String);
@@ -139,14 +139,14 @@ fn the_body_of_an_annotated_function_stands_in_a_span() {
     assert_has(released, &["released"]);
     assert_eq!((enter.as_str(), exit.as_str()), ("enter", "exit"));
 
-    // With several locks it names all.
+    // With several locks, the span names all of them.
     transfer(&locks, 7).unwrap();
     let lines = written();
     let span = lines.iter().find(|line| line.contains("span")).unwrap();
     assert_has(span, &["label=\"from:<id> to:<id>\"", "key=\"from:7 to:7\""]);
     assert_eq!(lines.last().map(String::as_str), Some("exit"));
 
-    // It ends with a panic, too; a call without the lock has none.
+    // The span also ends with a panic. A call that gets no lock has no span.
     assert!(catch_unwind(AssertUnwindSafe(|| ship(&locks, 0))).is_err());
     assert_eq!(written().last().map(String::as_str), Some("exit"));
     let _other = locks.mutex("order:9").lock().unwrap();

@@ -10,6 +10,7 @@ use super::waiter_table::{BackgroundTask, WaiterTable};
 use super::watching::LockCheck;
 use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
+use crate::options::jittered;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
 use crate::token;
 
@@ -48,7 +49,7 @@ impl Listener {
     pub(super) fn run(&self, task: BackgroundTask) {
         let pause = match &task {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
-            BackgroundTask::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
+            BackgroundTask::Connect(pause) => jittered(*pause),
             BackgroundTask::CloseIfIdle(pause) => *pause,
             BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(_) => {
                 Duration::ZERO
@@ -117,7 +118,7 @@ impl Listener {
         checks: &[LockCheck],
     ) -> Result<u64, Failure> {
         let call = call(subscription, text, checks);
-        let said = self.quorum.ask_one(subscription.node, &call, self.quorum.round_deadline())?;
+        let said = self.quorum.ask_one(subscription.node, &call)?;
         Ok(self.learn(subscription, said, checks))
     }
 
@@ -202,13 +203,13 @@ impl Listener {
         if !self.warned.lock().insert(cause) {
             return;
         }
-        let polls = "until that works, threads that wait for a lock ask for it again and again";
-        let rule = "allow it: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`";
+        let polls = "until notifications arrive, waiting threads poll";
+        let rule = "to allow this: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`";
         match cause {
             Cause::Subscribe | Cause::Publish => log::warn!("{why}; {polls}; {rule}"),
             Cause::Lost => log::warn!(
-                "node {why}: what is published on a channel of the form redlock-sync:* does not arrive at the connection that is subscribed to it, as \
-                 with a proxy that sends the two to different servers; {polls}"
+                "node {why}: a message published on a channel redlock-sync:* did not arrive at the subscribed \
+                 connection, perhaps because a proxy uses several servers; {polls}"
             ),
             Cause::NoRandom => log::warn!("{why}; {polls}"),
         }
@@ -219,7 +220,7 @@ impl Listener {
 fn call(subscription: &Subscription, text: &str, checks: &[LockCheck]) -> Arc<Call> {
     let keys: Vec<&str> = checks.iter().map(|check| &*check.key).collect();
     let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
-    args.extend(checks.iter().map(|check| Arg::Text(check.kind.text())));
+    args.extend(checks.iter().map(|check| Arg::Text(&check.what)));
     Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args)
 }
 
@@ -247,7 +248,7 @@ fn not_published(node: &Node, failure: &Failure) -> ListenError {
 }
 
 fn refused(cause: Cause, to: &str, node: &Node, failure: &Failure) -> ListenError {
-    ListenError::Refused(cause, format!("node {} refuses to {to}: {}", node.address(), failure.message))
+    ListenError::Refused(cause, format!("node {} does not let this client {to}: {}", node.address(), failure.message))
 }
 
 /// True if the server answered, and will not soon answer otherwise.

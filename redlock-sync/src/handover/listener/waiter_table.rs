@@ -275,7 +275,7 @@ impl WaiterTable {
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing if up.missed_heartbeat(timeout) => {
-                log::debug!("the notification connection is silent, though a message was published on its channel");
+                log::debug!("the notification connection delivered no message, but one was published on its channel");
                 return self.broke(Some(conn), now);
             }
             Heard::Nothing => up.conn = Some(conn),

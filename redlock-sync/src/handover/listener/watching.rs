@@ -18,35 +18,20 @@ use crate::clock::Tick;
 /// such as a permit that was kept for a wait in vain.
 const FEW: usize = 8;
 
-/// What the servers are asked about the lock of one wait.
+/// What the servers are asked about the lock of one wait. A wait says what it awaits for its whole sleep ([`Awaits`]);
+/// for a sorted set, the question of each check depends on the time.
 pub(crate) struct LockCheck {
     pub(crate) number: u64,
     pub(crate) key: Arc<str>,
-    pub(crate) kind: CheckKind,
+    /// In the form that `publish.lua` reads: the id of the wait to which the key may be granted, [`PRESENCE`] or
+    /// [`END`].
+    pub(crate) what: Arc<str>,
 }
 
-/// Which event a check detects. A wait says what it awaits for its whole sleep ([`Awaits`]); for a sorted set, the kind
-/// of each check depends on the time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CheckKind {
-    /// The key is gone, or granted to the wait with this id.
-    Grant(Arc<str>),
-    /// The sorted set is gone.
-    Presence,
-    /// A member of the sorted set has ended.
-    End,
-}
-
-impl CheckKind {
-    /// In the form that `publish.lua` reads.
-    pub(crate) fn text(&self) -> &str {
-        match self {
-            CheckKind::Grant(id) => id,
-            CheckKind::Presence => "",
-            CheckKind::End => "*",
-        }
-    }
-}
+/// Is the sorted set gone?
+const PRESENCE: &str = "";
+/// Has a member of the sorted set ended?
+const END: &str = "*";
 
 impl WaiterTable {
     pub(crate) fn await_also(&mut self, number: u64, awaits: Awaits) {
@@ -69,13 +54,13 @@ impl WaiterTable {
         let has_end = |awaits: &Awaits| matches!(awaits, Awaits::Set(_, ends) if *ends < Tick::NEVER);
         let are_few = self.waits.values().filter(|wait| has_end(&wait.awaits)).count() <= FEW;
         let check = |(number, wait): (&u64, &WaitState)| {
-            let (key, kind) = match &wait.awaits {
-                Awaits::Lock(key, id) => (key, CheckKind::Grant(Arc::clone(id))),
-                Awaits::Set(key, ends) if *ends <= now || are_few && has_end(&wait.awaits) => (key, CheckKind::End),
-                Awaits::Set(key, _) => (key, CheckKind::Presence),
+            let (key, what) = match &wait.awaits {
+                Awaits::Lock(key, id) => (key, Arc::clone(id)),
+                Awaits::Set(key, ends) if *ends <= now || are_few && has_end(&wait.awaits) => (key, END.into()),
+                Awaits::Set(key, _) => (key, PRESENCE.into()),
                 Awaits::Nothing | Awaits::Servers | Awaits::Task => return None,
             };
-            Some(LockCheck { number: *number, key: Arc::clone(key), kind })
+            Some(LockCheck { number: *number, key: Arc::clone(key), what })
         };
         self.waits.iter().filter_map(check).collect()
     }

@@ -104,7 +104,7 @@ fn leftover_tokens_are_bounded_and_end() {
     assert_eq!(ids.len(), MAX_LEFTOVER_TOKENS);
     assert_eq!(ids.last().map(LockId::as_str), Some("t19"));
     let named = queues.leftover_tokens(&key);
-    // Another thread adds one while the attempt that named the others is under way.
+    // Another thread adds a token while the attempt that named the others is under way.
     queues.add_leftover_token(&key, LockId::from_server("later"), Tick::NEVER);
     queues.forget_leftover_tokens(&key, &named);
     assert_eq!(queues.leftover_tokens(&key).iter().map(LockId::as_str).collect::<Vec<_>>(), ["later"]);
@@ -173,8 +173,8 @@ struct Entrant {
     leave: mpsc::Sender<()>,
 }
 
-/// Starts a thread that wants this kind. The thread reports its number when it is a queue head, and stays the head
-/// until the test makes it leave.
+/// Starts a thread that wants a lock of this kind. The thread reports its number when it is a queue head. It stays the
+/// head until the test makes it leave.
 fn enter(
     queues: &Arc<ThreadQueues<u32>>,
     key: &Arc<str>,
@@ -198,7 +198,7 @@ fn threads_that_share_a_lock_are_heads_together_and_others_wait_for_all_of_them(
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     let head = at_head(&queues, &key, Tick::NEVER).unwrap();
     let (tell, told) = mpsc::channel();
-    // Two that share, one that does not, and one that shares behind it.
+    // Two threads share, one does not, and one that shares is behind it.
     let mut entrants = Vec::new();
     for (number, kind) in [(0, SHARED), (1, SHARED), (2, KIND), (3, SHARED)] {
         entrants.push(enter(&queues, &key, kind, number, &tell));

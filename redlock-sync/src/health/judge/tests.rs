@@ -10,7 +10,7 @@ fn judged(text: &str, written: &Vote<Done>, nodes: usize) -> (NodeHealth, Vec<St
     asked(0, text, written, nodes)
 }
 
-/// With `min_replicas_ack`.
+/// Judges a server for a client with `min_replicas_ack`.
 fn asked(acks: u32, text: &str, written: &Vote<Done>, nodes: usize) -> (NodeHealth, Vec<String>) {
     let facts = Facts::parse(Vote::Yes(reply::ServerInfo(text.into())), acks);
     let node = facts.node("a:6379".into(), written, "redlock-sync:health");
@@ -44,12 +44,12 @@ fn each_fault_of_a_server_is_said() {
     }
     let waited_for = format!("{SOUND}connected_slaves:2\nmin_slaves_good_slaves:2\n");
     assert!(judged(&waited_for, &Vote::Yes(Done), 1).1.is_empty());
-    // An evicting server is never full, and one without a limit evicts nothing.
+    // A server that evicts keys is never full. Without a memory limit, it evicts nothing.
     let lru = format!("{SOUND}maxmemory_policy:allkeys-lru\n");
     assert!(judged(&lru, &Vote::Yes(Done), 1).1.is_empty());
 }
 
-/// It is printed on terminals.
+/// The text is printed on terminals.
 #[test]
 fn what_a_server_says_of_itself_is_escaped() {
     let facts = "valkey_version:9\u{1b}[2J\rX\nmaxmemory:1\nused_memory:0\nmaxmemory_policy:all\u{9b}2Jkeys\nrefused:\u{1b}]0;x\u{7}\n";
@@ -68,17 +68,17 @@ fn replicas_are_compared_with_those_that_must_confirm() {
     };
     for nodes in [1, 3] {
         let (is_well, text) = said(2, "connected_slaves:1", nodes);
-        assert!(!is_well && text.contains("1 replicas are connected to it, and 2 must confirm each lock"), "{text}");
+        assert!(!is_well && text.contains("1 replicas are connected to it, but 2 must confirm each lock"), "{text}");
         assert!(text.contains("lower min_replicas_ack"), "{text}");
     }
-    // As many as must confirm: whichever becomes the master has every lock.
+    // The server has as many replicas as must confirm. So every replica that may become the master has every lock.
     assert_eq!(said(2, "connected_slaves:2", 1), (true, String::new()));
     let (is_well, text) = said(1, "connected_slaves:2", 1);
     assert!(is_well && text.contains("use min_replicas_ack(2)"), "{text}");
     assert_eq!(said(1, "connected_slaves:2", 3), (true, String::new()));
-    assert!(said(1, "connected_slaves:1\nmay_wait:0", 1).1.contains("give it +wait"));
+    assert!(said(1, "connected_slaves:1\nmay_wait:0", 1).1.contains("give the user +wait"));
     assert_eq!(said(0, "may_wait:0", 1), (true, String::new()));
-    // A server that reports no number is not blamed.
+    // A server that reports no number causes no warning.
     assert!(asked(1, "role:master\naof_enabled:1\n", &Vote::Yes(Done), 1).0.problem.is_none());
 }
 

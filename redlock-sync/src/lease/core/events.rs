@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Core;
 use crate::error::Error;
@@ -16,6 +17,17 @@ impl Core {
     /// From now on observers get its renewals.
     pub(in crate::lease) fn is_now_observed(&self) {
         self.is_observed.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports a release after the lock was `held` for that time, if observers were notified of the acquisition. A loss
+    /// is reported when it is noticed, not here.
+    pub(in crate::lease) fn tell_end(&self, held: Option<Duration>, result: &Result<(), Error>) {
+        if let Some(held) = held
+            && !matches!(result, Err(Error::Lost { .. } | Error::Closed))
+        {
+            let (lock, confirmed) = (self.observed(), result.is_ok());
+            self.quorum.limits.observers.notify(&Event::Released { lock, held, confirmed });
+        }
     }
 
     /// Called without `io`, since an observer may take any time.

@@ -35,17 +35,16 @@ impl Core {
     /// Asks the servers whether the lock is still held and keeps no writer out, and extends it in the same round.
     /// False without a majority. The renewal thread calls the loss handlers.
     pub(crate) fn keeps_none_out(&self) -> bool {
-        self.check_waits().unwrap_or(false)
-    }
-
-    fn check_waits(&self) -> Option<bool> {
-        let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout)?;
-        self.still_ours().ok()?;
+        let Some(mut io) = self.io.try_lock_for(self.quorum.limits.node_timeout) else { return false };
+        let Some(lock) = self.protocol().read_write() else { return false };
+        if self.still_ours().is_err() {
+            return false;
+        }
         let lease = self.next_lease(self.quorum.now());
-        let call = self.protocol().read_write()?.extend_and_check_writers(&self.id, lease);
+        let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))
+        ballot.tally().won() && !ballot.votes.iter().any(keeps_out)
     }
 
     /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need

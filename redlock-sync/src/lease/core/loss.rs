@@ -69,7 +69,7 @@ impl Core {
         match (before, after) {
             (LeaseState::Held, LeaseState::Suspended) => {
                 log::warn!(
-                    "a renewal of {} was not confirmed; it is lost in {} ms unless one is",
+                    "a renewal of {} was not confirmed; it is lost in {} ms unless a later renewal succeeds",
                     self.description(),
                     left()
                 );

@@ -141,6 +141,8 @@ struct RoundState {
 #[derive(Debug)]
 pub(crate) struct ReleaseOutcome {
     pub(crate) result: Result<(), Error>,
+    /// The lease was not lost before, as far as was known.
+    pub(crate) is_orderly: bool,
     /// A node may still have the token, although the lease is over.
     pub(crate) token_may_remain: bool,
     /// A majority said that the token is gone, and so did each node that may have had it.

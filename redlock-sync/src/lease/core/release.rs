@@ -82,10 +82,6 @@ impl Core {
 }
 
 impl<'a> PreparedRelease<'a> {
-    pub(in crate::lease) fn is_orderly(&self) -> bool {
-        self.terms.is_orderly
-    }
-
     /// No round of the lease is under way any more, and none begins.
     pub(in crate::lease) fn into_terms(self) -> ReleaseTerms {
         self.terms
@@ -128,7 +124,8 @@ impl<'a> PreparedRelease<'a> {
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        ReleaseOutcome { result: core.judge_release(&io.at, &ballot, is_inferred), token_may_remain, is_done }
+        let result = core.judge_release(&io.at, &ballot, is_inferred);
+        ReleaseOutcome { result, is_orderly: terms.is_orderly, token_may_remain, is_done }
     }
 }
 
@@ -136,14 +133,12 @@ impl Core {
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
-        let ready = match self.begin_release(grace) {
-            Ok(ready) => ready,
-            Err(release) => return release,
-        };
-        let by = self.quorum.round_deadline();
-        let ballot = self.quorum.round(&ready.call, Priority::High, by, &|_| true);
-        let is_orderly = ready.is_orderly();
-        self.end_release(ready.conclude(ballot, by, true), is_orderly)
+        let release = self.begin_release(grace).map(|ready| {
+            let by = self.quorum.round_deadline();
+            let ballot = self.quorum.round(&ready.call, Priority::High, by, &|_| true);
+            ready.conclude(ballot, by, true)
+        });
+        self.end_release(release.unwrap_or_else(|release| release))
     }
 
     /// Everything before the call. `Err` is the outcome if there is nothing to send.
@@ -152,25 +147,26 @@ impl Core {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
+                is_orderly: false,
                 token_may_remain: false,
                 is_done: true,
             });
         }
         let is_orderly = self.state.lock().end(LeaseState::Released);
-        let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
+        let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
         let terms = ReleaseTerms { is_orderly, keep, random, copy_may_run: io.copy_may_run };
         Ok(PreparedRelease { core: self, io, call, terms })
     }
 
-    /// Everything after the call. Never with `io` held, since handlers are called.
-    pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, is_orderly: bool) -> ReleaseOutcome {
+    /// Everything after the call. Never with `io` of a lease held, since handlers are called.
+    pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome) -> ReleaseOutcome {
         self.release_queue_head();
         self.tell_loss();
         // The lock was lost before, and that is noticed only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
-            if is_orderly {
+            if release.is_orderly {
                 self.log_loss(reason);
             }
             self.tell(reason);
@@ -187,14 +183,14 @@ impl Core {
     }
 
     /// The outcome if the round under way did not end in time.
-    fn unreleased(&self) -> ReleaseOutcome {
+    fn unreleased(&self, is_orderly: bool) -> ReleaseOutcome {
         let state = self.state.lock().now;
         let error = match state {
             LeaseState::Lost(reason) if !self.may_still_end(reason) => self.lost(reason),
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        ReleaseOutcome { result: Err(error), token_may_remain: self.keep().is_zero(), is_done: false }
+        ReleaseOutcome { result: Err(error), is_orderly, token_may_remain: self.keep().is_zero(), is_done: false }
     }
 
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
@@ -210,7 +206,8 @@ impl Core {
             );
         }
         // Without random numbers there is no grant: the lock is freed.
-        let random = if is_orderly { self.next_random() } else { None };
+        let own_random = || self.origin.next.clone().or_else(|| RandomPart::fresh().ok());
+        let random = if is_orderly { own_random() } else { None };
         let mut buffer = Uuid::encode_buffer();
         let next = random.as_ref().map_or(Next::Anybody, |random| {
             let random = random.encode(&mut buffer);
@@ -219,10 +216,6 @@ impl Core {
             Next::First(Grant { random, lease, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
         });
         (self.release_call(keep, next), random)
-    }
-
-    fn next_random(&self) -> Option<RandomPart> {
-        self.origin.next.clone().or_else(|| RandomPart::fresh().ok())
     }
 
     fn release_call(&self, keep: Duration, next: Next<'_>) -> TypedCall<Released> {

@@ -1,4 +1,5 @@
-//! One lease without its renewal thread, against real servers. The test asks for each round, and sets the clock.
+//! Tests of one lease without its renewal thread, against real servers. The test requests each round and sets the
+//! clock.
 
 mod backlog;
 
@@ -19,7 +20,7 @@ const KEY: &str = "k";
 const LEASE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How much real time a test may take.
+/// The real time that a test may take.
 const SLACK: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -34,7 +35,7 @@ struct Rig {
 impl Rig {
     fn start(n: usize) -> Rig {
         let servers = servers(n);
-        // So each call is one request.
+        // All scripts are loaded, so each call is one request.
         for server in &servers {
             for script in crate::protocol::script::all() {
                 server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(script.source));
@@ -85,7 +86,7 @@ impl Rig {
         Duration::from_millis(self.servers[node].ask(redis::cmd("PTTL").arg(KEY)))
     }
 
-    /// A duration from now.
+    /// The time from now until `due`.
     fn wait(&self, due: Tick) -> Duration {
         assert_ne!(due, Tick::NEVER, "it is over");
         due.since(self.quorum.now())
@@ -100,7 +101,7 @@ fn options() -> LockOptions {
     LockOptions { lease: LEASE, ..LockOptions::default() }
 }
 
-/// About that, and not more.
+/// Returns true if `seen` is at most `wanted`, and less only by the time that the test takes.
 fn is_about(seen: Duration, wanted: Duration) -> bool {
     seen <= wanted && seen + SLACK > wanted
 }
@@ -413,9 +414,9 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
 }
 
-// --- passing it on inside the process -----------------------------------------------------------------------------
+// --- handing over inside the process ------------------------------------------------------------------------------
 
-/// How many holders the run has after one more; `None` if it ends.
+/// The number of holders of the run after one more; `None` if the run ends.
 fn local(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
     let before = rig.extensions();
     let mut io = core.io.lock();
@@ -475,7 +476,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
-        // Otherwise it would ask how many wait, and extend the lease.
+        // Otherwise, the lease would ask for the number of waits and extend itself.
         core.local.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
         queues.close();

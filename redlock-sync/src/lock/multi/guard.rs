@@ -312,7 +312,7 @@ impl LossTracker {
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
             if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed.first() {
-                log::warn!("{error}; it is repeated in the background");
+                log::warn!("{error}; the call is repeated in the background");
             }
         });
     }

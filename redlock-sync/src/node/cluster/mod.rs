@@ -239,7 +239,7 @@ impl SlotMapOwner for Cluster {
             if map.servers.iter().any(is_up) {
                 return false;
             }
-            log::warn!("node {} ({}) is another Redis Cluster than before", self.member + 1, self.address());
+            log::warn!("node {} ({}) is now another Redis Cluster", self.member + 1, self.address());
         }
         let mut known: Vec<_> = map.all().cloned().collect();
         let mut ranges = Vec::with_capacity(reply.ranges.len());
@@ -260,7 +260,7 @@ impl SlotMapOwner for Cluster {
         let is_new = !former.is_known || !map.has_same_servers(&former);
         drop(map);
         if is_new {
-            self.context.notify_return();
+            self.context.events.notify_return();
         }
         true
     }

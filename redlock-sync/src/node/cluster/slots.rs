@@ -52,7 +52,7 @@ mod tests {
     fn known_values() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!(crc16(b""), 0);
-        // As replied by `CLUSTER KEYSLOT`.
+        // The slots are replies of `CLUSTER KEYSLOT`.
         for (key, slot) in
             [("foo", 12182), ("bar", 5061), ("somekey", 11058), ("foo{hash_tag}", 2515), ("hash_tag", 2515)]
         {

@@ -68,13 +68,8 @@ impl Connection for MemoryConnection {
         }
     }
 
-    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+    fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timeout = timeout;
-        Ok(())
-    }
-
-    fn set_write_timeout(&mut self, _: Duration) -> Result<(), Broken> {
-        Ok(())
     }
 
     fn split(self: Box<Self>) -> Halves {

@@ -15,7 +15,7 @@ use super::framer::WireReply;
 use super::halves::Broken;
 use super::table::Claim;
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::{Call, Note, Purpose};
+use crate::protocol::script::{Call, Purpose};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 
@@ -196,7 +196,7 @@ const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 pub(crate) enum Payload {
     Script {
         call: Arc<Call>,
-        note: Note,
+        checks: bool,
         form: Form,
         /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
         asks: bool,
@@ -285,8 +285,8 @@ impl Command {
             packet.extend_from_slice(ASKING);
         }
         match &self.payload {
-            Payload::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
-            Payload::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
+            Payload::Script { call, checks, form: Form::Digest, .. } => call.write_to(packet, *checks),
+            Payload::Script { call, checks, form: Form::Source, .. } => call.write_source_to(packet, *checks),
             Payload::Script { call, form: Form::SetNx, .. } => call.write_set_nx_to(packet),
             Payload::Plain(command) => packet.extend_from_slice(command),
         }

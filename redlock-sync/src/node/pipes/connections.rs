@@ -7,13 +7,12 @@
 //! timeouts, may leave an acquire that is executed later. Its token then belongs to no lease, and lasts until its key
 //! expires.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::arrivals::ServerArrivals;
-use super::halves::{Broken, Halves, NewConnection, ReplyObserver};
+use super::halves::{Broken, NewConnection, ReplyObserver};
 use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, Supply};
 use super::table::{Claim, Table};
@@ -21,6 +20,7 @@ use crate::clock::{Clock, Tick};
 use crate::fork::ForkGuard;
 use crate::node::Failure;
 use crate::node::host::Host;
+use crate::protocol::script::{Call, Purpose};
 use crate::sync::Mutex;
 
 /// A connection is closed after this many node timeouts without an answer.
@@ -67,17 +67,6 @@ struct PooledPipe {
     validity: Option<(Tick, Tick)>,
 }
 
-/// Which connection a call needs.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct PipeRequest<'a> {
-    /// True if the connection must answer promptly.
-    pub(crate) prompt: bool,
-    /// True for a release. It must follow the unanswered calls about its key, even on a slow connection.
-    pub(crate) is_release: bool,
-    /// A connection to use if possible, so that several calls travel in one packet.
-    pub(crate) preferred: Option<&'a Arc<Pipe>>,
-}
-
 /// The connection for a call.
 pub(crate) struct ClaimedPipe {
     pub(crate) claim: Claim,
@@ -121,16 +110,20 @@ impl Connections {
         self.arrivals.last_failure()
     }
 
-    /// Picks a connection for a call about this key, and counts the call as unanswered. If there is none, orders a
-    /// connection and returns `None`.
-    pub(crate) fn claim(&self, key: &[u8], request: &PipeRequest<'_>) -> Option<ClaimedPipe> {
+    /// Picks a connection for a call, and counts the call as unanswered. If there is none, orders a connection and
+    /// returns `None`.
+    ///
+    /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key, even
+    /// on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one packet.
+    pub(crate) fn claim(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ClaimedPipe> {
         let mut open = self.open.lock();
         self.maintain(&mut open);
-        let group = Table::group_of(key);
+        let group = Table::group_of(call.first_key().unwrap_or_default());
+        let is_release = call.purpose == Purpose::Release;
         let found = self.table.claim(group, |busy| {
             match self.pipe_of_group(&open, busy, group) {
-                Some(one) => Some(one).filter(|one| request.is_release || !request.prompt || !self.is_slow(&one.pipe)),
-                None => self.choose(&open, request),
+                Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe)),
+                None => self.choose(&open, prompt, preferred),
             }
             .map(PooledPipe::chosen)
         });
@@ -155,10 +148,10 @@ impl Connections {
     /// Chooses a connection: the preferred one, if usable. Else an idle one, so that each of few calls has its own. If
     /// there are many calls, the first one that answers promptly, because large packets cost the server and the threads
     /// less. Else the one with the fewest calls.
-    fn choose<'a>(&self, open: &'a OpenPipes, request: &PipeRequest<'_>) -> Option<&'a PooledPipe> {
-        let fits = |one: &&PooledPipe| self.is_usable(one) && !(request.prompt && self.is_slow(&one.pipe));
+    fn choose<'a>(&self, open: &'a OpenPipes, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<&'a PooledPipe> {
+        let fits = |one: &&PooledPipe| self.is_usable(one) && !(prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
-        let wanted = || usable().find(|one| request.preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
+        let wanted = || usable().find(|one| preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
         let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY_CALLS;
         let takes =
             |one: &&PooledPipe| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
@@ -228,7 +221,7 @@ impl Connections {
             (used, std::mem::take(&mut open.old).into_iter().chain::<Vec<PooledPipe>>(stale).collect());
         // An old connection is kept until all its calls are answered.
         for one in open.old.extract_if(.., |one| one.pipe.is_closed() || one.pipe.len() == 0) {
-            one.pipe.close(Broken::Closed("has been replaced".into()));
+            one.pipe.close(Broken::Closed("the connection has been replaced".into()));
         }
         // If the network to the server is lost, a connection does not end by itself. Calls about its keys would go over
         // it for ever.
@@ -279,15 +272,12 @@ impl Connections {
             open.old.push(bad);
         }
         self.close_surplus(open);
-        let pipe = self.pipe(halves, pool_slot);
-        open.last = open.last.wrapping_add(1);
-        open.used.push(PooledPipe { number: open.last, pipe, generation, validity });
-    }
-
-    fn pipe(&self, halves: Halves, pool_slot: Box<dyn Any + Send>) -> Arc<Pipe> {
         let latest_reply = Arc::clone(&self.latest_reply) as Arc<dyn ReplyObserver>;
         let wait = wait_command(self.host.settings.min_replicas_ack, self.node_timeout);
-        Pipe::new(halves, pool_slot, latest_reply, Arc::clone(&self.clock), self.node_timeout, wait)
+        let clock = Arc::clone(&self.clock);
+        let pipe = Pipe::new(halves, pool_slot, latest_reply, clock, self.node_timeout, wait);
+        open.last = open.last.wrapping_add(1);
+        open.used.push(PooledPipe { number: open.last, pipe, generation, validity });
     }
 
     /// Closes old connections above the limit: first the oldest on which a release follows each acquire, else the
@@ -350,7 +340,7 @@ impl Drop for Connections {
             return std::mem::forget(all);
         }
         for pipe in all {
-            pipe.close(Broken::Closed("the client has ended".into()));
+            pipe.close(Broken::Closed("the client was closed".into()));
         }
     }
 }

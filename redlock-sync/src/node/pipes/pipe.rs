@@ -243,7 +243,7 @@ impl Pipe {
     fn dispatch(&self, framer: &mut Framer, wakeups: &mut Wakeups) -> Result<(), Broken> {
         let mut latest_written = None;
         while let Some(reply) =
-            framer.take_reply().map_err(|Garbled| Broken::Closed("sent what is no reply of Redis".into()))?
+            framer.take_reply().map_err(|Garbled| Broken::Closed("sent data that is not a Redis reply".into()))?
         {
             let target = {
                 let mut in_flight = self.in_flight.lock();
@@ -251,7 +251,7 @@ impl Pipe {
                 self.update_oldest(&in_flight);
                 target
             };
-            let (target, written) = target.ok_or_else(|| Broken::Closed("sent a reply to no call".into()))?;
+            let (target, written) = target.ok_or_else(|| Broken::Closed("sent a reply that no call expects".into()))?;
             latest_written = Some(written);
             let mut end = |command: Command, outcome| {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
@@ -346,7 +346,7 @@ impl Pipe {
     /// Completes a call on a closed connection.
     pub(super) fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        notify(command.complete(disconnected(false, &Arc::new(Broken::Closed("connection is gone".into())))));
+        notify(command.complete(disconnected(false, &Arc::new(Broken::Closed("the connection is closed".into())))));
     }
 }
 

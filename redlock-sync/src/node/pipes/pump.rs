@@ -47,7 +47,7 @@ impl Pipe {
             }
         };
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            self.close(Broken::Closed("the thread that reads for others panicked".into()));
+            self.close(Broken::Closed("the thread that reads the replies panicked".into()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Makes connections to one server. An `r2d2` pool makes them in the background. A server in memory is connected to at
 //! once.
 
-use std::fmt;
+use std::io;
 #[cfg(test)]
 use std::sync::Weak;
 use std::sync::{Arc, OnceLock};
@@ -13,8 +13,9 @@ use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::arrivals::ServerArrivals;
 use super::halves::NewConnection;
+use crate::node::Failure;
 use crate::node::host::Host;
-use crate::node::{Failure, FailureKind};
+use crate::node::link::Link;
 
 /// While a connection is ordered, the pool retries after half of this time.
 const RETRY: Duration = Duration::from_millis(500);
@@ -45,10 +46,8 @@ pub(crate) fn supply(host: &Arc<Host>, arrivals: ServerArrivals, max: usize) -> 
 }
 
 fn connect(host: &Host) -> Result<NewConnection, Failure> {
-    let mut link = host.connect(host.settings.node_timeout)?;
-    let connection = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
-    let (halves, pool_slot) = (connection.split(), Box::new(()));
-    Ok(NewConnection { halves, pool_slot, generation: link.generation, validity: link.validity })
+    let Link { connection, generation, validity } = host.connect(host.settings.node_timeout)?;
+    Ok(NewConnection { halves: connection.split(), pool_slot: Box::new(()), generation, validity })
 }
 
 /// Makes connections for the pool: dials, logs in, and asks for the server's identity.
@@ -58,31 +57,26 @@ struct Connector {
     arrivals: ServerArrivals,
 }
 
-/// A connection of the pool. It is taken out at once, so the slot comes back empty. The pool then takes it for broken
-/// and makes another one on request.
-struct PoolSlot(Mutex<Option<NewConnection>>);
-
-/// Why connecting failed.
-#[derive(Debug)]
-struct ConnectError(Failure);
-
 impl ManageConnection for Connector {
-    type Connection = PoolSlot;
-    type Error = ConnectError;
+    /// A slot with a connection. The connection is taken out at once, so the slot comes back empty. The pool then takes
+    /// it for broken and makes another one on request.
+    type Connection = Mutex<Option<NewConnection>>;
+    /// Without the cause: the arrivals have it.
+    type Error = io::Error;
 
-    fn connect(&self) -> Result<PoolSlot, ConnectError> {
-        connect(&self.host).map(|made| PoolSlot(Mutex::new(Some(made)))).map_err(|failure| {
-            self.arrivals.failed(failure.clone());
-            ConnectError(failure)
+    fn connect(&self) -> io::Result<Self::Connection> {
+        connect(&self.host).map(|made| Mutex::new(Some(made))).map_err(|failure| {
+            self.arrivals.failed(failure);
+            io::ErrorKind::NotConnected.into()
         })
     }
 
-    fn is_valid(&self, _: &mut PoolSlot) -> Result<(), ConnectError> {
+    fn is_valid(&self, _: &mut Self::Connection) -> io::Result<()> {
         Ok(())
     }
 
-    fn has_broken(&self, slot: &mut PoolSlot) -> bool {
-        slot.0.get_mut().is_none()
+    fn has_broken(&self, slot: &mut Self::Connection) -> bool {
+        slot.get_mut().is_none()
     }
 }
 
@@ -149,7 +143,7 @@ impl Supply for PooledSupply {
 }
 
 fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
-    let mut made = slot.0.lock().take()?;
+    let mut made = slot.lock().take()?;
     made.pool_slot = Box::new(slot);
     Some(made)
 }
@@ -227,11 +221,3 @@ impl Supply for JobSupply {
         made
     }
 }
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
-    }
-}
-
-impl std::error::Error for ConnectError {}

@@ -103,7 +103,7 @@ impl Group {
         if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
             self.address_changes.fetch_add(1, Ordering::AcqRel);
             match self.background.threads() {
-                Ok(_) => self.watch_after(PERIOD),
+                Ok(_) => self.after(PERIOD, Group::watch),
                 // The next call tries again.
                 Err(_) => self.idle.store(IDLE_PERIODS, Ordering::Release),
             }
@@ -152,7 +152,7 @@ impl Group {
         let kind = if refusals > why.len() / 2 { FailureKind::Misuse } else { FailureKind::Unreachable };
         let each = self.sentinels.iter().zip(&why);
         let each: Vec<_> = each.map(|(one, why)| format!("{}: {}", one.server.address(), why.message)).collect();
-        Failure::unsent(kind, format!("no sentinel tells the master of `{}`: {}", self.name, each.join("; ")))
+        Failure::unsent(kind, format!("no Sentinel named the master of `{}`: {}", self.name, each.join("; ")))
     }
 
     /// Begins an inquiry, unless one is running.
@@ -204,8 +204,8 @@ impl Group {
             }
         }
         let mut fresh = server.dial(by, &*self.clock)?;
-        let set = fresh.set_read_timeout(self.timeout).and_then(|()| fresh.set_write_timeout(self.timeout));
-        set.map_err(Broken::while_connecting)?;
+        fresh.set_read_timeout(self.timeout);
+        fresh.set_write_timeout(self.timeout);
         let reply = self.query(&mut *fresh, Some(server))?;
         *connection = Some(fresh);
         Ok(reply)
@@ -261,19 +261,15 @@ impl Group {
         let before = state.master.replace(found.clone()).map(|reply| reply.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
             self.address_changes.fetch_add(1, Ordering::AcqRel);
-            let line = format!("the master of `{}` was {before}, and is {} now", self.name, found.address());
+            let line = format!("the master of `{}` changed from {before} to {}", self.name, found.address());
             log::warn!("{}", printable(&line));
         }
-    }
-
-    fn watch_after(&self, pause: Duration) {
-        self.after(pause, Group::watch);
     }
 
     fn watch(&self) {
         self.inquire(&mut self.state.lock());
         if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE_PERIODS {
-            self.watch_after(PERIOD);
+            self.after(PERIOD, Group::watch);
         }
     }
 }

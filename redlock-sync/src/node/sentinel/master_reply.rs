@@ -60,8 +60,8 @@ pub(super) fn parse(address: redis::Value, facts: redis::Value, name: &str, now:
         Ok(_) => return Err(lasting(&format!("watches no master named `{}`", name.escape_debug()))),
         Err(failure) => return Err(refused(&failure)),
     };
-    let [host, port] = texts.as_slice() else { return Err(lasting("answered with something unexpected")) };
-    let port = port.parse().map_err(|_| lasting("answered with something unexpected"))?;
+    let [host, port] = texts.as_slice() else { return Err(lasting("sent an unexpected reply")) };
+    let port = port.parse().map_err(|_| lasting("sent an unexpected reply"))?;
     let facts = facts_of(facts);
     let fact = |name: &str| facts.get(name).map(String::as_str);
     let number = |name: &str| fact(name)?.parse().ok();
@@ -79,7 +79,7 @@ pub(super) fn login_refusal(answer: redis::Value) -> Option<Failure> {
 
 fn refused(failure: &Failure) -> Failure {
     let is_none = failure.message.contains("unknown command");
-    lasting(&format!("{}{}", failure.message, if is_none { " (it is no Sentinel)" } else { "" }))
+    lasting(&format!("{}{}", failure.message, if is_none { " (this server is no Sentinel)" } else { "" }))
 }
 
 fn lasting(why: &str) -> Failure {

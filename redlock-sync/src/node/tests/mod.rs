@@ -4,7 +4,7 @@
 //! 2. `reconnects.rs`: cold, stale and shared connections.
 //! 3. `late_replies.rs`: replies that come too late.
 //! 4. `outages.rs`: servers that go away and come back.
-//! 5. `server_identities.rs`: which servers the nodes really are.
+//! 5. `server_identities.rs`: the detection of the servers behind the nodes.
 
 mod late_replies;
 mod outages;
@@ -24,7 +24,7 @@ use crate::protocol::script::Call;
 use crate::protocol::{AcquireArgs, Next, QueuePolicy, ReleaseArgs};
 use crate::token::LockId;
 
-/// Longer than any test takes.
+/// A time that is longer than any test takes.
 const SOON: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_millis(200);
 const LEASE: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ fn patient(urls: &[String]) -> Nodes {
     nodes_with(urls, settings(SOON))
 }
 
-/// One node of a client, to be asked alone.
+/// One node of a client, which a test asks alone.
 #[derive(Clone, Copy)]
 struct At<'a> {
     nodes: &'a Nodes,
@@ -105,7 +105,7 @@ struct Answer {
     duplicate: bool,
 }
 
-/// Asks one node, with a deadline.
+/// Asks one node with a deadline.
 fn ask_until(node: At<'_>, call: &Arc<Call>, priority: Priority, by: Tick) -> Answer {
     let nodes = node.nodes;
     // A majority of all nodes is needed, so none is left out.

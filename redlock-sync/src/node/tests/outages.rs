@@ -25,7 +25,7 @@ fn a_node_is_left_out_until_a_probe_finds_it_back() {
     assert_eq!((gone.kind, gone.executed), (FailureKind::Unreachable, Executed::Maybe));
     let outage = node.outage().unwrap();
     assert_eq!((outage.kind, outage.executed), (FailureKind::LeftOut, Executed::No));
-    assert!(outage.message.starts_with("left out after: "), "{}", outage.message);
+    assert!(outage.message.starts_with("left out since it failed: "), "{}", outage.message);
     server.restart();
     eventually("the probe finds it back", SOON, || node.outage().is_none());
     assert!(is_yes(&ask(node, &acquire("k", "a"))));
@@ -39,7 +39,7 @@ fn a_call_during_an_outage_is_tried_and_ends_it() {
     server.kill();
     assert!(ask(node, &acquire("k", "a")).result.is_err());
     server.restart();
-    // The pause between probes has grown by now. A call does not wait for the next probe.
+    // The pause between probes has grown. A call does not wait for the next probe.
     eventually("a call gets through", SOON, || is_yes(&ask(node, &acquire("k", "a"))));
     assert_eq!(node.outage(), None);
 }
@@ -68,7 +68,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
     let servers = servers(2);
     let proxy = Proxy::start(&servers[0]);
     proxy.black_hole();
-    // Making twelve connections one after the other takes a while on a busy machine.
+    // On a busy machine, it takes a while to make twelve connections one after the other.
     let nodes = nodes_with(&[proxy.url(), servers[1].url()], settings(SLOW));
     std::thread::scope(|scope| {
         for i in 0..12 {

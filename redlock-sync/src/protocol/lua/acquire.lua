@@ -1,8 +1,8 @@
--- Takes the lock for a token if it is free and it is this attempt's turn, or if it was granted to this wait. Otherwise
--- enters the wait into the queue, where it keeps its place. Safe to execute twice: if the token holds the lock already,
--- the reply is yes, and the lease is never shortened.
--- With one node, a free lock belongs to the first wait in the queue whose client listens: an attempt of another wait
--- grants the lock to that one. Several nodes can have different queues, which would block each other. There, any
+-- Acquires the lock for a token if the lock is free and it is this attempt's turn, or if it was granted to this wait.
+-- Otherwise enters the wait into the queue, where it keeps its place. Safe to execute twice: if the token holds the
+-- lock already, the reply is yes, and the lease is never shortened.
+-- With one node, a free lock belongs to the first wait in the queue whose client listens. An attempt of another wait
+-- grants the lock to that wait. Several nodes can have different queues, which would block each other. There, any
 -- attempt may take the lock.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 with several nodes (may be absent). A fast-path call ends here; it only
@@ -22,12 +22,14 @@ if is_fast_path and (several or redis.call('EXISTS', queue) == 0) and redis.call
 
 local wait, least = ARGV[4] or '', tonumber(ARGV[6] or -1)
 local stored = least >= 0 and redis.call('GET', KEYS[3])
--- 2^53 - 1: larger numbers are not exact. No caller gets there by counting, but then the counter could rise no more.
+-- 2^53 - 1: larger numbers are not exact. Counting alone does not reach this value, but a counter that has it could not
+-- rise.
 if stored and (tonumber(stored) or 0) >= 9007199254740991 then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
 end
 
--- Whether this attempt may take the free lock. In a pause it may not; then also the ms that are left of the pause.
+-- Returns whether this attempt may take the free lock. In a pause it may not. Then the function also returns the
+-- remaining ms of the pause.
 local function is_its_turn()
   if several then return true end
   for _ = 1, 64 do
@@ -37,7 +39,7 @@ local function is_its_turn()
     if pause then
       local now = redis.call('TIME')
       local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
-      -- A pause lasts a second at most, unless the clock was set back.
+      -- A pause lasts at most a second, unless the clock was set back.
       if left > 0 and left <= 1000 then return false, left end
     end
     redis.call('ZREM', queue, first)
@@ -50,7 +52,7 @@ end
 local held, left = redis.pcall('GET', key), nil
 if type(held) == 'table' then return held end
 if held == token then
-  -- This write comes before the others: a full server (maxmemory) does not refuse it, as it would those.
+  -- This write comes before the others, since a full server (maxmemory) accepts it and would refuse the others.
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
 else
   local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
@@ -68,7 +70,7 @@ else
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
       mark(queue, wait, true)
-      -- In a pause, the wait that leaves was the one told to try; now the next one is. `0 2`: no age, one pause
+      -- In a pause, the wait that leaves was told to try, so the next wait is told now. `0 2`: no age, one pause
       -- (push.lua).
       if left then hint(queue, left, '0 2') end
     elseif wait ~= '' then
@@ -86,7 +88,7 @@ if wait ~= '' then
   mark(queue, wait, true)
 end
 if least < 0 then return 1 end
--- The server's time keeps fences rising on a node that lost its data. Microseconds are exact in a double until 2255.
+-- The server's time makes fences rise even on a node that lost its data. Microseconds are exact in a double until 2255.
 local now = redis.call('TIME')
 local clock = now[1] * 1000000 + now[2]
 local fence = math.max(clock, least, (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) + 1)

@@ -1,6 +1,6 @@
--- Passes a lock from the token of a former holder to another token, strictly compared. The lock is never free in
--- between, and lasts for the lease of the new holder. The first write is one that a full server (maxmemory) does not
--- refuse. Safe to execute twice. give_back.lua undoes it.
+-- Passes a lock from the token of a former holder to another token, if the former token still holds it. The lock is
+-- never free in between, and lasts for the lease of the new holder. A full server (maxmemory) does not refuse the first
+-- write. Safe to execute twice. give_back.lua undoes it.
 -- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if a fence is wanted, ARGV[4] ms for which the fence counter is kept
 -- after the clock has reached it, ARGV[5..] token of the former holder, and those of earlier adoptions that may still

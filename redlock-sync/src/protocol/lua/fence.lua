@@ -1,6 +1,6 @@
 -- Raises the fence counter as long as the token holds the lock: to the next value, or at least to a given one. The
--- second is the write-back that makes a quorum's fence monotonic. The first write is one that a full server (maxmemory)
--- does not refuse.
+-- second form writes the fence back, so that a quorum's fence is monotonic. A full server (maxmemory) does not refuse
+-- the first write.
 -- KEYS[1] lock, KEYS[2] fence counter
 -- ARGV[1] token, ARGV[2] fence to reach (0: the next), ARGV[3] ms for which the fence counter is kept after the clock
 -- has reached it

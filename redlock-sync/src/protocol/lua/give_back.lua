@@ -1,6 +1,6 @@
 -- Passes a lock back to the token of its former holder, because another token has adopted it on too few nodes. The lock
--- is never free in between, and lasts as long as before. The first write is one that a full server (maxmemory) does not
--- refuse. Safe to execute twice.
+-- is never free in between, and lasts as long as before. A full server (maxmemory) does not refuse the first write.
+-- Safe to execute twice.
 -- KEYS[1] lock
 -- ARGV[1] token that adopted it, ARGV[2] token of the former holder
 -- replies 1 given back, 0 another token holds the lock, -1 there is no key

@@ -1,4 +1,4 @@
--- Facts about the server; needs no key.
+-- Reports facts about the server. Needs no key.
 -- ARGV[1] a channel
 -- replies {1, text}: lines `name:value` in the form of INFO. Before the lines of INFO: `now_ms`; `may_listen:0` if the
 --         user may not use such channels; `may_wait:0` if it may not wait for replicas. If the user may not run INFO,

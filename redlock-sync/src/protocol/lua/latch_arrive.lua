@@ -1,6 +1,6 @@
 -- Stores arrivals at a latch, and notifies the waits once it is open. Safe to execute twice: a stored arrival counts
--- once. The first write is one that a full server (maxmemory) refuses. The mark that the latch is open is an exception:
--- without it the waits could not go on.
+-- once. A full server (maxmemory) refuses the first write. The mark that the latch is open is an exception, since the
+-- waits could not continue without it.
 -- The latch is a sorted set. Its scores are later than any time, so other kinds of lock take its members for holders
 -- without an end.
 -- KEYS[1] latch, KEYS[2] its waits
@@ -23,15 +23,15 @@ for i = 3, #ARGV do
     redis.call('ZADD', key, '1e16', '!')
     is_marked = true
   elseif count < 10000 then
-    -- No latch needs more.
+    -- No latch needs more arrivals than this count.
     count = count + redis.call('ZADD', key, 'NX', '2e16', ARGV[i])
   end
 end
 keep()
 if is_marked or count >= tonumber(ARGV[1]) then
-  -- One push for each channel, to the waits that have not ended; they are the last members. A push to several waits is
-  -- `channel/number,number`. A client that cannot parse that makes its own check within a second, since the set of its
-  -- waits is gone then.
+  -- Publishes one push for each channel, to the waits that have not ended. These are the last members. A push to
+  -- several waits is `channel/number,number`. A client that cannot parse it makes its own check within a second, since
+  -- the set of its waits no longer exists then.
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local channels, waits_of, from = {}, {}, 0

@@ -1,5 +1,5 @@
--- Reports the state of a latch, and registers a wait that is notified when it opens. Safe to execute twice. The first
--- write is one that a full server (maxmemory) does not refuse.
+-- Reports the state of a latch, and registers a wait that is notified when it opens. Safe to execute twice. A full
+-- server (maxmemory) does not refuse the first write.
 -- KEYS[1] latch, KEYS[2] its waits
 -- ARGV[1] number of arrivals that open it, ARGV[2] 1 if the arrivals are wanted (several nodes), ARGV[3] wait (empty:
 -- none), ARGV[4] ms for which the wait is remembered (0: it is over)

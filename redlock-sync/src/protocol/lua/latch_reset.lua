@@ -1,6 +1,6 @@
--- Closes a latch again: forgets all arrivals. Threads that wait go on waiting.
+-- Closes a latch again by removing all arrivals. Threads that wait continue to wait.
 -- KEYS[1] latch
--- replies 1 forgotten, -1 there were none
+-- replies 1 removed, -1 there were none
 local first = redis.pcall('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 if first.err then return first end
 if not first[2] then return -1 end

@@ -1,7 +1,7 @@
--- Lists keys that are held locks, and their holders: of named keys, or of a page of all keys. Latches and queues of
--- tasks are listed with their numbers. Sets nothing. It must not hold the server up, whatever the keys hold: it copies
--- little of each, and stops after 2 ms. The client then names the keys that are left. A token of another library looks
--- like any other string, so it counts as a lock only if a user named its key.
+-- Lists keys that are held locks, with their holders. It lists named keys or a page of all keys. Latches and queues of
+-- tasks are listed with their numbers. Sets nothing. It must not block the server for long, no matter what the keys
+-- hold. So it copies little of each key and stops after 2 ms. The client then names the keys that are left. A token of
+-- another library looks like any other string, so it counts as a lock only if a user named its key.
 -- KEYS[1] and more: the keys to list; without any, a page of all keys
 -- ARGV[1] cursor of the page, ARGV[2..] patterns as of SCAN; or, with keys: ARGV[1] 1 if a user named them or 0,
 -- ARGV[2] members of each that were listed before
@@ -18,12 +18,12 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local OURS = string.rep('%x', 32) .. ':'
 local TOKEN, HOLDER, PERMIT = '^' .. OURS, '^[rw]' .. OURS, '^%d+ ' .. OURS
--- Members of one set, and keys, that one call reads. No token of this library is longer than LONGEST.
+-- The number of members of one set, and of keys, that one call reads. No token of this library is longer than LONGEST.
 local MEMBERS, KEYS_OF_PAGE, LONGEST = 100, 100, 255
 local reply = {1, '0'}
 
--- For how many us the script has run. Many servers stop TIME while a script runs, but not the clock of their processor.
--- Redis 6 has no such clock, and raises an error for a name that it does not know.
+-- Returns for how many us the script has run. Many servers stop TIME while a script runs, but not the clock of their
+-- processor. Redis 6 has no such clock, and raises an error for a name that it does not know.
 local has_clock, clock = pcall(function() return os.clock end)
 local began = has_clock and clock() or 0
 local function took()
@@ -36,25 +36,25 @@ local function tell(key, kind, token, ms)
   reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = key, kind, token, ms
 end
 
--- The string of a key, or as much of it as shows whether it is a token. An error for another type, or for a key that
--- this user may not read.
+-- Returns the string of a key, or enough of it to show whether it is a token. Returns an error for another type, or for
+-- a key that this user may not read.
 local function value(key, is_named)
   if is_named then return redis.pcall('GET', key) end
   local text = redis.pcall('GETRANGE', key, 0, LONGEST)
-  -- Without the right to that command, the whole string is read.
+  -- If the user may not run that command, the whole string is read.
   if type(text) == 'table' and not string.find(text.err, '^WRONGTYPE') then return redis.pcall('GET', key) end
   return text
 end
 
--- The part before `due` or `dead` in the name of a key of a task queue. No lock has such a name (names.rs).
+-- Returns the part before `due` or `dead` in the name of a key of a task queue. No lock has such a name (names.rs).
 local function queue_of(key)
   local base = string.match(key, '^(.*:q:)due$') or string.match(key, '^(.*:q:)dead$')
   local owner = base and string.sub(base, 1, -4)
   return owner and (string.find(owner, '^{[^}]+}$') or string.find(owner, '^[^{]*{[^}]+}.*:$')) and base
 end
 
--- A claim that is over is found when its task is claimed again. Until then the task is due, so at most this many claims
--- run.
+-- A claim that is over is found only when its task is claimed again. Until then, the task is due, and the claim still
+-- counts. So fewer claims may run than the listed number.
 local function tasks_of(base)
   local micros = time[1] * 1000000 + time[2]
   local all, due = redis.pcall('ZCARD', base .. 'due'), redis.pcall('ZCOUNT', base .. 'due', '-inf', string.format('%.0f', micros))
@@ -68,7 +68,7 @@ local function tasks_of(base)
 end
 
 local MUTEX, LATCH, SET = {'queue'}, {'latch_waits'}, {'permit_queue', 'readers', 'writers'}
--- How many waits are in these queues beside a lock (names.rs). A member that begins with `*` is no wait.
+-- Lists the number of waits in these queues beside a lock (names.rs). A member that begins with `*` is not a wait.
 local function tell_waits(key, names)
   local has_tag = string.find(key, '{', 1, true) and string.find(key, '^[^{]*{[^}]+}')
   local beside, all = has_tag and key .. '::' or '{' .. key .. '}:', 0
@@ -82,7 +82,7 @@ local function tell_waits(key, names)
   if all > 0 then tell(key, 'waits', string.format('%d', all), 0) end
 end
 
--- The kind of a sorted set, by the member with the highest score. A latch has scores that no time has
+-- Returns the kind of a sorted set, by the member with the highest score. The scores of a latch are later than any time
 -- (latch_arrive.lua).
 local function kind_of(member, score)
   if string.find(member, HOLDER) then return 'rw' end
@@ -92,7 +92,7 @@ end
 
 local function list_key(key, is_named, from)
   local token = from == 0 and value(key, is_named)
-  -- Such a key is listed as a task queue, whatever it holds, since it is in the way of that queue.
+  -- Such a key is listed as a task queue, no matter what it holds, since that queue cannot use it.
   local base = not is_named and token ~= '' and queue_of(key)
   if type(token) == 'string' and not base then
     if is_named or #token <= LONGEST and string.find(token, TOKEN) then
@@ -103,7 +103,7 @@ local function list_key(key, is_named, from)
   end
   if from == 0 and not token then return end
   if base then return tell(key, 'queue', tasks_of(base), 0) end
-  -- The first member shows whether the set is one of ours.
+  -- The first member shows whether this library made the set.
   local first = redis.pcall('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   local kind = not first.err and first[1] and kind_of(first[1], tonumber(first[2]))
   if kind == 'latch' then
@@ -117,7 +117,7 @@ local function list_key(key, is_named, from)
   local left = 0
   for i = 1, #some, 2 do
     left = tonumber(some[i + 1]) - now
-    -- The members behind it have ended too.
+    -- The members after this one have ended too.
     if left < 0 then break end
     tell(key, kind, some[i], left)
   end
@@ -129,7 +129,7 @@ local keys, is_named, from = KEYS, ARGV[1] == '1', tonumber(ARGV[2]) or 0
 if not KEYS[1] then
   local is_there = {}
   keys, is_named, from = {}, false, 0
-  -- In one call, so that each pattern covers the same part of the keys and ends at the same cursor.
+  -- One call scans for all patterns, so that each pattern covers the same part of the keys and ends at the same cursor.
   for i = 2, #ARGV do
     local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[i], 'COUNT', KEYS_OF_PAGE)
     reply[2] = page[1]

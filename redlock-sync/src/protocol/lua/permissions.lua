@@ -1,9 +1,9 @@
 -- Runs before scripts that set something. On request, it checks before any write that this user may run the commands of
--- all scripts of one kind. Otherwise a lock could be taken that cannot be released. A kind that is not used needs no
--- permission.
--- KEYS[1], KEYS[2], KEYS[3] keys of the script behind this
+-- all scripts of one kind. Otherwise, a user could acquire a lock that it cannot release. A kind that is not used needs
+-- no permission.
+-- KEYS[1], KEYS[2], KEYS[3] keys of the script that follows
 -- ARGV: the last one may be `check` and the name of a kind. It is then removed.
--- replies an error with the commands that the user may not run; if there are none, the script behind this continues
+-- replies an error with the commands that the user may not run; if there are none, the script that follows continues
 local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
 if kind then
   local needs = {
@@ -46,7 +46,7 @@ if kind then
       need(command, KEYS[1], unpack(rest[command] or {}))
     end
     -- A full server (maxmemory) refuses SET, the first command of each kind. After a write that it accepts, even one
-    -- that changes nothing, it would refuse nothing more. Then the script behind this could set the lock.
+    -- that changes nothing, it would refuse nothing more. Then the script that follows could set the lock.
     if is_full then break end
   end
   ARGV[#ARGV] = nil

@@ -1,5 +1,5 @@
--- Runs behind permissions.lua: checks that the server accepts writes, and that this user may do what locks need.
--- Changes nothing, since the key does not exist.
+-- Runs after permissions.lua. Checks that the server accepts writes, and that this user may run the commands that locks
+-- need. Changes nothing, since the key does not exist.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- replies 1
 redis.call('PEXPIRE', KEYS[1], '1')

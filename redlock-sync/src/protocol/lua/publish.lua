@@ -1,4 +1,4 @@
--- Publishes on a channel, to see that a subscription is there or to wake the thread that listens. The same call checks
+-- Publishes on a channel, to check that a subscription exists or to wake the thread that listens. The same call checks
 -- locks for which threads of this client wait.
 -- KEYS[1] and more: the locks to check, if any
 -- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more, one for each lock: the wait, if the key is a string;

@@ -1,20 +1,21 @@
--- Comes before the scripts that release or may grant a lock: how they notify waits. It uses no key and no argument by
--- itself.
+-- Comes before the scripts that release or may grant a lock. Its functions notify waits. It uses no key and no argument
+-- by itself.
 -- The queue is a sorted set of waits, each `channel/number`, in order of arrival. A member `*ms` is a pause until that
--- time of the server: programs that poll the key find it free.
+-- time of the server. In a pause, programs that poll the key find it free.
 -- A wait whose client cannot be notified is `-ms:random`: it polls. Each of its attempts sets a mark beside the queue
--- that lasts for that many ms, longer than its pauses. Without the mark its process is gone, and others go first. A
--- wait that only slept enters the queue again, at the end. Waits of older clients are `-random`, and always count as
--- alive. Scripts of older clients take both forms for alive.
--- A push is `wait fence span age pauses random key`, with times in ms. A hint means: try after the span. It ends with
--- the space before the random part. A client that no longer has the wait needs the key, to give the lock back.
+-- that lasts for that many ms, longer than its pauses. If there is no mark, its process is gone, and other waits go
+-- first. A wait that only slept enters the queue again, at the end. Waits of older clients are `-random`, and always
+-- count as alive. Scripts of older clients count both forms as alive.
+-- A push is `wait fence span age pauses random key`, with times in ms. A hint tells the wait to try after the span. It
+-- ends with the space before the random part. A client that no longer has the wait needs the key, to give the lock
+-- back.
 -- `pauses` is twice their number, plus 1 if a holder since the last one knows of a foreign client (`Pauses` in
 -- handover/rules.rs).
 
--- Notifies a wait. Words of the member after a space say what the wait wants, and are not sent.
+-- Notifies a wait. The words of the member after a space say what the wait asks for. They are not sent.
 -- Returns how many connections received the push: 0 if the client of the wait is gone, -1 if this user may not publish.
--- A wait that polls is not notified: 1 if it is alive, 0 if it is gone. A cluster that moves the slot can refuse to
--- read the mark; then the wait counts as alive.
+-- A wait that polls is not notified. The function returns 1 if it is alive, and 0 if it is gone. A cluster that moves
+-- the slot can refuse to read the mark. Then the wait counts as alive.
 local function push(wait, rest, queue)
   if string.sub(wait, 1, 1) == '-' then
     local is_marked = queue and string.find(wait, '^%-%d+:')
@@ -24,7 +25,7 @@ local function push(wait, rest, queue)
   return type(receivers) == 'table' and -1 or receivers
 end
 
--- The ms after which a wait that polls counts as gone without another attempt; nil for a wait that listens.
+-- Returns the ms after which a wait that polls counts as gone without another attempt; nil for a wait that listens.
 local function counts_for(wait)
   return tonumber(string.match(wait, '^%-(%d+):'))
 end
@@ -36,8 +37,8 @@ local function mark(queue, wait, is_over)
   if ms and is_over then redis.pcall('PEXPIRE', key, 0) elseif ms then redis.pcall('SET', key, '1', 'PX', ms) end
 end
 
--- Tells the first wait in the queue whose client listens when to try. All waits keep their places. `chain` is the age
--- and the pauses.
+-- Tells the first wait in the queue whose client listens when to try. All waits keep their places. `chain` contains the
+-- age and the pauses.
 local function hint(queue, span, chain)
   for _, wait in ipairs(redis.pcall('ZRANGE', queue, 0, 7)) do
     if string.sub(wait, 1, 1) ~= '*' and push(wait, '0 ' .. span .. ' ' .. chain .. ' ', queue) ~= 0 then return end
@@ -45,8 +46,8 @@ local function hint(queue, span, chain)
 end
 
 -- Grants the lock to a wait. The key is set before the push is published, so the push is true when it arrives. `life`
--- is for how many ms the fence counter is kept after the clock has reached it ('0': no fence is wanted). Returns what
--- `push` does. A wait that polls has to make its attempt within 300 ms.
+-- is for how many ms the fence counter is kept after the clock has reached it ('0': no fence is wanted). Returns the
+-- value that `push` returns. A wait that polls has to make its attempt within 300 ms.
 local function grant(key, queue, counter, wait, random, span, chain, life)
   local polls = string.sub(wait, 1, 1) == '-'
   if polls and push(wait, '', queue) == 0 then return 0 end

@@ -1,6 +1,6 @@
--- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if
--- nothing more is heard. Executed twice for one token, it names the same task. The first write is one that a full
--- server (maxmemory) accepts, so a queue can be drained there.
+-- Claims the task that has been due for longest. The script moves the task's time to the end of the claim. Then the task
+-- is due again, unless the claimant has ended or extended the claim. Executed twice for one token, it names the same
+-- task. A full server (maxmemory) accepts the first write, so clients can empty a queue there.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (the task of each token), KEYS[6] waits,
 -- KEYS[7] last fence
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty),
@@ -34,12 +34,12 @@ for _ = 1, 10 do
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
   local id, at, next = first[1], tonumber(first[2] or ''), tonumber(first[4] or '')
   if not id or at > now then
-    -- A key of another type is found here, where nothing else has to be done. A claim of a due task need not check
+    -- A key of another type is found here, where the script does nothing else. A claim of a due task need not check
     -- that.
     redis.call('ZCARD', dead)
     if wait ~= '' and ARGV[6] == '0' then
       redis.call('ZREM', waits, wait)
-      -- The next task may have been announced to this wait only.
+      -- Only this wait may have been told of the next task.
       if id then wake(waits) end
     elseif wait ~= '' then
       redis.call('ZREMRANGEBYSCORE', waits, '-inf', '(' .. n(now - ARGV[6] * 1000))
@@ -56,7 +56,7 @@ for _ = 1, 10 do
   local dies = not text or is_used_up and again == 0
   -- A key of another type is found before anything is moved.
   if dies then redis.call('ZCARD', dead) end
-  -- Each wake-up causes the next. A wait that is over passes on what it knew of the next task.
+  -- Each wake-up causes the next one. A wait that is over passes on the time of the next task.
   local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
   if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
   forget(claims, holder)

@@ -1,6 +1,6 @@
--- Runs before all else of q_claim.lua, as the fast path: a claim that finds a due task that no claim has. In every
--- other case it does nothing, and the script behind it decides. If it has claimed and a wait may have to be woken, the
--- script behind it does that. Its twin is q_claim.lua.
+-- Runs before all other parts of q_claim.lua, as the fast path: a claim that finds a due task without a claim. In every
+-- other case it does nothing, and the script that follows decides. If it has claimed a task and a wait may have to be
+-- woken, the script that follows wakes the wait. Its twin is q_claim.lua.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits, KEYS[7] last fence
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] not used, ARGV[5] own wait (may be empty), ARGV[6]
 -- not used, ARGV[7] ms for which the last fence is kept after the clock has reached it; if there are more arguments, it
@@ -20,8 +20,8 @@ if #ARGV == 7 then
   local text = is_free and redis.call('HGET', KEYS[2], id)
   if text then
     local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
-    -- Before any other write: these calls fail if the key is of another type. The first write is one that a full server
-    -- (maxmemory) accepts.
+    -- These calls come before any write, since they fail if the key is of another type. A full server (maxmemory)
+    -- accepts the first write.
     local number = math.max(now, (tonumber(redis.call('GET', KEYS[7]) or '') or 0) + 1)
     local fence = string.format('%.0f', number)
     if wait ~= '' then redis.call('ZREM', KEYS[6], wait) end

@@ -1,5 +1,4 @@
--- Lengthens a claim. Never shortens it, and never makes one. The first write is one that a full server (maxmemory)
--- accepts.
+-- Lengthens a claim. Never shortens it, and never creates one. A full server (maxmemory) accepts the first write.
 -- KEYS[1] due, KEYS[2] meta
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] id of the task
 -- replies 1, 0 another claim has the task or none has it, -1 there is no such task

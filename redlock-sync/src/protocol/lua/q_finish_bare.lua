@@ -1,5 +1,5 @@
--- Runs before all else of q_finish.lua, as the fast path: the end `done` of a task that was not pushed again. In every
--- other case it does nothing, and the script behind it decides. Its twin is q_finish.lua.
+-- Runs before all other parts of q_finish.lua, as the fast path: the end `done` of a task that was not pushed again. In
+-- every other case it does nothing, and the script that follows decides. Its twin is q_finish.lua.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or only the first four
 -- ARGV[1] token, ARGV[2] the end, ARGV[3], ARGV[4], ARGV[5] not used, ARGV[6] id of the task
 -- replies 1

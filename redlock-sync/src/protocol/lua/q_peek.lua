@@ -1,4 +1,4 @@
--- Shows tasks, in the order in which they are due, and changes nothing.
+-- Shows tasks in the order in which they are due. Changes nothing.
 -- KEYS[1] due or dead, KEYS[2] body, KEYS[3] meta
 -- ARGV[1] how many at most, ARGV[2] `due` for those that are due now, or `all`
 -- A reply carries at most 1 MiB of bodies, or one body that is larger.

@@ -1,8 +1,8 @@
--- Removes due tasks from a queue and returns them; they are gone, whatever becomes of the caller. Executed twice, it
--- takes others. The first write is one that a full server (maxmemory) accepts.
+-- Removes due tasks from a queue and returns them. They are removed even if the caller fails afterwards. Executed
+-- twice, it takes other tasks. A full server (maxmemory) accepts the first write.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
 -- ARGV[1] how many at most, ARGV[2] most dead tasks; the last argument may be that of permissions.lua
--- A lost reply loses its tasks, so it carries at most 64 KiB of bodies, or one body that is larger.
+-- A lost reply loses its tasks, so a reply has at most 64 KiB of bodies, or one larger body.
 -- replies a list with {id, us since 1970 when it was due, state, body} for each
 local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local time = redis.call('TIME')

@@ -1,5 +1,5 @@
--- Adds tasks to a queue. Executed twice it changes nothing more, unless a task was finished in between: that task is
--- queued again. The first write is one that a full server (maxmemory) refuses.
+-- Adds tasks to a queue. A second execution changes nothing more, unless a task was finished in between. That task is
+-- queued again. A full server (maxmemory) refuses the first write.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
 -- ARGV[1] what to do with a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue
 -- (empty: no limit); then for each task: its id, its body, when it is due (`+us` from now, or us since 1970); the last
@@ -12,7 +12,7 @@ if is_pushed then
 end
 local due, body, meta, dead, waits, claims, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], ARGV[1]
 -- A key of another type is found before anything is written. The keys of dead tasks and of claims are used only for a
--- task that is not queued, or claimed. For a single task, they are checked then.
+-- task that is claimed or not queued. For a single task, they are checked in that case.
 redis.call('HGET', body, '')
 if #ARGV > 5 then
   redis.call('ZCARD', dead)

@@ -1,4 +1,5 @@
--- Removes a task, claimed or not, dead or not; or only if it is still as it was seen.
+-- Removes a task, claimed or not, dead or not. On request, it removes the task only if the task has not changed since
+-- the caller saw it.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
 -- ARGV[1] id, ARGV[2] us since 1970 as it was seen (empty: whatever it is now), ARGV[3] version as it was seen; the
 -- last argument may be that of permissions.lua

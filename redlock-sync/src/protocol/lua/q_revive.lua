@@ -1,5 +1,5 @@
--- Queues dead tasks again, due now, as if they were new: the named task, or the oldest. The first write is one that a
--- full server (maxmemory) accepts.
+-- Queues dead tasks again, due now, as if they were new: the named task, or the oldest ones. A full server (maxmemory)
+-- accepts the first write.
 -- KEYS[1] due, KEYS[2] meta, KEYS[3] dead, KEYS[4] waits
 -- ARGV[1] id, ARGV[2] how many of the oldest (0: the one with that id); the last argument may be that of
 -- permissions.lua

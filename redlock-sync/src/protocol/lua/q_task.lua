@@ -1,8 +1,9 @@
--- Comes before the scripts of a queue: reads and writes the state of a task. Uses no key and no argument by itself.
--- The state is `attempts version again fence token why`. Times are in us. `again` is when the task must run once more
--- after the current claim (0: not). The token is that of its claim (`-`: none). `why` is the last error. A task that
--- was never claimed needs no state. A state that cannot be parsed counts as none, so that the task is run all the same.
--- A task without a body dies.
+-- Comes before the scripts of a queue. Its functions read and write the state of a task. It uses no key and no argument
+-- by itself.
+-- The state is `attempts version again fence token why`. Times are in us. `again` is the time at which the task must
+-- run once more after the current claim (0: it need not). The token is that of its claim (`-`: none). `why` is the last
+-- error. A task that was never claimed needs no state. A state that cannot be parsed counts as none, so that the task
+-- still runs. A task without a body dies.
 
 local NO_BODY = 'its body is missing'
 
@@ -30,15 +31,15 @@ local function forget(claims, token)
   if token ~= '-' then redis.call('HDEL', claims, token, token .. ' next') end
 end
 
--- Queues a task that was pushed while it was claimed, as a new one; with the body of that push if it has replaced the
--- task.
+-- Queues a task as new that was pushed while it was claimed. If that push has replaced the task, the task gets the new
+-- body.
 local function begin_anew(due, body, meta, id, version, at, text)
   if text then redis.call('HSET', body, id, text) end
   write(meta, id, 0, version, 0, '0', '-', '')
   redis.call('ZADD', due, n(at), id)
 end
 
--- Moves a task to the dead ones. If there are more than `most`, the oldest are removed.
+-- Moves a task to the dead tasks. If there are more than `most`, the oldest are removed.
 local function bury(due, body, meta, dead, id, now, most)
   redis.call('ZREM', due, id)
   redis.call('ZADD', dead, n(now), id)

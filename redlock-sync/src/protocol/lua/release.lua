@@ -1,6 +1,6 @@
 -- Releases the lock if the token still holds it: grants it to the first wait in the queue whose client listens, or
--- frees it. With an empty token it removes a wait from the queue, and what was granted to that wait goes to the next.
--- The first write is one that a full server (maxmemory) does not refuse.
+-- frees it. With an empty token, it removes a wait from the queue, and passes a grant of that wait to the next wait. A
+-- full server (maxmemory) does not refuse the first write.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or KEYS[1] only, while a cluster moves its slot: then no wait is
 -- notified
 -- ARGV[1] token (may be empty), ARGV[2] the grant, `age pauses several span life random`: age of the chain of grants in
@@ -13,7 +13,7 @@
 --         user may not publish, 5 released where only the lock's key was named, 6 released in a pause that goes on, 0
 --         another token holds the lock, -1 there is no key
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
--- No token: not even an empty value equals it.
+-- An empty token must not equal an empty value.
 if token == '' then token = nil end
 local held = redis.pcall('GET', key)
 if #ARGV == 2 and held == token and (not queue or redis.call('EXISTS', queue) == 0) then
@@ -29,7 +29,7 @@ if wait ~= '' and queue then
 end
 if type(held) == 'table' then return held end
 if held == false then
-  -- The wait that leaves may be the one that was told to try, and the holder may have named only the lock's key.
+  -- The wait that leaves may have been told to try, and the holder may have named only the lock's key.
   if queue then hint(queue, '0', '0 0') end
   return -1
 end
@@ -65,13 +65,13 @@ if several then
     return 3
   end
 else
-  -- An attempt that reads no queue can take the lock in a pause. The pause then goes on, so programs that poll find the
-  -- lock free as long as before.
+  -- An attempt that reads no queue can acquire the lock in a pause. The pause then continues, so programs that poll
+  -- find the lock free as long as before.
   local pause = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
   if pause then
     local now = redis.call('TIME')
     local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
-    -- A pause lasts a second at most, unless the clock was set back.
+    -- A pause lasts at most a second, unless the clock was set back.
     if left > 0 and left <= 1000 then
       redis.call('DEL', key)
       hint(queue, string.format('%.0f', left), '0 2')

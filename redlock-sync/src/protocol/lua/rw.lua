@@ -1,23 +1,24 @@
--- Comes behind push.lua and before the scripts of a read-write lock: which holders it has, which waits there are, and
--- whose turn it is.
+-- Comes after push.lua and before the scripts of a read-write lock. Its functions find the holders, the waits, and the
+-- wait whose turn it is.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
 -- The lock is a sorted set of holders: `r` or `w` and the token. The score is the ms of this server's time through
--- which the holder has the lock. A holder whose time has passed counts as absent. There is one writer or any number of
--- readers, so the holder that ends last tells which.
+-- which the holder has the lock. A holder whose time has passed counts as absent. There is either one writer or any
+-- number of readers. So the holder that ends last shows which of them hold the lock.
 -- A reservation is a holder whose token is that of a wait. It keeps the lock for that wait, which was told to try. The
 -- wait's next attempt replaces the reservation.
 -- A queue is a sorted set of waits: `channel/number`, or the form of a wait that polls. With one node, it is in order
--- of arrival. A wait is alive while its client listens, or as push.lua says of a wait that polls. With several nodes,
--- the score is the end of the wait's mark, which each of its attempts renews.
--- A member `*` of the readers' queue says that a writer has held the lock while they waited: the readers are next.
+-- of arrival. A wait is alive while its client listens, or as push.lua defines it for a wait that polls. With several
+-- nodes, the score is the end of the wait's mark, which each of its attempts renews.
+-- A member `*` of the readers' queue says that a writer has held the lock while readers waited. The readers are next.
 local key, readers, writers = KEYS[1], KEYS[2], KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- How long a reservation and a mark last, in ms.
+-- The time that a reservation lasts, and the time that a mark lasts, in ms.
 local RESERVATION, MARK = 2000, 5000
 
--- An error for a key that is no read-write lock. Any member of a sorted set tells: those of a semaphore begin with a
--- digit, and those of a latch with neither letter. Called before anything else is read or written under the key.
+-- Returns an error for a key that is not a read-write lock. Any member of a sorted set shows that: those of a semaphore
+-- begin with a digit, and those of a latch with neither letter. Called before anything else is read or written under
+-- the key.
 local function failure_of_key()
   local found = redis.pcall('ZREVRANGE', key, 0, 0)
   if found.err then return found end
@@ -30,13 +31,13 @@ local function reservation_of(letter, wait)
   return letter .. '00000000000000000000000000000000:granted:' .. wait
 end
 
--- The end of a holder; 0 if it is absent.
+-- Returns the end of a holder; 0 if it is absent.
 local function live(member)
   local ends = tonumber(redis.call('ZSCORE', key, member) or 0)
   return ends >= now and ends or 0
 end
 
--- The holder that ends last, with its end.
+-- Returns the holder that ends last, with its end.
 local function last()
   local found = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   if found[1] and tonumber(found[2]) >= now then return found[1], tonumber(found[2]) end
@@ -61,8 +62,8 @@ local function has_mark(ends)
   return ends >= now and ends - now <= MARK
 end
 
--- The first writer in the queue that is alive; `gone` counts those before it, which can be removed. An empty push is
--- received and has no effect.
+-- Returns the first writer in the queue that is alive. `gone` counts the waits before it, which can be removed. An
+-- empty push is received and has no effect.
 local gone = 0
 local function first_writer(several)
   if several then
@@ -86,8 +87,8 @@ local function drop_gone()
   gone = 0
 end
 
--- Reserves the lock for a wait and notifies it; false if its client is gone. With several nodes its client may listen
--- on another one.
+-- Reserves the lock for a wait and notifies it. Returns false if its client is gone. With several nodes, its client may
+-- listen on another node.
 local function reserve(letter, wait, several)
   local member, polls = reservation_of(letter, wait), string.sub(wait, 1, 1) == '-'
   redis.call('ZADD', key, now + RESERVATION, member)
@@ -112,9 +113,9 @@ local function are_readers_next()
   return type(redis.pcall('ZSCORE', readers, '*')) == 'string'
 end
 
--- Gives the free lock to the waits whose turn it is: after a writer to the readers, else to the first writer. With
--- several nodes any writer may take it, and the first is told to try. Returns `own` if it is the turn of that wait,
--- another value if it is the turn of another wait, or nil if none wants it.
+-- Gives the free lock to the waits whose turn it is: after a writer to the readers, otherwise to the first writer. With
+-- several nodes, any writer may take it, and the first is told to try. Returns `own` if it is the turn of that wait.
+-- Returns another value if it is the turn of another wait, and nil if no wait wants the lock.
 local function pass_on(is_after_writer, own, several)
   drop_gone()
   if redis.call('EXISTS', readers) == 0 and redis.call('EXISTS', writers) == 0 then return end
@@ -135,7 +136,7 @@ local function pass_on(is_after_writer, own, several)
   end
 end
 
--- The next fence, at least `least`. The counter is kept for `life` ms after the clock has reached it.
+-- Returns the next fence, at least `least`. The counter is kept for `life` ms after the clock has reached it.
 local function raise(least, life)
   local clock = time[1] * 1000000 + time[2]
   local stored = tonumber(redis.call('GET', KEYS[3]) or 0) or 0
@@ -145,7 +146,7 @@ local function raise(least, life)
   return text
 end
 
--- 2^53 - 1: larger numbers are not exact, and the counter could rise no more. No caller gets there by counting.
+-- 2^53 - 1: larger numbers are not exact, and the counter could not rise. Counting alone does not reach this value.
 local function is_fence_at_end()
   return (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) >= 9007199254740991
 end

@@ -1,7 +1,7 @@
--- Takes a read-write lock for a reader or a writer, if it may enter. Otherwise enters the wait into its queue. Safe to
--- execute twice: if the token holds the lock already, the reply is yes, and the lease is never shortened.
+-- Acquires a read-write lock for a reader or a writer, if it may enter. Otherwise enters the wait into its queue. Safe
+-- to execute twice: if the token holds the lock already, the reply is yes, and the lease is never shortened.
 -- A reader enters if no writer holds the lock and none waits. A writer enters if nothing holds the lock and it is its
--- turn. A wait with a reservation enters in any case. With one node, a free lock goes to the waits whose turn it is.
+-- turn. A wait with a reservation always enters. With one node, a free lock goes to the waits whose turn it is.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes (may be absent). A fast-path
 -- call ends here.
@@ -34,7 +34,7 @@ local function may_enter()
   if is_writer(by) or by and letter == 'w' then return false end
   if ARGV[9] == '1' then return true end
   if letter == 'r' then
-    -- No writer waits, or the readers are next: then all of them enter.
+    -- If no writer waits, or if the readers are next, all readers enter.
     opens = true
     if not by and are_readers_next() or not first_writer(several) then return true end
     if not by then pass_on(false, '', several) end
@@ -46,8 +46,7 @@ local function may_enter()
 end
 
 if may_enter() then
-  -- The first write of a new holder is one that a full server (maxmemory) refuses. The first write of a present holder
-  -- is not refused.
+  -- A full server (maxmemory) refuses the first write of a new holder. It accepts the first write of a present holder.
   if held > 0 then redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease)) end
   redis.call('ZADD', key, math.max(held, now + lease), own)
   if wait ~= '' then
@@ -72,7 +71,7 @@ local place = 0
 if wait ~= '' and ARGV[6] == '0' then
   redis.pcall('ZREM', queue, wait)
   mark(queue, wait, true)
-  -- The wait that leaves may be the one that kept readers out.
+  -- The wait that leaves may have kept readers out.
   if letter == 'w' and by and not is_writer(by) and not first_writer(several) then reserve_for_readers(several) end
   drop_gone()
 elseif wait ~= '' then
@@ -86,8 +85,8 @@ elseif wait ~= '' then
   redis.call('PEXPIRE', queue, several and MARK or ARGV[6])
   mark(queue, wait)
 end
--- A free lock is for a writer that will come soon; if it does not, its mark expires. A writer that polls and keeps a
--- reader out may be gone.
+-- A free lock is reserved for a writer that is expected soon. If the writer does not come, its mark expires. A writer
+-- that polls and keeps a reader out may be gone.
 local first = letter == 'r' and by and not is_writer(by) and redis.pcall(several and 'ZREVRANGE' or 'ZRANGE', writers, 0, 0)[1]
 local ms = math.min(by and ends - now or MARK, first and counts_for(first) or math.huge)
 return {0, ms, by and string.sub(by, 2, 81) or '', place}

@@ -1,6 +1,6 @@
--- Lengthens the lease of a token that still holds a read-write lock. Never shortens it, and never makes a holder. A
--- reader that is still a writer on this node becomes a reader, and keeps the later of the two ends. The first write is
--- one that a full server (maxmemory) does not refuse.
+-- Lengthens the lease of a token that still holds a read-write lock. Never shortens it, and never creates a holder. A
+-- reader that is still a writer on this node becomes a reader, and keeps the later of the two ends. A full server
+-- (maxmemory) does not refuse the first write.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no number is returned
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes,

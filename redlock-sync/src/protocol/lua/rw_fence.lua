@@ -1,6 +1,6 @@
 -- Raises the fence counter as long as the token holds a read-write lock: to the next value, or at least to a given one.
--- The second is the write-back that makes a quorum's fence monotonic. A reader may still be a writer on this node. The
--- first write is one that a full server (maxmemory) does not refuse.
+-- The second form writes the fence back, so that a quorum's fence is monotonic. A reader may still be a writer on this
+-- node. A full server (maxmemory) does not refuse the first write.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter is
 -- kept after the clock has reached it

@@ -1,5 +1,5 @@
--- Names the holders of a read-write lock: one writer, or readers, a thousand at most. A reservation for a wait is named
--- too.
+-- Names the holders of a read-write lock: one writer, or at most a thousand readers. Also names a reservation for a
+-- wait.
 -- KEYS[1] lock
 -- replies {1, `r` or `w` and token, remaining ms, ...} with these two for each holder, or {0}
 local time = redis.call('TIME')

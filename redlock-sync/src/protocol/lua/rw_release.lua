@@ -1,6 +1,6 @@
 -- Releases a read-write lock if the token holds it. If it was the last holder, the waits whose turn it is get the lock
--- (rw.lua). With an empty token it removes a wait from its queue, and its reservation. The first write is one that a
--- full server (maxmemory) does not refuse.
+-- (rw.lua). With an empty token, it removes a wait from its queue, and the reservation of that wait. A full server
+-- (maxmemory) does not refuse the first write.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no wait is notified
 -- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 with several nodes (may be absent)
@@ -25,7 +25,7 @@ if was_in and keep > 0 then
   redis.call('ZADD', key, now + keep, own)
   tidy()
   if not writers then return 5 end
-  -- The first reader that enters lets all others in.
+  -- The first reader that enters admits all other readers.
   hint(writers, ARGV[5], '0 0')
   hint(readers, ARGV[5], '0 0')
   return 1
@@ -40,7 +40,7 @@ if not writers then
 elseif not by then
   pass_on((ARGV[6] or '1') == '1' and letter == 'w' and (was_in or had_reservation), '', several)
 elseif wait ~= '' and letter == 'w' and not is_writer(by) and not first_writer(several) then
-  -- The wait that leaves may be the one that kept readers out.
+  -- The wait that leaves may have kept readers out.
   drop_gone()
   reserve_for_readers(several)
 end

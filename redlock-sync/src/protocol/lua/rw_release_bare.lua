@@ -1,5 +1,5 @@
--- Runs before all else of rw_release.lua, as the fast path: a release while no wait is there. In every other case the
--- script behind it decides. Its twin is rw_release.lua.
+-- Runs before all other parts of rw_release.lua, as the fast path: a release while there is no wait. In every other
+-- case, the script that follows decides. Its twin is rw_release.lua.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] not used, ARGV[4] own wait, ARGV[5] ms to keep it; if either of the last
 -- two is given, it does nothing

@@ -1,8 +1,9 @@
--- Lends free slots to a token, as many as it wants or none, if it is this attempt's turn; or the slots that are
--- reserved for its wait. Otherwise enters the wait into the queue, where it keeps its place. Safe to execute twice: if
--- the token has its slots already, the reply is yes, and the lease is never shortened.
--- With one node, free slots first go to the waits before this one. With several, any attempt may take them (slots.lua),
--- unless a wait that has waited longer wants more than one slot: it would never find them free together.
+-- Lends free slots to a token, if it is this attempt's turn: as many as the token wants, or none. A wait with a
+-- reservation gets its reserved slots. Otherwise enters the wait into the queue, where it keeps its place. Safe to
+-- execute twice: if the token has its slots already, the reply is yes, and the lease is never shortened.
+-- With one node, free slots first go to the waits before this one. With several, any attempt may take them (slots.lua).
+-- The exception is a wait that has waited longer and wants more than one slot. Otherwise it would never find them free
+-- together.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots
 -- of the token's lease, ARGV[5] ms for which a slot is reserved, or with several nodes keeps other attempts away. A
@@ -28,7 +29,7 @@ local lent
 lent, failure = read_lent(key, now)
 if failure then return failure end
 
--- Leftover tokens, and slots that were lent to this token in addition to those of its lease.
+-- These are leftover tokens, and slots that were lent to this token in addition to those of its lease.
 local left = {}
 local own, reserved = {}, {}
 local reservation_of_wait = wait ~= '' and RESERVED .. wait
@@ -46,8 +47,8 @@ for at, other in pairs(lent.tokens) do
   end
 end
 
--- With several nodes: reads the waits for more than one permit. Each has the time at which it began by this node's
--- clock; clocks of clients and nodes are not compared. Returns whether there is an older wait than this one, and the
+-- With several nodes: reads the waits for more than one permit. Each has the time at which it began, by this node's
+-- clock. Clocks of clients and nodes are not compared. Returns whether there is an older wait than this one, and the
 -- member of this wait.
 local function read_marks()
   local all = redis.pcall('ZRANGE', marks, 0, -1, 'WITHSCORES')
@@ -64,13 +65,13 @@ local function read_marks()
 end
 
 if not is_lease and #own ~= many then
-  -- Slots that no known attempt got: they are not lent again by this one.
+  -- No known attempt got these slots, so this attempt does not lend them again.
   for _, slot in ipairs(own) do left[#left + 1] = slot .. ' ' .. token end
 end
 local gone, slots, is_late, mine, kept = {}, nil, false, nil, nil
 if several then is_late, mine = read_marks() end
 if #own == many then
-  -- This write comes before the other: a full server does not refuse it, as it would that one.
+  -- This write comes before the other, since a full server accepts it and would refuse the other.
   lengthen(key, lease)
   slots = own
 elseif is_lease then
@@ -105,7 +106,7 @@ if not slots then
   remove(queue, gone)
   remove(key, left)
   if lent.is_stale then purge(key, now) end
-  -- By now all slots may be reserved, and none lent.
+  -- At this point, all slots may be reserved and none lent.
   return {0, math.min(lent.first and lent.first - now or span, kept or math.huge), string.sub(lent.holder or RESERVED, 1, 80), place}
 end
 

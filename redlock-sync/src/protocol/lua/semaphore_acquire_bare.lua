@@ -1,6 +1,6 @@
--- Runs before all else of semaphore_acquire.lua, as the fast path: an attempt that asks for one permit and nothing
--- else, while no wait is there. In every other case it does nothing, and the script behind it decides; so too if the
--- token has a permit, if a permit has ended, or if a member is no permit. Its twin is semaphore_acquire.lua.
+-- Runs before all other parts of semaphore_acquire.lua, as the fast path: an attempt that asks only for one permit,
+-- while there is no wait. In every other case it does nothing, and the script that follows decides. The same applies if
+-- the token has a permit, if a permit has ended, or if a member is not a permit. Its twin is semaphore_acquire.lua.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] not
 -- used

@@ -1,6 +1,6 @@
 -- Lengthens the lease of permits if their token still has all of them. Never shortens it, and never lends anything.
--- Other slots that the node has lent to the token are given back, since its vote did not count. The first write is one
--- that a full server (maxmemory) does not refuse.
+-- Other slots that the node has lent to the token are given back, since its vote did not count. A full server
+-- (maxmemory) does not refuse the first write.
 -- KEYS[1] semaphore
 -- ARGV[1] token, ARGV[2] slots, ARGV[3] lease in ms
 -- replies 1 lent for at least that long now, 0 another token has one of the slots, -1 no token has it

@@ -1,10 +1,10 @@
--- Runs before all else of semaphore_release.lua, as the fast path: the release of the only slot of a lease, while no
--- wait is there. If the token does not have that slot, the script behind it decides. Its twin is semaphore_release.lua.
+-- Runs before all other parts of semaphore_release.lua, as the fast path: the release of the only slot of a lease,
+-- while there is no wait. If the token does not have that slot, the script that follows decides. Its twin is
+-- semaphore_release.lua.
 -- KEYS[1] semaphore, KEYS[2] queue (may be absent)
 -- ARGV[1] token, ARGV[2] its slots, ARGV[3] not used, ARGV[4] not used, ARGV[5] not used
 -- ARGV[6..] if there are more arguments, it does nothing
 -- replies 1 given up, 5 the same where only the semaphore's key was named
--- replies 1 given up, 5 the same where only the semaphore was named
 if not ARGV[6] and (not KEYS[2] or redis.call('EXISTS', KEYS[2]) == 0) then
   local left = redis.pcall('ZREM', KEYS[1], ARGV[2] .. ' ' .. ARGV[1])
   if left == 1 and not KEYS[2] then return 5 end

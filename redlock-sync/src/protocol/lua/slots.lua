@@ -1,15 +1,15 @@
--- Comes before the scripts of semaphores, behind push.lua: what is lent, and whose turn it is. Uses no key and no
--- argument by itself.
+-- Comes after push.lua and before the scripts of semaphores. Its functions find the slots that are lent, and the wait
+-- whose turn it is. It uses no key and no argument by itself.
 -- A semaphore is a sorted set with a member `slot token` for each permit that is lent. Its score is the end of that
 -- lease, in ms of the server's clock. A permit lives through its last ms, as a key does. Members that have ended do not
 -- count, and a later write removes them.
 -- With one node, the waits get their turn in order of arrival. A free slot is reserved for the next attempt of the
--- first wait whose client listens, by a member with the token below. A reservation is no permit: only an attempt of
--- that wait, with its own token, makes a permit of it. So a script that is executed twice may reserve twice without
--- harm. With several nodes nothing is reserved: as many waits are told to try as there are free slots.
+-- first wait whose client listens, by a member with the token below. A reservation is not a permit. Only an attempt of
+-- that wait, with its own token, turns it into a permit. So a script that is executed twice may reserve twice without
+-- harm. With several nodes, nothing is reserved: as many waits are told to try as there are free slots.
 -- A wait is `channel/number permits many`. It wants `many` slots of a semaphore of that many permits, which may differ
 -- from the number that the caller's handle has. A wait for more than one permit gets all of its slots at once. The
--- waits behind it get none before it has them.
+-- waits after it get none before it has them.
 
 local RESERVED = string.rep('0', 32) .. ':granted:'
 
@@ -17,8 +17,8 @@ local function in_ms(time)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Reads what is lent: tokens and ends by slot, the holder that ends first, and whether there are members that have
--- ended. Returns nil and an error if the key is no semaphore.
+-- Reads the slots that are lent. Returns tokens and ends by slot, the holder that ends first, and whether there are
+-- members that have ended. Returns nil and an error if the key is not a semaphore.
 local function read_lent(key, now)
   local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
   if all.err then return nil, all end
@@ -50,8 +50,8 @@ local function slots_of(text)
   return list, set
 end
 
--- A function that finds `many` free slots of `permits`, in a circle from `first` on; nil if there are fewer. Slots
--- count as free until a token is set for them in `lent`.
+-- Returns a function that finds `many` free slots of `permits`, in a circle that begins at `first`. That function
+-- returns nil if there are fewer. Slots count as free until a token is set for them in `lent`.
 local function search(lent, permits, first)
   local at = 0
   return function(many)
@@ -66,15 +66,15 @@ local function search(lent, permits, first)
   end
 end
 
--- Lets the key live as long as what is in it.
+-- Lets the key live at least as long as a new member.
 local function lengthen(key, ms)
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms))
 end
 
 -- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits to remove
--- from the queue. They are removed later, since the first write of an attempt has to be one that a full server
--- (maxmemory) refuses. If the other slots are kept for a wait that needs more than there are, also returns for how many
--- ms at most, unless that wait shows that it is alive.
+-- from the queue. They are removed later, since a full server (maxmemory) has to refuse the first write of an attempt.
+-- The other slots may be kept for a wait that needs more than there are. Then the function also returns for how many ms
+-- at most, unless that wait shows that it is alive.
 local function serve(key, queue, own, lent, free, now, span, several)
   local gone, at, is_reserved = {}, 0, false
   while free(1) do
@@ -83,11 +83,11 @@ local function serve(key, queue, own, lent, free, now, span, several)
     at = at + 1
     local permits, many = string.match(wait, ' (%d+) (%d+)$')
     local slots = (permits and search(lent, tonumber(permits), 0) or free)(tonumber(many or 1))
-    -- A wait that needs more is told to try when the next permit ends. So it is known whether its client is there.
+    -- A wait that needs more is told to try when the next permit ends. This also shows whether its client is there.
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
     local polls = several and string.sub(wait, 1, 1) == '-'
     local receivers = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ', queue)
-    -- This user may not publish: any attempt may take what is free.
+    -- This user may not publish, so any attempt may take the free slots.
     if receivers < 0 then return gone end
     if receivers > 0 and not slots then return gone, counts_for(wait) or math.huge end
     if receivers > 0 then
@@ -103,7 +103,7 @@ local function serve(key, queue, own, lent, free, now, span, several)
     end
     if receivers == 0 or not several then gone[#gone + 1] = wait end
   end
-  -- The process for which a slot was reserved may have stopped: the next wait tries when the reservation ends.
+  -- The process for which a slot was reserved may have stopped. So the next wait tries when the reservation ends.
   for _, wait in ipairs(is_reserved and redis.pcall('ZRANGE', queue, at, at + 7) or {}) do
     if wait == own or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' 0 0 ', queue) ~= 0 then break end
   end
@@ -119,9 +119,9 @@ local function purge(key, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. string.format('%.0f', now))
 end
 
--- Raises the fence counter: to the next value (`wanted` is 0), or at least to `wanted`. The first write is one that a
--- full server does not refuse. The server's time keeps fences rising on a node that lost its data. The counter is kept
--- for `life` ms after the clock has reached it.
+-- Raises the fence counter: to the next value (`wanted` is 0), or at least to `wanted`. A full server does not refuse
+-- the first write. The server's time makes fences rise even on a node that lost its data. The counter is kept for
+-- `life` ms after the clock has reached it.
 local function raise(counter, time, wanted, life)
   local clock = time[1] * 1000000 + time[2]
   local stored = tonumber(redis.call('GET', counter) or 0) or 0
@@ -133,7 +133,8 @@ local function raise(counter, time, wanted, life)
   return fence
 end
 
--- An error once the counter is at its end, 2^53 - 1: larger numbers are not exact. Called before anything is written.
+-- Returns an error once the counter is at its end, 2^53 - 1: larger numbers are not exact. Called before anything is
+-- written.
 local function ended(counter)
   if (tonumber(redis.call('GET', counter) or 0) or 0) >= 9007199254740991 then
     return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')

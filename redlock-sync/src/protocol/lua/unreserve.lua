@@ -1,5 +1,5 @@
--- With several nodes: frees a lock that was reserved for a grant of which no node notified a wait, and deletes the
--- waits that the grant tried, of which no client listened. The first of those that remain is told to try, also if this
+-- With several nodes: frees a lock that was reserved for a grant, if no node notified a wait of it. Also deletes the
+-- waits that the grant tried, since their clients do not listen. The first remaining wait is told to try, even if this
 -- node has another token or none.
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant

@@ -1,4 +1,4 @@
-//! The notification connection, and the waits that it is for.
+//! The notification connection, and the waits for which it exists.
 
 #[path = "../../../../redlock-sync/src/handover/listener/awaits.rs"]
 pub(crate) mod awaits;

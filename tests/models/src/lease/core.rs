@@ -1,5 +1,5 @@
-//! In place of the library's `lease/core.rs`: a lease that counts its rounds. As the real one it has a lock that is held through a
-//! round, and makes no further round once it has ended.
+//! Replaces the library's `lease/core.rs` by a lease that counts its rounds. Like the real lease, it holds a lock
+//! during a round, and makes no further round once it has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::world;
 
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// From one round to the next.
+    /// The time from one round to the next.
     interval: Duration,
-    /// Held through a round; true until the lease ends.
+    /// The lock that is held during a round. The value is true until the lease ends.
     io: Mutex<bool>,
     seen: Mutex<Seen>,
     changed: Condvar,
-    /// What a round waits for, in place of a server that does not answer.
+    /// The server that a round asks. It can be made silent.
     pub(crate) server: Server,
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Core {
 struct Seen {
     is_ticking: bool,
     ticks: u32,
-    /// No more than this may begin.
+    /// The largest permitted number of ticks.
     most_ticks: u32,
     rounds: u32,
     due: Tick,
-    /// No tick may begin before.
+    /// The earliest permitted time of the next tick.
     earliest: Tick,
 }
 
@@ -44,7 +44,7 @@ impl Core {
         })
     }
 
-    /// Due after one interval.
+    /// Creates a lease that is due after one interval.
     pub(crate) fn every(interval: Duration) -> Arc<Core> {
         Core::new(world::now().after(interval), interval)
     }
@@ -53,7 +53,7 @@ impl Core {
         self.due()
     }
 
-    /// None of these has handlers.
+    /// Always false, because these leases have no handlers.
     #[allow(clippy::unused_self, reason = "as the real one")]
     pub(crate) fn has_unreported_loss(&self) -> bool {
         false
@@ -90,7 +90,7 @@ impl Core {
         self.seen.lock().due
     }
 
-    /// Waits, without letting any time pass.
+    /// Waits until this many rounds have been made. Lets no time pass.
     pub(crate) fn until_rounds(&self, rounds: u32) {
         let mut seen = self.seen.lock();
         while seen.rounds < rounds {
@@ -98,32 +98,34 @@ impl Core {
         }
     }
 
-    /// Its thread does not have it any more. One tick may have been picked up just before and not have begun.
+    /// Records that the renewal thread no longer has the lease. One more tick may follow, because the thread may have
+    /// picked it up just before.
     pub(crate) fn retired(&self) {
         let mut seen = self.seen.lock();
         let picked_up = u32::from(!seen.is_ticking);
         seen.most_ticks = seen.ticks + picked_up;
     }
 
-    /// What a release does: waits for a round under way, and no other follows.
+    /// Ends the lease, as a release does. It waits for a round under way, and no other round follows.
     pub(crate) fn end(&self) {
         let was_live = std::mem::replace(&mut *self.io.lock(), false);
         assert!(was_live, "it ends once");
     }
 
-    /// Ends it in favour of another one, if no round is under way and `take` finds a thread; as `Core::pass_on` of the library.
+    /// Ends the lease in favour of another lease, if no round is under way and `take` finds a thread. `Core::pass_on`
+    /// of the library does the same.
     pub(crate) fn pass_on<S>(&self, take: impl FnOnce() -> Option<S>) -> Option<(Arc<Core>, S)> {
         let mut is_live = self.io.try_lock()?;
         let successor = take()?;
         *is_live = false;
         let core = Core::new(self.due(), self.interval);
-        // The thread may have been about to look at the former lease.
+        // The renewal thread may have been about to look at the former lease.
         core.seen.lock().earliest = Tick::ZERO;
         Some((core, successor))
     }
 }
 
-/// Answers at once, until it is told to be silent.
+/// A server that answers at once, until it is told to be silent.
 #[derive(Debug)]
 pub(crate) struct Server {
     is_silent: Mutex<bool>,

@@ -25,7 +25,8 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
     assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
-/// A proxy that forwards everything. On command it holds back what the server says on connections with a subscription.
+/// A proxy that forwards everything. On command, it holds back the messages of the server on connections with a
+/// subscription.
 struct Muffler {
     port: u16,
     is_mute: Arc<AtomicBool>,
@@ -67,7 +68,7 @@ impl Muffler {
     }
 }
 
-/// Hides the end of one side from the other.
+/// Forwards bytes from one side to the other. Hides the end of one side from the other side.
 fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
@@ -86,7 +87,7 @@ fn a_connection_on_which_nothing_arrives_is_replaced() {
     let (wait, before) = wait(&listener);
     muffler.set_mute(true);
     let unmute = || {
-        // By then it has broken, and attempts to listen again fail.
+        // By then, the connection has broken, and attempts to listen again fail.
         SystemClock.sleep(Duration::from_millis(2500));
         assert_eq!(wait.subscription(), None);
         muffler.set_mute(false);
@@ -107,7 +108,7 @@ fn a_subscription_that_the_server_forgot_is_made_anew() {
     let muffler = Muffler::start(&server);
     let listener = listener(muffler.url());
     let (wait, before) = wait(&listener);
-    // The client does not see the end of its connection. On a busy machine it may have needed a second one.
+    // The client does not see the end of its connection. On a busy machine, it may have needed a second connection.
     assert!(kill_pushes(&server) >= 1);
     let start = now();
     assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
@@ -155,7 +156,8 @@ fn a_proxy_is_no_hindrance() {
     assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
 }
 
-/// All clients of the same nodes listen on the same one, in whatever order they name them. They move when it fails.
+/// All clients of the same nodes listen on the same node, even if they name the nodes in different orders. They move if
+/// it fails.
 #[test]
 fn clients_meet_at_one_node() {
     let servers = servers(3);
@@ -169,7 +171,7 @@ fn clients_meet_at_one_node() {
         ]
     };
     let meet = || matches!(places(), [Some(a), Some(b)] if a + b == 2);
-    // A client's first attempt knows no node's run id; a round makes all of them known.
+    // A client's first attempt does not know the run id of any node. After a round, the client knows all of them.
     for listener in &listeners {
         let call = crate::protocol::script::Call::new(
             &crate::protocol::script::PUBLISH,

@@ -56,7 +56,7 @@ fn everything_ends_with_the_client() {
     eventually("the connections are closed", SOON, || server.info("connected_clients").as_deref() == Some("1"));
 }
 
-/// An ended wait, and the fences of the notifications to it.
+/// Returns a handler for late notifications of an ended wait, and the fencing tokens of the notifications that it got.
 fn ended() -> (OnLateNotification, Arc<Mutex<Vec<u64>>>) {
     let came = Arc::new(Mutex::new(Vec::new()));
     let theirs = Arc::clone(&came);
@@ -110,7 +110,7 @@ fn with_the_last_wait_the_channel_of_its_ended_waits_ends() {
         eventually("no connection listens there", SOON, || subscribers(&server) == 0);
         channels.push(subscription.channel);
     }
-    // The same if the wait is over first, and its channel is not subscribed at that time.
+    // The same holds if the wait ends first, while its channel is not subscribed.
     let (last, subscription) = wait(&listener);
     channels.push(subscription.channel);
     let number = last.number();

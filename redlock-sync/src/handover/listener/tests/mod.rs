@@ -1,8 +1,8 @@
 //! Waits against real servers.
 //!
-//! 1. Here: notifications that arrive.
-//! 2. `breaks.rs`: connections that break, and servers that are gone.
-//! 3. `refusals.rs`: users without the permission.
+//! 1. This module: notifications that arrive.
+//! 2. `breaks.rs`: connections that break, and servers that are down.
+//! 3. `refusals.rs`: users without the permission to subscribe.
 //! 4. `endings.rs`: closing, idle connections, and ended waits.
 //! 5. `reading.rs`: scripted connections, without a server.
 
@@ -56,7 +56,7 @@ fn listener(url: String) -> Arc<Listener> {
     listener_of(std::iter::once(url))
 }
 
-/// A wait that knows its subscription.
+/// Begins a wait, and waits until it knows its subscription.
 fn wait(listener: &Arc<Listener>) -> (ListenerWait, Subscription) {
     let wait = listener.begin();
     let subscription = connected(&wait);
@@ -77,7 +77,7 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
     server.ask(redis::cmd("PUBLISH").arg(channel).arg(text))
 }
 
-/// Pushes a grant whose fence is the number of the wait. True if a connection received it.
+/// Pushes a grant whose fencing token is the number of the wait. Returns true if a connection received it.
 fn notify(server: &Server, subscription: &Subscription, number: u64) -> bool {
     let Subscription { channel, .. } = subscription;
     publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc k")) == 1
@@ -128,12 +128,12 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     assert!(notify(&server, &subscription, other.number()));
     assert!(notify(&server, &subscription, one.number()));
     assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number());
-    // The thread that read has kept it.
+    // The thread that read the notification has kept it.
     assert_eq!(other.take().map(|notification| notification.fence), Some(other.number()));
     assert_eq!(other.take(), None);
 }
 
-/// Threads that sleep. Each sends its number when it gets a notification, and sleeps again.
+/// Starts threads that sleep. Each sends its number when it gets a notification, and sleeps again.
 fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)>) -> Vec<thread::JoinHandle<()>> {
     (0..size)
         .map(|_| {

@@ -8,7 +8,7 @@ use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable};
 use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Subscriber};
 
-/// A connection that plays a script; after that nothing arrives.
+/// A connection that plays a script. After the script, nothing arrives.
 #[derive(Debug)]
 struct ScriptedConnection(VecDeque<&'static str>);
 
@@ -40,7 +40,7 @@ impl Clock for SetClock {
     }
 }
 
-/// The background tasks that were requested.
+/// The waits of a listener, and the background tasks that they requested.
 struct Rig {
     waiters: Waiters,
     tasks: Arc<Mutex<Vec<BackgroundTask>>>,
@@ -130,7 +130,7 @@ fn pauses_between_attempts_grow() {
         assert_eq!(rig.waiters.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
         assert_eq!(rig.pause(), Some(Duration::from_millis(10 << bad)));
     }
-    // A node that is left out is tried often: that costs nothing.
+    // Attempts for a node that is left out are frequent, since they cost nothing.
     rig.waiters.with(|table, _| table.failed(true));
     assert_eq!(rig.pause(), Some(Duration::from_millis(20)));
     rig.waiters.with(|table, now| table.end(wait, now));
@@ -192,7 +192,7 @@ fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     let third = rig.begin();
     assert_eq!(rig.subscription(third), None);
     assert_eq!(rig.pause(), Some(Duration::ZERO));
-    // While a thread waits, the connection stays, whatever was planned.
+    // While a thread waits, the connection stays, even if its end was planned.
     rig.connect([]);
     rig.waiters.with(WaiterTable::close_if_idle);
     assert!(rig.subscription(third).is_some());

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A client whose user has only these rights.
+/// A listener of a client whose user has only these rights.
 fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
     let mut command = redis::cmd("ACL");
     command.arg("SETUSER").arg("app").arg("reset").arg("on").arg(">pw").arg("~*").arg(rights);
@@ -44,7 +44,7 @@ fn a_refusal_that_comes_later_is_noticed() {
     let server = Server::start();
     let listener = limited(&server, &["+@all", "&*"]);
     let (wait, _) = wait(&listener);
-    // Without its channel the server ends the connection.
+    // If the user has no right to the channel, the server ends the connection.
     server.ask::<()>(redis::cmd("ACL").arg("SETUSER").arg("app").arg("resetchannels"));
     refused(&wait);
 }

@@ -1,9 +1,9 @@
-//! Many releases at once, and releases that are repeated.
+//! Tests of many releases at once, and of releases that are repeated.
 
 use super::*;
 use crate::lease::PendingRelease;
 
-/// Revokes what is held, as `unlock_all` does.
+/// Revokes the held lock, as `unlock_all` does.
 fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
     revoke_all(rig, vec![Arc::clone(core)])
 }
@@ -57,13 +57,13 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
 
-/// A node that is left out at that moment does not keep the token until it expires.
+/// If a node is left out at that moment, it does not keep the token until the token expires.
 #[test]
 fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_token() {
     let rig = Rig::start(3);
     let core = Arc::new(rig.lease(options()));
     rig.proxies[2].refuse();
-    // So the node is left out, and nothing is written to it.
+    // The failed extension makes the client leave the node out, so nothing is written to it.
     core.extend(LEASE).unwrap();
     let release = core.release(SECOND);
     release.result.unwrap();
@@ -111,8 +111,8 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     assert!(kept.iter().all(|one| one.ends >= later.after(Duration::from_millis(10))));
 }
 
-/// A holder's own wait leaves the queue with the lock. Otherwise a later release would grant the lock to a wait that is
-/// over.
+/// A holder's own wait leaves the queue with the lock. Otherwise, a later release would grant the lock to a wait that
+/// has ended.
 #[test]
 fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);

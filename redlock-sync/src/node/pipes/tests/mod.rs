@@ -21,10 +21,10 @@ use super::halves::ReplyObserver;
 use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
-use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
+use crate::protocol::script::{ACQUIRE, Arg, Call, Purpose, RELEASE};
 use crate::token::LockId;
 
-/// Longer than any test takes.
+/// A time that is longer than any test takes.
 const SOON: Duration = Duration::from_secs(30);
 
 fn now() -> Tick {
@@ -41,7 +41,7 @@ impl ReplyObserver for Unheard {
     fn on_reply(&self, _: Tick) {}
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     Reply(WireReply),
@@ -58,7 +58,7 @@ fn script(purpose: Purpose, token: &str) -> Payload {
     let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
     let id = LockId::from_server(token);
     let call = Call::new(script, purpose, Some(&id), SOON, &["k"], &[Arg::Text(token)]);
-    Payload::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
+    Payload::Script { call, checks: false, form: Form::Digest, asks: false }
 }
 
 fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {

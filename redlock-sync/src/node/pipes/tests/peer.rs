@@ -1,4 +1,4 @@
-//! A server that executes calls in order, and answers as the test tells it: late, byte by byte, or in part.
+//! A server that executes calls in order. It answers as the test asks: late, byte by byte, or in part.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,13 +18,13 @@ struct PeerState {
     /// The executed calls: the last word of each, with `+` before an acquire and `-` before a release.
     log: Vec<String>,
     is_silent: bool,
-    /// The size of the pieces in which replies are written. 0 writes them whole.
+    /// The size of the pieces in which replies are written. With 0, replies are written whole.
     piece: usize,
-    /// How many bytes are still answered before the connection is closed.
+    /// The number of bytes that are still written before the connection is closed.
     bytes_left: Option<usize>,
-    /// Closes the connection when the next call comes, before executing it.
+    /// True if the next call closes the connection before it is executed.
     closes: bool,
-    /// Does not read calls.
+    /// True if the peer does not read calls.
     is_deaf: bool,
 }
 
@@ -61,7 +61,7 @@ impl Peer {
         self.state.1.notify_all();
     }
 
-    /// Executes calls without answering, until `go_on`.
+    /// Executes calls without answering, until `go_on` is called.
     pub(super) fn fall_silent(&self) {
         self.set(|state| state.is_silent = true);
     }
@@ -171,7 +171,7 @@ fn execute(words: &[String]) -> (String, Vec<u8>) {
     }
 }
 
-/// Parses the first command. Also returns where it ends.
+/// Parses the first command. Also returns the position of its end.
 fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let (words, mut at) = length(bytes, 0, b'*')?;
     let mut found = Vec::new();
@@ -183,7 +183,7 @@ fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     Some((found, at))
 }
 
-/// Parses the number in a line. Also returns where the next line begins.
+/// Parses the number in a line. Also returns the position of the next line.
 fn length(bytes: &[u8], at: usize, mark: u8) -> Option<(usize, usize)> {
     let line = bytes.get(at..)?;
     let end = line.iter().position(|byte| *byte == b'\n')?;

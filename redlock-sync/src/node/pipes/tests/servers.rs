@@ -5,7 +5,7 @@ use std::thread;
 
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
-use super::super::connections::{ClaimedPipe, Connections, PipeRequest};
+use super::super::connections::{ClaimedPipe, Connections};
 use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
@@ -60,7 +60,7 @@ fn yes(answers: &Answers) -> usize {
     answers.results.iter().filter(|result| result.as_ref().is_ok_and(is_yes)).count()
 }
 
-/// The number of connections to the server, without that of the fixture.
+/// The number of connections to the server, without the connection of the fixture.
 fn sockets(server: &Server) -> usize {
     let list: String = server.ask(redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal"));
     list.lines().count() - 1
@@ -160,7 +160,7 @@ fn a_server_that_hangs_and_goes_on() {
     });
 }
 
-/// One connection falls silent while the server works. Calls about other keys go on, the connection is replaced, and a
+/// One connection falls silent while the server works. Calls for other keys continue, and the connection is replaced. A
 /// release follows its acquire.
 #[test]
 fn one_connection_that_falls_silent() {
@@ -201,9 +201,8 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
             scope.spawn(move || {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
-                    let ClaimedPipe { claim, pipe, .. } =
-                        client.server().claim(&call, &PipeRequest::default()).unwrap();
-                    let payload = Payload::Script { call, note: Note::Nothing, form: Form::Source, asks: false };
+                    let ClaimedPipe { claim, pipe, .. } = client.server().claim(&call, false, None).unwrap();
+                    let payload = Payload::Script { call, checks: false, form: Form::Source, asks: false };
                     pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(claim)).unattended());
                 }
             });
@@ -215,7 +214,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
     eventually("its connections end", SOON, || sockets(&server) == 0);
 }
 
-/// Threads still hold broken connections. New ones are made all the same, however many are held.
+/// Threads still hold broken connections. New connections are made no matter how many are held.
 #[test]
 fn connections_that_broke_and_are_still_held() {
     let server = Server::start();
@@ -231,7 +230,7 @@ fn connections_that_broke_and_are_still_held() {
     }
 }
 
-/// The server is down. The call fails at once with the cause, and the pool goes on trying.
+/// The server is down. The call fails at once with the cause, and the pool continues to try.
 #[test]
 fn a_server_that_comes_later() {
     let server = Server::start();

@@ -12,7 +12,7 @@ use std::thread;
 use redlock_tests::Server;
 
 use super::super::command::Callback;
-use super::super::connections::{ClaimedPipe, PipeRequest};
+use super::super::connections::ClaimedPipe;
 use super::servers::{Client, acquire, release};
 use super::*;
 
@@ -49,7 +49,7 @@ fn pairs<W: FnMut()>(threads: usize, time: Duration, start: &(impl Fn(usize) -> 
     })
 }
 
-/// A pair on its own connection, with only what every implementation must do.
+/// A pair on its own connection. It contains only the work that every implementation must do.
 fn bare(server: &Server, sha: &str, t: usize) -> impl FnMut() + use<> {
     let mut socket = TcpStream::connect(server.addr()).unwrap();
     socket.set_nodelay(true).unwrap();
@@ -99,13 +99,13 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let callback: Arc<dyn Callback> = Arc::new(Looks);
     move || {
         let free = release(&key, &token);
-        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
+        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, false, None).unwrap();
         let outcomes = Outcomes::new(1, None);
         pipe.send(outcomes.command(0, Payload::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
         assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), WaitStatus::Done);
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
-        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, &PipeRequest::default()).unwrap();
-        let payload = Payload::Script { call: free, note: Note::Nothing, form: Form::Digest, asks: false };
+        let ClaimedPipe { claim, pipe, .. } = client.server().claim(&free, false, None).unwrap();
+        let payload = Payload::Script { call: free, checks: false, form: Form::Digest, asks: false };
         pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, payload, true, Some(claim)).unattended());
     }
 }

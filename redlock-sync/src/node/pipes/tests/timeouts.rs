@@ -16,8 +16,8 @@ use crate::sync::Condvar;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// The peer is silent for a while, and then sends all replies at once. Each goes to its own call, also behind calls
-/// that were given up.
+/// The peer is silent for a while, and then sends all replies at once. Each reply goes to its own call, even behind
+/// calls that were given up.
 #[test]
 fn silence_and_then_all_replies() {
     let peer = Peer::start();
@@ -87,7 +87,7 @@ fn thousands_of_calls_that_time_out() {
     assert!(open.is_empty() && acquired > 0, "never given up: {open:?}, of {acquired}");
 }
 
-/// The peer does not even read. What fits the socket is written, and all calls return in time.
+/// The peer does not even read. The socket takes as many calls as fit, and all calls return in time.
 #[test]
 fn a_server_that_does_not_read() {
     let peer = Peer::start();
@@ -107,7 +107,7 @@ fn a_server_that_does_not_read() {
     peer.go_on();
 }
 
-/// A clock whose pump gets no CPU time: from its first sleep until the flag is cleared.
+/// A clock whose pump gets no processor time, from its first sleep until the flag is cleared.
 struct Starving(AtomicBool);
 
 impl fmt::Debug for Starving {
@@ -135,7 +135,7 @@ impl Clock for Starving {
     }
 }
 
-/// As in the next test, but behind so many calls that the thread first leaves the reading to the pump.
+/// Like the next test, but behind so many calls that the thread first lets the pump read.
 #[test]
 fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));

@@ -15,8 +15,8 @@ fn reply(port: u16, epoch: u64) -> MasterReply {
     master_reply::parse(list(&["a", &port.to_string()]), facts, "main", Tick::ZERO).unwrap()
 }
 
-/// Runs an inquiry with these answers: the Sentinel, the port, and the number of the failover. Returns true if they end
-/// it.
+/// Runs an inquiry with these answers. Each names the Sentinel, the port, and the number of the failover. Returns true
+/// if the answers end the inquiry.
 fn inquiry(group: &Group, answers: &[(usize, u16, u64)]) -> bool {
     let number = {
         let mut state = group.state.lock();
@@ -62,7 +62,7 @@ fn one_that_missed_a_failover_is_not_believed_while_the_others_are_silent() {
         assert_eq!(group.master().unwrap(), "a:2");
     }
     assert_eq!(group.address_changes.load(Ordering::Acquire), address_changes);
-    // The others missed a failover, or the group was set up again.
+    // The other Sentinels missed a failover, or the group was set up again.
     inquiry(&group, &[(1, 1, 3), (2, 1, 3)]);
     assert_eq!(group.master().unwrap(), "a:1");
 }

@@ -1,4 +1,4 @@
-//! A worker process: threads that claim tasks, and end them in time, late, or not at all.
+//! A worker process. Its threads claim tasks and end them in time, late, or not at all.
 
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -14,12 +14,13 @@ use super::history::Log;
 use super::queue;
 use crate::clock::{MS, now};
 
-/// How long some tasks take at most: longer than their lease, if that is short.
+/// The longest time for which a slow task runs. It exceeds a short lease.
 const SLOW: Duration = Duration::from_secs(2);
-/// How long a call of a thread waits for a task.
+/// The time for which a thread waits for a task in one call.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// `URL LOG LEASE-IN-MS SEED THREADS`: works until the end of stdin.
+/// The main function of a worker. The arguments are `URL LOG LEASE-IN-MS SEED THREADS`. The worker runs until the end
+/// of stdin.
 pub(crate) fn main(args: &[String]) {
     let [url, log, lease, seed, threads] = args else { panic!("five words are wanted, not {args:?}") };
     let lease = Duration::from_millis(lease.parse().unwrap());
@@ -63,7 +64,8 @@ impl Worker {
             let mails = self.settings();
             let from = now();
             self.log.line(&format!("wait {} {from}", self.thread));
-            // A worker that stands still for a lease after the claim has lost the job, and does not know its fence.
+            // If the worker does not run for the length of a lease after the claim, the claim is lost. Then its fencing
+            // token is not known.
             let with_fence = |job: Job| job.fencing_token().map(|fence| (job, fence));
             match mails.try_claim_for(WAIT).and_then(|job| job.map(with_fence).transpose()) {
                 Ok(Some((job, fence))) => {
@@ -77,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// Most claims are renewed; some end by themselves while they are worked on.
+    /// Draws the settings of a claim. Most claims are renewed. The others can expire during the work.
     fn settings(&mut self) -> Queue {
         match self.random.u32(0..20) {
             0..3 => self.mails.clone().renew(false),

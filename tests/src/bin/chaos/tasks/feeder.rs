@@ -1,4 +1,4 @@
-//! Pushes the tasks of a run, and some of them again.
+//! Pushes the tasks of a run, and pushes some of them twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::clock::{SEC, now};
 
 /// The pause between two bursts.
 const BURSTS: u64 = 2 * SEC;
-/// After this time without an answer, the run fails.
+/// The time without a confirmation after which the run fails.
 const PATIENCE: u64 = 60 * SEC;
 
 pub(crate) struct Feeder<'a> {
@@ -23,7 +23,7 @@ pub(crate) struct Feeder<'a> {
 }
 
 impl Feeder<'_> {
-    /// Pushes all tasks by nine tenths of the time: each burst at once, the others one by one.
+    /// Pushes all tasks within nine tenths of the run. The tasks of a burst are pushed together, the others one by one.
     pub(crate) fn feed(&self, begin: u64) {
         let mut random = fastrand::Rng::with_seed(self.options.seed);
         let span = (self.options.seconds * SEC * 9 / 10).max(1);
@@ -60,7 +60,8 @@ impl Feeder<'_> {
         let tasks: Vec<Task> = ids.iter().map(|id| Task::new(id.as_str()).id(id.as_str())).collect();
         until_ok(|from| {
             let said = self.queue.push_all(tasks.clone()).ok()?;
-            // All count as pushed at one time: the first may be claimed before the last is pushed.
+            // All tasks of a burst are logged with the same start, because the first can be claimed before the last is
+            // pushed.
             for (id, said) in ids.iter().zip(said) {
                 self.tell(id, from, "due", said);
             }
@@ -68,7 +69,7 @@ impl Feeder<'_> {
         });
     }
 
-    /// Pushes a task in one of four ways: due at once or later, with or without a second push, which may find it
+    /// Pushes a task that is due at once or later. Some tasks are pushed a second time, possibly while they are
     /// claimed.
     fn push_one(&self, nth: u64, random: &mut fastrand::Rng) {
         let id = nth.to_string();
@@ -102,7 +103,7 @@ fn sleep_until(at: u64) {
     thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
 }
 
-/// Waits for an answer. A task that was not confirmed is pushed again.
+/// Repeats the push until the server confirms it.
 fn until_ok(mut push: impl FnMut(u64) -> Option<()>) {
     let from = now();
     while push(now()).is_none() {

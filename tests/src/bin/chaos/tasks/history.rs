@@ -1,16 +1,16 @@
-//! What happened, line by line as it was written down:
+//! The history of a run with workers. Each line of a log is an event:
 //!
 //! ```text
-//! push ID FROM TO due|later SAID              the feeder: due at once, or not; what the push said
-//! wait THREAD FROM                            a worker: a call for a task begins,
-//! claim THREAD FROM TO ID FENCE ATTEMPT       and ends with a task,
-//! none THREAD FROM TO                         with none,
-//! failed THREAD FROM TO WHY                   or by an error
-//! check ID FENCE FROM                         it looked from that moment on, and was told that it holds the claim
-//! ending ID FENCE FROM HOW                    an end begins,
-//! ended ID FENCE FROM TO HOW OUTCOME          and has ended
-//! fault FROM TO WHAT                          the nemesis
-//! fallen AT CLIENT HOW                        a worker ended as it must not
+//! push ID FROM TO due|later REPLY             a push; the task was due at once or later; the reply of the push
+//! wait THREAD FROM                            a thread of a worker began a call for a task
+//! claim THREAD FROM TO ID FENCE ATTEMPT       the call returned a task
+//! none THREAD FROM TO                         the call returned no task
+//! failed THREAD FROM TO WHY                   the call returned an error
+//! check ID FENCE FROM                         a check that began at FROM found the claim held
+//! ending ID FENCE FROM HOW                    a worker began to end a claim
+//! ended ID FENCE FROM TO HOW OUTCOME          that call returned
+//! fault FROM TO WHAT                          the nemesis executed a fault
+//! fallen AT CLIENT HOW                        a worker did not end as it should
 //! ```
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(crate) struct Push {
     pub(crate) task: u64,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// Due at once, and not queued before.
+    /// True if the task was due at once and was not queued before.
     pub(crate) is_fresh: bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Check {
 pub(crate) enum Outcome {
     Accepted,
     Refused,
-    /// Also the outcome of a call that was never answered.
+    /// The outcome is not known, or the call never returned.
     Unknown,
 }
 
@@ -75,12 +75,12 @@ pub(crate) struct End {
     pub(crate) fence: u64,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// True for an ack or a failure: the task does not run again.
+    /// True for an ack or a failure. Then the task does not run again.
     pub(crate) is_last: bool,
     pub(crate) outcome: Outcome,
 }
 
-/// The data on the server at the end.
+/// The data on the server at the end of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) is_done: bool,
@@ -99,15 +99,15 @@ pub(crate) struct History {
     pub(crate) claims: Vec<Claim>,
     pub(crate) checks: Vec<Check>,
     pub(crate) ends: Vec<End>,
-    /// The calls whose outcome is not known: they may have claimed a task.
+    /// The number of calls whose outcome is not known. Each may have claimed a task.
     pub(crate) unknown: usize,
-    /// The times in which a thread of a worker waited for a task, by worker and thread.
+    /// The spans in which a thread waited for a task, by the worker and the thread.
     pub(crate) waits: BTreeMap<(String, u64), Vec<(u64, u64)>>,
     pub(crate) faults: Vec<(u64, u64, String)>,
     pub(crate) fallen: Vec<(u64, String)>,
-    /// Set at the end of the run.
+    /// The data on the server. It is set at the end of the run.
     pub(crate) left: Option<Left>,
-    /// The lines as they were written, after the names of their logs.
+    /// The lines as they were written, each after the name of its log.
     pub(crate) lines: Vec<String>,
 }
 
@@ -174,7 +174,7 @@ impl History {
         self.ends.extend(ending.into_values());
     }
 
-    /// Successive calls are one wait.
+    /// Records that a thread waited for a task. Successive calls count as one wait.
     fn note_wait(&mut self, name: &str, thread: u64, (from, to): (u64, u64)) {
         let waits = self.waits.entry((name.to_owned(), thread)).or_default();
         match waits.last_mut() {
@@ -201,7 +201,7 @@ impl History {
         self.lines.iter().filter(is_about).cloned().collect()
     }
 
-    /// For people.
+    /// A summary of the history for the report.
     pub(crate) fn told(&self) -> String {
         let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
         for (.., what) in &self.faults {

@@ -1,9 +1,10 @@
-//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data, or on a Sentinel group;
-//! worker processes claim tasks, renew, lose, end them in time or late, or are killed.
+//! A chaos run with workers: `chaos --tasks N`. One queue is on one server, which keeps its data, or on a Sentinel
+//! group. Worker processes claim tasks, renew and lose claims, and end them in time or late. The nemesis kills some
+//! workers.
 //!
-//! 1. `args.rs`: what is asked for. `feeder.rs`: pushes the tasks. `client.rs`: a worker process.
-//! 2. `place.rs`: where the queue is. `nemesis.rs`: the faults, a function of the seed.
-//! 3. `history.rs`: what happened, as it was written down. `checkers.rs`: whether it may. Both pure.
+//! 1. `args.rs`: the command line. `feeder.rs`: pushes the tasks. `client.rs`: a worker process.
+//! 2. `place.rs`: the servers of the queue. `nemesis.rs`: the faults, a function of the seed.
+//! 3. `history.rs`: the history of the run. `checkers.rs`: the rules that it must keep to.
 
 mod args;
 mod checkers;
@@ -40,7 +41,7 @@ use place::Place;
 const LAST_WORK: Duration = Duration::from_secs(60);
 /// The pause between two checks of the history so far.
 const LOOK: Duration = Duration::from_millis(500);
-/// The log of the run itself.
+/// The name of the log of the run itself.
 const OWN: &str = "run.log";
 
 /// True if these arguments select this run.
@@ -48,7 +49,7 @@ pub(crate) fn is_meant(words: &[String]) -> bool {
     words.iter().any(|word| word == "--tasks")
 }
 
-/// Makes the run. Returns 1 if a rule was violated.
+/// Makes the run. The exit code is 1 if a rule was violated.
 pub(crate) fn main(words: &[String]) -> ExitCode {
     let options = match args::parse(words) {
         Ok(options) => options,
@@ -86,7 +87,8 @@ fn folder(options: &Options) -> PathBuf {
     dir.canonicalize().expect("it is there")
 }
 
-/// The queue of the run. Its tasks never die by themselves: a lost one would look like a failed one.
+/// The queue of the run. The number of attempts is practically unlimited, because a task that died would look like a
+/// lost one.
 fn queue(url: &str, lease: Duration) -> Queue {
     let settings = Redlock::builder().node(url).node_timeout(Duration::from_millis(150));
     let locks = group::guarded(settings, url).build().unwrap();
@@ -123,7 +125,7 @@ fn run(options: &Options, dir: &Path) -> History {
     History { left: Some(left(place.server(), is_done)), end, ..History::read(dir, begin) }
 }
 
-/// The data on the server at the end.
+/// The data on the server at the end of the run.
 fn left(server: &Server, is_done: bool) -> Left {
     let size = |command: &str, part: &str| server.ask::<usize>(cmd(command).arg(format!("{{tasks}}:q:{part}")));
     Left {
@@ -167,7 +169,8 @@ fn summary(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path
     out + &format!("\nlogs: {}\n", dir.display())
 }
 
-/// A line for each checker that found something: its name, how often, and the second of the first time.
+/// Returns a line for each checker that found a violation: its name, the number of violations, and the second of the
+/// first one.
 fn found(history: &History, verdicts: &Verdicts) -> String {
     let line = |verdict: &checkers::Verdict| {
         let first = verdict.violations.iter().map(|violation| violation.at).min()?;

@@ -1,5 +1,5 @@
-//! The faults of a run with workers. They are drawn from the seed: two tracks, of the server with its proxy and of the
-//! workers. Storms of ten seconds alternate with calms of eight.
+//! The faults of a run with workers, drawn from the seed. There are two tracks: one for the server with its proxy, and
+//! one for the workers. Storms of ten seconds alternate with calms of eight seconds.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ use crate::group;
 
 const STORM: u64 = 10 * SEC;
 const CALM: u64 = 8 * SEC;
-/// A fault that would begin too late by this time is left out.
+/// A fault that would begin later than planned by more than this is left out.
 const LATE: u64 = SEC;
-/// How long a worker may go on after it was ordered to end.
+/// The time that a worker gets to end after the run has ordered it to.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// The commands that can be affected by faults of single commands.
+/// The commands that faults of single commands can affect.
 const COMMANDS: [&str; 4] = ["push", "claim", "extend", "finish"];
 
 words! {
-    /// The fault.
+    /// The kind of a fault.
     Kind {
         Murder = "murder", Pause = "pause", Kill = "kill", Stop = "stop", Reset = "reset", Refuse = "refuse", Hold = "hold",
         HoldReply = "hold_reply", Delay = "delay", ResetBefore = "reset_before", ResetAfter = "reset_after", Full = "full", Scripts = "scripts",
@@ -51,11 +51,11 @@ impl Kind {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fault {
-    /// Its time from the begin of the run.
+    /// The time in ns since the beginning of the run.
     at: u64,
     kind: Kind,
     length: u64,
-    /// The worker or the command that is affected.
+    /// The number that selects the affected worker or command.
     target: usize,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults of a run, in the order of their times.
+/// All faults of a run, sorted by time.
 pub(crate) fn schedule(options: &Options) -> Vec<Fault> {
     let mut faults = [track(options, true), track(options, false)].concat();
     faults.sort_by_key(|fault| fault.at);
@@ -90,7 +90,7 @@ fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
         at += if options.is_steady { options.gap * MS } else { gap };
         let (kind, length) = (random.choice(&kinds), random.u64(50 * MS..2500 * MS));
         let Some(&kind) = kind else { break };
-        // The faults of the server itself are shorter, so that it runs most of the time.
+        // The faults of the server are shorter, so that the server runs most of the time.
         let length = if of_workers { length } else { length / 3 };
         if options.is_steady || at % (STORM + CALM) < STORM {
             faults.push(Fault { at, kind, length, target: random.usize(0..options.clients.max(COMMANDS.len())) });
@@ -100,7 +100,7 @@ fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
     faults
 }
 
-/// The target of a fault.
+/// The servers, the proxy and the workers that faults strike.
 pub(crate) struct Field<'a> {
     pub(crate) place: &'a Place,
     pub(crate) crew: &'a Crew,
@@ -119,11 +119,12 @@ pub(crate) fn run(field: &Field<'_>, options: &Options, begin: u64) {
                         return;
                     }
                     let from = now();
-                    // Faults of a group last until it is whole again. Faults that are late by then are left out.
+                    // A fault of a group lasts until the group is whole again. The faults that are late by then are
+                    // left out.
                     if from > begin + fault.at + LATE {
                         continue;
                     }
-                    // Faults of workers overlap.
+                    // Faults of workers can overlap, so each runs on its own thread.
                     if of_workers {
                         scope.spawn(move || {
                             field.crew.strike(&fault, field.log);
@@ -240,7 +241,7 @@ impl Crew {
         *member = self.begin(nth, member.life + 1);
     }
 
-    /// Orders all to end, and waits for it.
+    /// Orders all workers to end, and waits until they have ended.
     pub(crate) fn end(&self, log: &Log) {
         for member in &self.members {
             drop(member.lock().unwrap().child.stdin.take());

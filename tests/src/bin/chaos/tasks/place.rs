@@ -6,7 +6,7 @@ use crate::group;
 
 #[allow(clippy::large_enum_variant, reason = "there is one in a run")]
 pub(crate) enum Place {
-    /// One server, which keeps its data.
+    /// One server, which keeps its data, and the proxy in front of it.
     One(Server, Proxy),
     Group(Group),
 }
