@@ -1,4 +1,4 @@
-//! A program that knows nothing of grants takes part: `SET key token NX PX`, and compare-and-delete.
+//! A foreign program takes part, which only uses `SET key token NX PX` and compare-and-delete.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use redlock_tests::{Stopwatch, eventually};
 use super::alone;
 use super::rig::{KEY, Rig, SLACK, SOON, ms, timed};
 
-/// As libraries do it that poll.
+/// A program that polls, as other libraries do.
 struct Foreigner {
     connection: Connection,
     count: usize,
@@ -33,7 +33,7 @@ impl Foreigner {
         set.is_some()
     }
 
-    /// Each ms, for so long at most.
+    /// Tries once per millisecond, for at most this time.
     fn lock(&mut self, longest: Duration) -> bool {
         let start = Stopwatch::start();
         while start.elapsed() < longest {
@@ -52,7 +52,7 @@ impl Foreigner {
     }
 }
 
-/// However well ours hand the lock on among themselves, now and then it is really free.
+/// Our clients pass the lock to each other, but at times it must really be free.
 #[test]
 fn a_program_that_polls_gets_its_turn_among_grants() {
     let _alone = alone();
@@ -66,8 +66,8 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
             scope.spawn(move || {
                 while !enough.load(Ordering::Relaxed) {
                     let guard = lock.lock().unwrap();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
-                    // Some hold it for a while, some do not.
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "the lock had two holders");
+                    // Some clients hold the lock for a while, and others release it at once.
                     thread::sleep(ms(i % 2));
                     passed.fetch_add(1, Ordering::Relaxed);
                     inside.fetch_sub(1, Ordering::SeqCst);
@@ -78,16 +78,17 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
         let mut foreigner = Foreigner::new(&rig);
         let mut waits = Vec::new();
         for _ in 0..3 {
-            // Ours hand the lock on among themselves.
+            // Our clients pass the lock to each other meanwhile.
             let before = passed.load(Ordering::Relaxed) + 200;
-            eventually("ours contend", SOON, || passed.load(Ordering::Relaxed) > before);
-            // A chance each second or so; on a busy machine newcomers of ours are there first, time and again.
+            eventually("our clients contend", SOON, || passed.load(Ordering::Relaxed) > before);
+            // The program gets a chance about once a second. On a busy machine, new attempts of our clients can be
+            // faster several times.
             let (got, took) = timed(|| foreigner.lock(Duration::from_secs(60)));
             if got {
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "the lock had two holders");
                 thread::sleep(ms(2));
                 inside.fetch_sub(1, Ordering::SeqCst);
-                assert!(foreigner.unlock(), "ours took it from the foreign program");
+                assert!(foreigner.unlock(), "our clients took the lock from the foreign program");
             }
             waits.push((got, took));
             if !got {
@@ -100,25 +101,27 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
     rig.assert_free(KEY);
 }
 
-/// A chain of grants ends after a second, also where a grant only lets an attempt take the key: on several nodes, and for waiters with a `holder_name`.
+/// A chain of grants ends after a second. This also holds for several nodes, and for waiters with a `holder_name`,
+/// where a grant only lets an attempt take the key.
 #[test]
 fn no_chain_of_grants_goes_on_for_ever() {
     let _alone = alone();
     let test = |n: usize, id: Option<&'static str>| {
         let rig = Rig::start(n);
         let end = Instant::now() + SOON;
-        // Behind the digest, the number of keys and three keys: the arguments of the script. The last word of the second is the random part
-        // of a grant, the first one the age of the chain.
+        // The script's arguments follow the digest, the number of keys and three keys. In the second argument, the last
+        // word is the random part of a grant, and the first word is the age of the chain.
         let is_release = |seen: &redlock_tests::Seen| seen.name == "release" && seen.args[1] == "3";
         let word = |seen: &redlock_tests::Seen, nth: usize| seen.args[6].split(' ').nth(nth).map(str::to_owned);
-        // How many chains came to an end, and how old they were when they went on.
+        // The number of chains that ended, and the ages at which chains continued.
         let chains = || {
             let releases: Vec<_> = rig.proxies[0].seen().into_iter().filter(is_release).collect();
             let (ends, grants): (Vec<_>, Vec<_>) =
                 releases.iter().partition(|seen| word(seen, 5).is_some_and(|w| w.is_empty()));
             let pauses = ends.iter().filter(|seen| seen.args.get(9).is_some_and(|pause| pause != "0")).count();
             let ages: Vec<u64> = grants.iter().map(|seen| word(seen, 0).unwrap().parse().unwrap()).collect();
-            // On several nodes a newcomer may take a free lock, and on a busy machine some do: then another chain begins, without a pause.
+            // With several nodes, a new attempt may take a free lock, which happens on a busy machine. Then another
+            // chain begins without a pause.
             let begun = if n == 1 { 0 } else { ages.windows(2).filter(|pair| pair[1] < pair[0]).count() };
             (pauses + begun, ages.into_iter().filter(|age| *age > 0).collect::<Vec<_>>())
         };
@@ -135,7 +138,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
                     }
                 });
             }
-            // On a busy machine newcomers break many of them early.
+            // On a busy machine, new attempts end many chains early.
             while Instant::now() < end && matches!(chains(), (ended, ages) if ended < 2 || ages.len() < 5) {
                 thread::sleep(ms(100));
             }
@@ -152,7 +155,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
     });
 }
 
-/// No notification comes when a foreign program releases: ours poll its token.
+/// A foreign program's release sends no notification, so our clients poll while it holds the lock.
 #[test]
 fn ours_notice_a_plain_release_by_polling() {
     let _alone = alone();
@@ -167,7 +170,7 @@ fn ours_notice_a_plain_release_by_polling() {
             guard.unlock().unwrap();
             at
         });
-        // Polled in the intervals that were set, not in those of a wait for a notification.
+        // The client polls in the configured intervals, not in those of a wait for a notification.
         rig.proxies[0].wait_count("acquire", 5, Duration::from_secs(20));
         assert!(foreigner.unlock());
         let released = Instant::now();

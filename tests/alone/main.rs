@@ -1,7 +1,8 @@
-//! Tests that need the machine to themselves: they judge how processor time is shared out. They run after those of `it`, one at a time.
+//! Tests that must run without other tests, because they measure how processor time is shared. They run after those of
+//! `it`, one at a time.
 //!
-//! 1. `foreign`: a program that knows nothing of grants gets its turn beside a crowd of ours.
-//! 2. `starvation`: a process gets its turn beside threads that hand the lock on among themselves.
+//! 1. `foreign`: a foreign program gets its turn beside many of our clients.
+//! 2. `starvation`: a process gets its turn beside threads that hand the lock to each other.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +20,7 @@ mod starvation;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held while a test runs. Each test of this binary takes it, so no thread waits for it that other tests need.
+/// Each test of this binary holds this lock while it runs. No thread that another test needs waits for it.
 fn alone() -> MutexGuard<'static, ()> {
     static GATE: Mutex<()> = Mutex::new(());
     GATE.lock().unwrap_or_else(PoisonError::into_inner)

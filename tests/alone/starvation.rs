@@ -1,4 +1,4 @@
-//! Threads of one client hand the lock on among themselves, and a thread of another client gets it all the same.
+//! Threads of one client hand the lock to each other, and a thread of another client still gets it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use redlock_tests::Took;
 use super::alone;
 use super::rig::{KEY, Rig, ms, settings, timed};
 
-/// How often each client got the lock, and the longest wait of all.
+/// How often each client got the lock, and the longest wait of any thread.
 fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([usize; 2], Took) {
     let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let inside = AtomicUsize::new(0);
@@ -20,7 +20,7 @@ fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([
         while Instant::now() < end {
             let (guard, took): (MutexGuard, _) = timed(|| lock.lock().unwrap());
             longest = longest.max(took);
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "the lock had two holders");
             counts[mine].fetch_add(1, Ordering::Relaxed);
             inside.fetch_sub(1, Ordering::SeqCst);
             guard.unlock().unwrap();
@@ -36,7 +36,8 @@ fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([
     (counts.map(AtomicUsize::into_inner), longest)
 }
 
-/// A busy machine stretches some rounds; a thread that starves does so in all of them.
+/// A busy machine delays some rounds, so one good round is enough. A thread that starves would be delayed in each
+/// round.
 #[test]
 fn no_process_starves_while_threads_hand_over_among_themselves() {
     let _alone = alone();

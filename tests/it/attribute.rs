@@ -1,12 +1,12 @@
-//! What annotated functions do on a real server.
+//! Annotated functions on a real server.
 //!
-//! 1. `policies`: every policy with every return type.
-//! 2. `shapes`: every shape of function, in both editions.
-//! 3. `callers`: what a function with `#[track_caller]` knows of its caller.
-//! 4. `kinds`: locks of every kind, several keys, and values that are expressions.
-//! 5. `once`: functions that are run once for each key.
-//! 6. `from_environment`: the default client in a process of its own.
-//! 7. Here: when the body runs, and when the lock is released.
+//! 1. `policies`: each policy with each return type.
+//! 2. `shapes`: each shape of function, in both editions.
+//! 3. `callers`: the caller's location in a function with `#[track_caller]`.
+//! 4. `kinds`: each kind of lock, several keys, and values that are expressions.
+//! 5. `once`: functions that run once for each key.
+//! 6. `from_environment`: the default client, in its own process.
+//! 7. This file: when the body runs, and when the lock is released.
 
 mod callers;
 mod from_environment;
@@ -26,11 +26,11 @@ use redlock_tests::{Server, eventually};
 
 use crate::logged::logged;
 
-/// The default client of this binary. Every test has keys of its own.
+/// The default client of this binary. Each test uses different keys.
 static DEFAULT: LazyLock<(Server, Redlock)> = LazyLock::new(|| {
     let server = Server::start();
     let settings = redlock_tests::patient().node(server.url());
-    // Some functions have a lease of 3 s.
+    // Some functions have a lease of 3 s, which this node timeout allows.
     let locks = settings.node_timeout(Duration::from_secs(2)).build().unwrap();
     Redlock::set_default(locks.clone()).unwrap();
     (server, locks)
@@ -48,7 +48,7 @@ fn is_free(key: &str) -> bool {
     server().get(key).is_none()
 }
 
-/// Holds the key in another thread while `f` runs.
+/// Runs `f` while another holder has the key.
 fn while_busy<R>(key: &str, f: impl FnOnce() -> R) -> R {
     let guard = locks().mutex(key).try_lock().unwrap().into_send();
     let result = f();
@@ -56,7 +56,7 @@ fn while_busy<R>(key: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Gives the key to another holder while it is held.
+/// Gives the key to another holder while the lock is held.
 fn steal(key: &str) {
     assert!(server().get(key).is_some(), "`{key}` is not held");
     server().set(key, "another holder's");
@@ -153,7 +153,7 @@ fn the_lock_is_released_on_every_path() {
 #[distributed_lock("nested:{id}")]
 fn outer(id: u8, next: Option<u8>) -> Result<u64, Error> {
     let inside = next.map_or_else(|| inner(id), |next| outer(next, None))?;
-    assert!(!is_free(&key!("nested:{id}")), "the inner call released it");
+    assert!(!is_free(&key!("nested:{id}")), "the inner call released the lock");
     Ok(inside)
 }
 
@@ -235,9 +235,9 @@ fn loses(id: &str, result: Result<u8, Error>) -> Result<u8, Error> {
 fn a_lost_lease_is_told() {
     let _ = locks();
     assert!(loses("ok", Ok(1)).unwrap_err().is_lost());
-    assert_eq!(server().get("lost:ok").as_deref(), Some("another holder's"), "the next holder's key is untouched");
+    assert_eq!(server().get("lost:ok").as_deref(), Some("another holder's"), "the next holder's key changed");
     let (result, logged) = logged(|| loses("err", Err(Error::Closed)));
-    assert_eq!(result, Err(Error::Closed), "the body's error wins");
+    assert_eq!(result, Err(Error::Closed), "the loss replaced the body's error");
     assert!(logged.iter().any(|line| line.starts_with("WARN: lock `lost:err` was lost")), "{logged:?}");
     assert_eq!(server().get("lost:err").as_deref(), Some("another holder's"));
 }
@@ -272,10 +272,10 @@ fn settings_reach_the_lock() {
     let _ = locks();
     let remaining = settings(5).unwrap();
     assert!(remaining < Duration::from_secs(6) && remaining > Duration::from_secs(3), "{remaining:?}");
-    assert!(!is_free("app:settings:5"), "min_hold keeps it");
+    assert!(!is_free("app:settings:5"), "the lock was released before its min_hold");
 }
 
-/// Whether the lock's counter was raised by the time that the body runs.
+/// Whether the lock's fence counter exists.
 fn has_fence(key: &str) -> bool {
     server().get(&format!("{{{key}}}:fence")).is_some()
 }
@@ -303,7 +303,7 @@ fn a_fence_comes_with_the_lock_if_it_is_asked_for() {
     let _ = locks();
     assert_eq!(fenced_reentrant(), Ok(true));
     assert_eq!(fenced_mutex(), Ok(true));
-    assert_eq!(lazily_fenced(), Ok((false, true)), "a guard alone asks for none");
+    assert_eq!(lazily_fenced(), Ok((false, true)), "the lock was fenced too early, or not at all");
 }
 
 #[derive(LockKey)]

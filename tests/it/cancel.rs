@@ -1,4 +1,4 @@
-//! Ending one wait from another thread: wherever it waits, and that nothing of it is left.
+//! Another thread cancels one wait. The tests cover each place where a thread can wait, and check that nothing is left.
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,9 +11,9 @@ use crate::kinds::Kind;
 use crate::place::{Place, each_kind_and_place, each_place};
 
 const KEY: &str = "order:42";
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
-/// Within which a wait that is cancelled ends on a machine that is not busy.
+/// The time within which a cancelled wait ends on an idle machine.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
 fn client<P: Place>(nodes: &[P]) -> Redlock {
@@ -24,7 +24,7 @@ fn is_cancelled<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Cancelled { op: "acquire", key }) if key == KEY)
 }
 
-/// A thread that waits for the lock until it is cancelled; what it got, if that was an error.
+/// Starts a thread that waits for the lock until it is cancelled, and returns the outcome.
 fn waiter<K: Kind>(locks: &Redlock, cancel: &Cancel) -> thread::JoinHandle<Result<(), Error>> {
     let lock = K::new(locks, KEY).cancel(cancel);
     thread::spawn(move || lock.lock().and_then(K::unlock))
@@ -34,22 +34,22 @@ fn built_16_a_wait_at_the_servers_ends<K: Kind, P: Place>() {
     for count in [1, 3] {
         let nodes = P::start(count);
         let (one, other, third) = (client(&nodes), client(&nodes), client(&nodes));
-        // A reader waits for a writer, and so does a permit for all of them.
+        // The tests skip kinds whose lock several clients can hold at once.
         let held = K::new(&one, KEY).lock().unwrap();
         if K::new(&other, KEY).try_lock().is_ok() {
             return;
         }
         let cancel = Cancel::new();
         let waiter = waiter::<K>(&other, &cancel);
-        eventually("it waits", SOON, || nodes[0].waits() == 1);
+        eventually("the wait is queued", SOON, || nodes[0].waits() == 1);
         let next = thread::spawn(move || K::new(&third, KEY).lock().and_then(K::unlock));
-        eventually("the next one waits", SOON, || nodes[0].waits() == 2);
+        eventually("the next wait is queued", SOON, || nodes[0].waits() == 2);
         cancel.cancel();
         assert!(is_cancelled(&waiter.join().unwrap()));
-        assert!(nodes.iter().all(|node| node.waits() <= 1), "an entry is left");
+        assert!(nodes.iter().all(|node| node.waits() <= 1), "the cancelled wait is still queued");
         held.check().unwrap();
         K::unlock(held).unwrap();
-        eventually("the next one has had it", SOON, || next.is_finished());
+        eventually("the next waiter gets the lock", SOON, || next.is_finished());
         next.join().unwrap().unwrap();
         K::unlock(K::new(&other, KEY).try_lock().unwrap()).unwrap();
     }
@@ -68,7 +68,7 @@ fn built_16_a_wait_in_the_queue_of_threads_ends<K: Kind, P: Place>() {
     cancel.cancel();
     assert!(waiters.into_iter().all(|waiter| is_cancelled(&waiter.join().unwrap())));
     K::unlock(held).unwrap();
-    eventually("the other one has had it", SOON, || patient.is_finished());
+    eventually("the other waiter gets the lock", SOON, || patient.is_finished());
     patient.join().unwrap().unwrap();
 }
 
@@ -109,19 +109,19 @@ each_kind_and_place!(held:
     what_is_cancelled_takes_nothing,
 );
 
-/// The release and the cancellation come at the same time: the waiter has had the lock or was cancelled, and the lock
-/// is free for others either way.
+/// The release and the cancellation come at the same time. The waiter gets the lock or is cancelled. In both cases,
+/// other clients can take the lock afterwards.
 fn built_17_what_is_granted_meanwhile_goes_to_others<P: Place>() {
     for count in [1, 3] {
         let nodes = P::start(count);
         let (one, other) = (client(&nodes), client(&nodes));
         for round in 0..40 {
-            // Waiters at the servers, and in the queue of threads.
+            // In half of the rounds the waiter waits on the servers, and in the other half in the queue of threads.
             let waits = if round % 2 == 0 { &other } else { &one };
             let (held, cancel) = (one.mutex(KEY).lock().unwrap(), Cancel::new());
             let waiter = waiter::<redlock_sync::Mutex>(waits, &cancel);
             if round % 4 == 0 {
-                eventually("it waits", SOON, || nodes[0].waits() == 1);
+                eventually("the wait is queued", SOON, || nodes[0].waits() == 1);
             }
             thread::scope(|scope| {
                 scope.spawn(|| cancel.cancel());
@@ -131,7 +131,7 @@ fn built_17_what_is_granted_meanwhile_goes_to_others<P: Place>() {
             assert!(outcome.is_ok() || is_cancelled(&outcome), "{outcome:?}");
             let next = one.mutex(KEY).try_lock_for(SOON).unwrap();
             next.unlock().unwrap();
-            eventually("no entry is left", SOON, || nodes.iter().all(|node| node.waits() == 0));
+            eventually("no wait is queued", SOON, || nodes.iter().all(|node| node.waits() == 0));
         }
     }
 }
@@ -149,14 +149,14 @@ fn waits_for_other_things_end<P: Place>() {
         scope.spawn(|| tell(latch.wait()));
         scope.spawn(|| tell(queue.claim().map(drop)));
         scope.spawn(|| tell(multi.lock().map(drop)));
-        eventually("one of them waits", SOON, || nodes[0].waits() > 0);
+        eventually("one wait is queued", SOON, || nodes[0].waits() > 0);
         cancel.cancel();
     });
     let mut ops: Vec<_> = told
         .try_iter()
         .map(|outcome| match outcome {
             Err(Error::Cancelled { op, .. }) => op,
-            // A queue is on one server.
+            // A queue needs a single server, so this call fails on three nodes.
             Err(Error::Config { .. }) => "claim",
             other => panic!("{other:?}"),
         })
@@ -170,7 +170,7 @@ fn waits_for_other_things_end<P: Place>() {
 
 each_place!(built_17_what_is_granted_meanwhile_goes_to_others, waits_for_other_things_end);
 
-/// How long the wait goes on after it was cancelled, on this machine: the shortest of some times.
+/// The shortest of several durations from the cancellation to the end of the wait.
 fn shortest(mut wait: impl FnMut(&Cancel) -> thread::JoinHandle<Instant>) -> Duration {
     let once = |_| {
         let cancel = Cancel::new();
@@ -182,7 +182,7 @@ fn shortest(mut wait: impl FnMut(&Cancel) -> thread::JoinHandle<Instant>) -> Dur
     (0..20).map(once).min().unwrap()
 }
 
-/// When the call returned that was cancelled.
+/// Starts a wait, and returns the time at which the cancelled call returned.
 fn ended(lock: redlock_sync::Mutex) -> thread::JoinHandle<Instant> {
     thread::spawn(move || {
         assert!(is_cancelled(&lock.lock()));
@@ -197,7 +197,7 @@ fn built_16_a_wait_ends_at_once() {
     let held = one.mutex(KEY).lock().unwrap().into_send();
     let at_server = shortest(|cancel| {
         let waiter = ended(other.mutex(KEY).cancel(cancel));
-        eventually("it waits", SOON, || server.waits() == 1);
+        eventually("the wait is queued", SOON, || server.waits() == 1);
         waiter
     });
     let in_queue = shortest(|cancel| {
@@ -222,7 +222,7 @@ fn built_18_a_wait_for_servers_that_are_away_ends() {
     assert!(matches!(&ends[1], Err(Error::Cancelled { op: "count down", .. })), "{:?}", ends[1]);
 }
 
-/// A round is under way when the wait is cancelled: it ends first.
+/// The wait is cancelled during a round, which ends first.
 #[test]
 fn built_18_a_wait_for_a_server_that_hangs_ends_within_a_node_timeout() {
     let (server, timeout, cancel) = (Server::start(), Duration::from_secs(2), Cancel::new());
@@ -234,7 +234,7 @@ fn built_18_a_wait_for_a_server_that_hangs_ends_within_a_node_timeout() {
     thread::sleep(AT_ONCE);
     let began = Stopwatch::start();
     cancel.cancel();
-    // A round to leave, where it may have come in.
+    // After the round, the client needs another one to remove the wait from the queue.
     assert!(is_cancelled(&waiter.join().unwrap()));
     assert!(began.elapsed() < timeout * 5 / 2, "{:?}", began.elapsed());
     server.cont();

@@ -1,4 +1,4 @@
-//! A short chaos run, so that the rig itself is exercised by plain `cargo test`. The long ones are in `tests/CHAOS.md`.
+//! A short chaos run, so that plain `cargo test` exercises the program. `tests/CHAOS.md` describes the long runs.
 
 use std::process::{Command, Output};
 
@@ -19,10 +19,11 @@ fn a_short_run_finds_nothing() {
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 20, "{said}");
     let picture = std::fs::read_to_string(out.join("timeline.svg")).unwrap();
-    assert!(picture.contains("node 2") && picture.contains("held by"), "the picture shows nodes and holds");
+    assert!(picture.contains("node 2") && picture.contains("held by"), "the picture lacks nodes or holds");
 }
 
-/// Workers that are killed and stopped, and a server that comes and goes: no task is lost, none is left, and no stale end is accepted.
+/// Workers are killed and stopped, and the server restarts. No task may be lost or left, and no outdated end may be
+/// accepted.
 #[test]
 fn a_short_run_with_workers_finds_nothing() {
     let out = redlock_tests::find::target_dir().join("chaos/smoke-tasks");

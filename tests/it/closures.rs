@@ -1,4 +1,4 @@
-//! `with`, `try_with` and `try_with_for` of each kind: what they return, and that nothing is held afterwards.
+//! `with`, `try_with` and `try_with_for` of each kind: their return values. Afterwards no lock may be held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::place::{Place, each_place};
 
 const KEY: &str = "order:42";
 
-/// What a body returns here.
+/// The return type of a body.
 type Answer = Result<u32, Error>;
-/// One of the methods, with a body.
+/// One of the methods, called with a body.
 type Method = fn(&Redlock, &mut dyn FnMut(&Lease) -> Answer) -> Answer;
 
 const WAIT: Duration = Duration::from_millis(5);
 
-/// Three methods of the handle that `locks` makes.
+/// The three methods of the handle that `$make` returns.
 macro_rules! methods {
     ($make:ident($($argument:expr),+): $with:ident, $try_with:ident, $try_with_for:ident) => {
         [
@@ -27,7 +27,7 @@ macro_rules! methods {
     };
 }
 
-/// Of each kind: `with`, `try_with` and `try_with_for`, and what else keeps it taken.
+/// Each kind with `with`, `try_with` and `try_with_for`.
 const KINDS: [(&str, [Method; 3]); 5] = [
     ("mutex", methods!(mutex(KEY): with, try_with, try_with_for)),
     ("reentrant mutex", methods!(reentrant_mutex(KEY): with, try_with, try_with_for)),
@@ -36,7 +36,7 @@ const KINDS: [(&str, [Method; 3]); 5] = [
     ("permit", methods!(semaphore(KEY, 1): with, try_with, try_with_for)),
 ];
 
-/// Keeps all others out of the lock of that kind.
+/// Runs `while_held` while no other client can take the lock of this kind.
 fn occupied(locks: &Redlock, kind: &str, while_held: impl FnOnce() -> Answer) -> Answer {
     match kind {
         "mutex" | "reentrant mutex" => locks.mutex(KEY).with(|_| while_held()),
@@ -45,7 +45,7 @@ fn occupied(locks: &Redlock, kind: &str, while_held: impl FnOnce() -> Answer) ->
     }
 }
 
-/// Nodes, with a client that has room for a busy machine, and another one.
+/// Nodes and two clients with a node timeout for a busy machine.
 fn rig<P: Place>(nodes: usize) -> (Vec<P>, Redlock, Redlock) {
     let nodes = P::start(nodes);
     let client = || P::client(&nodes, Redlock::builder().node_timeout(Duration::from_secs(5)));
@@ -53,27 +53,27 @@ fn rig<P: Place>(nodes: usize) -> (Vec<P>, Redlock, Redlock) {
     (nodes, one, other)
 }
 
-/// Deletes the key behind the holder's back.
+/// Deletes the key while the lock is held.
 fn lose<P: Place>(nodes: &[P]) {
     for node in nodes {
         assert!(node.del(KEY));
     }
 }
 
-/// Whether a majority has the key.
+/// Whether a majority of the nodes has the key.
 fn is_held<P: Place>(nodes: &[P]) -> bool {
     let having = nodes.iter().filter(|node| node.keys().iter().any(|key| key == KEY));
     having.count() > nodes.len() / 2
 }
 
-/// On one node and on three, for each method of each kind.
+/// Runs the test on one node and on three, for each method of each kind. Asserts that the lock is not held afterwards.
 fn on_each<P: Place>(test: impl Fn(&[P], &Redlock, &Redlock, &str, Method)) {
     for count in [1, 3] {
         let (nodes, one, other) = rig::<P>(count);
         for (kind, methods) in KINDS {
             for method in methods {
                 test(&nodes, &one, &other, kind, method);
-                assert!(!is_held(&nodes), "{kind}: it is held afterwards");
+                assert!(!is_held(&nodes), "{kind}: the lock is held afterwards");
             }
         }
     }
@@ -82,7 +82,7 @@ fn on_each<P: Place>(test: impl Fn(&[P], &Redlock, &Redlock, &str, Method)) {
 fn the_value_of_the_body_is_returned<P: Place>() {
     on_each::<P>(|nodes, locks, _, kind, method| {
         let value = method(locks, &mut |lease| {
-            assert!(is_held(nodes), "{kind}: it is not held");
+            assert!(is_held(nodes), "{kind}: the lock is not held");
             lease.check().map(|()| 42)
         });
         assert_eq!(value, Ok(42), "{kind}");
@@ -93,7 +93,7 @@ fn the_error_of_the_body_is_returned<P: Place>() {
     on_each::<P>(|nodes, locks, _, kind, method| {
         let error = Error::WouldDeadlock { key: "of the body".into() };
         assert_eq!(method(locks, &mut |_| Err(error.clone())), Err(error.clone()), "{kind}");
-        // It comes before that of the release.
+        // The body's error has priority over the error of the release.
         let lost = method(locks, &mut |_| {
             lose(nodes);
             Err(error.clone())
@@ -106,7 +106,7 @@ fn built_19_a_lock_that_was_lost_is_an_error<P: Place>() {
     on_each::<P>(|nodes, locks, _, kind, method| {
         let lost = method(locks, &mut |lease| {
             lose(nodes);
-            // Only the servers know it.
+            // Only the servers know of the loss, so `check` succeeds here.
             lease.check().map(|()| 42)
         });
         assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted), "{kind}");
@@ -123,9 +123,9 @@ fn built_21_a_panic_releases_it<P: Place>() {
 
 fn a_body_without_the_lock_does_not_run<P: Place>() {
     on_each::<P>(|_, locks, other, kind, method| {
-        // The first of the three methods waits.
+        // The first of the three methods would wait, so the test skips it.
         if method as usize != KINDS.iter().find(|(name, _)| *name == kind).unwrap().1[0] as usize {
-            let busy = occupied(other, kind, || method(locks, &mut |_| panic!("{kind}: it ran")));
+            let busy = occupied(other, kind, || method(locks, &mut |_| panic!("{kind}: the body ran")));
             assert!(busy.unwrap_err().is_busy(), "{kind}");
         }
     });
@@ -139,7 +139,7 @@ each_place!(
     a_body_without_the_lock_does_not_run,
 );
 
-/// The release is sent, and no server answers.
+/// The client sends the release, but no server replies.
 #[test]
 fn built_20_a_release_that_is_not_confirmed_is_no_error() {
     for (kind, methods) in KINDS {
@@ -156,7 +156,7 @@ fn built_20_a_release_that_is_not_confirmed_is_no_error() {
     }
 }
 
-/// A nested call of the same thread runs under the outer lock.
+/// A nested call in the same thread runs under the outer lock.
 #[test]
 fn closures_nest() {
     let locks = Redlock::in_memory();
@@ -167,7 +167,7 @@ fn closures_nest() {
     assert!(matches!(refused, Err(Error::WouldDeadlock { .. })));
 }
 
-/// The error type is the caller's own.
+/// The body can return the caller's own error type.
 #[test]
 fn the_body_has_an_error_of_its_own() {
     let locks = Redlock::in_memory();

@@ -1,4 +1,4 @@
-//! Users and passwords that change while locks are held.
+//! Users and passwords change while locks are held.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use redis::cmd;
 use redlock_sync::{Builder, Credentials, Error, MutexGuard, Redlock};
 use redlock_tests::{Server, Stopwatch, eventually};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn settings(server: &Server) -> Builder {
@@ -18,7 +18,7 @@ fn settings(server: &Server) -> Builder {
     Redlock::builder().node(url).node_timeout(Duration::from_secs(2)).unavailable_after(SOON)
 }
 
-/// The user has that password only, and its connections end.
+/// Gives the user this password only, and kills the user's connections.
 fn password(server: &Server, password: &str) {
     let rules = ["reset", "on", &format!(">{password}"), "~*", "&*", "+@all"];
     server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(&rules));
@@ -48,7 +48,7 @@ fn a_password_file_is_read_at_each_connection() {
     let error = locks.mutex("b").try_lock().unwrap_err().to_string();
     assert!(error.contains("WRONGPASS") && !error.contains("second"), "{error}");
     fs::write(&file, "third").unwrap();
-    eventually("the new one is read", SOON, || locks.mutex("b").try_lock().is_ok());
+    eventually("the new password is read", SOON, || locks.mutex("b").try_lock().is_ok());
 }
 
 #[test]
@@ -70,20 +70,21 @@ fn a_function_is_asked_for_users_and_passwords() {
     let before = asked.load(Ordering::SeqCst);
     assert!(before > 0);
     locks.mutex("a").lock().unwrap().unlock().unwrap();
-    assert_eq!(asked.load(Ordering::SeqCst), before, "only new connections ask");
+    assert_eq!(asked.load(Ordering::SeqCst), before, "an existing connection asked for credentials");
 
     *now.lock().unwrap() = Err("the vault is sealed");
     password(&server, "second");
     let mut said = String::new();
-    eventually("the error is told", SOON, || {
+    eventually("the call returns the function's error", SOON, || {
         said = locks.mutex("a").try_lock().map_or_else(|error| error.to_string(), |_| String::new());
         said.contains("the vault is sealed")
     });
     *now.lock().unwrap() = Ok(Credentials::new("locks", "second"));
-    eventually("it is asked again", SOON, || locks.mutex("a").try_lock().is_ok());
+    eventually("the function is asked again", SOON, || locks.mutex("a").try_lock().is_ok());
 }
 
-/// A password that changes every moment, as its administrators should do it: the server knows both until all clients have read the new one.
+/// The password changes often, in the way that administrators should change it: the server accepts both passwords until
+/// the client has read the new one.
 #[test]
 fn no_call_fails_while_a_password_changes() {
     let server = Server::start();
@@ -101,7 +102,7 @@ fn no_call_fails_while_a_password_changes() {
                 scope.spawn(move || {
                     let mut calls = 0;
                     while !is_over.load(Ordering::SeqCst) {
-                        // Of two that meet one waits.
+                        // Two threads share each lock, so one of them sometimes waits.
                         locks.mutex(format!("a:{}", thread / 2)).lock()?.unlock()?;
                         calls += 1;
                     }
@@ -135,7 +136,7 @@ fn connections_are_replaced_before_their_password_runs_out() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let settings = settings(&server).credentials(move |_node| {
-        // The first one of each connection is out of date.
+        // Every other call returns an outdated password.
         let is_late = count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
         Ok::<_, Error>(Credentials::password(if is_late { "old" } else { "sesame" }).valid_for(valid_for))
     });
@@ -157,14 +158,14 @@ fn connections_are_replaced_before_their_password_runs_out() {
     }
     let asked = asked.load(Ordering::SeqCst);
     assert!(asked >= 6 && asked < calls, "asked {asked} times for {calls} calls");
-    // One that is not used is not used when it has run out.
+    // A connection that was idle is not used after its password has expired.
     thread::sleep(valid_for + Duration::from_millis(50));
     let idle = ids();
     locks.mutex("a").lock().unwrap().unlock().unwrap();
     assert!(ids().iter().any(|id| !idle.contains(id)));
 }
 
-/// The function that is asked for the next credentials fails: until the present ones run out, all goes on.
+/// The function for the next credentials fails. The client must work until the current credentials expire.
 #[test]
 fn a_server_is_not_left_out_while_its_connections_are_good() {
     let server = Server::start();
@@ -183,7 +184,7 @@ fn a_server_is_not_left_out_while_its_connections_are_good() {
     let began = Instant::now();
     locks.mutex("a").lock().unwrap().unlock().unwrap();
     is_sealed.store(true, Ordering::SeqCst);
-    // The next credentials are asked for after 4.5 s.
+    // The client asks for the next credentials after 4.5 s.
     while began.elapsed() + Duration::from_millis(200) < valid_for {
         let outcome = locks.mutex("a").try_lock().and_then(MutexGuard::unlock);
         assert!(outcome.is_ok() || began.elapsed() > valid_for, "{outcome:?}");
@@ -193,5 +194,5 @@ fn a_server_is_not_left_out_while_its_connections_are_good() {
     assert!((1..20).contains(&refusals), "asked {refusals} times");
     is_sealed.store(false, Ordering::SeqCst);
     let is_renewed = || locks.mutex("a").lock().and_then(MutexGuard::unlock).is_ok();
-    eventually("the next ones are had", SOON, || is_renewed() && began.elapsed() > valid_for);
+    eventually("the connections have new credentials", SOON, || is_renewed() && began.elapsed() > valid_for);
 }

@@ -1,7 +1,7 @@
-//! The examples, run as people run them.
+//! The tests run the examples as users run them.
 //!
-//! `cargo test` of the whole workspace has built most of them beside this binary, in `target/…/examples`. Cargo is asked once more all the same, which
-//! takes no time then, so that a run of this binary alone never tests an old example.
+//! `cargo test` of the workspace has built most of them beside this binary, in `target/…/examples`. The tests still ask
+//! Cargo to build them, which then takes no time. So a run of this binary alone never tests an outdated example.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use std::{env, fs};
 
 use redlock_tests::{Server, eventually};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// The command that runs an example.
@@ -23,7 +23,7 @@ fn example(name: &str) -> Command {
     program(&format!("examples/{name}"))
 }
 
-/// The command that runs the shop, which is a package of its own.
+/// The command that runs the shop, which is a separate package.
 fn quickstart() -> Command {
     program("quickstart")
 }
@@ -32,12 +32,12 @@ fn program(path: &str) -> Command {
     static BUILT: Once = Once::new();
     BUILT.call_once(build);
     let mut command = Command::new(profile_dir().join(path));
-    // No matter what is set where the tests run: an example has a server of its own unless a test gives it one.
+    // The environment of the tests must not matter: an example starts its own server unless a test names one.
     command.env_remove("REDIS_URL").env_remove("REDLOCK_NODES").stdin(Stdio::null());
     command
 }
 
-/// Builds the examples as `cargo test` does, so that it finds nothing to do after one.
+/// Builds the examples like `cargo test`, so that Cargo has nothing to do after a `cargo test`.
 fn build() {
     let (dir, manifest) = (profile_dir(), concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
     let profile = match dir.file_name().and_then(OsStr::to_str).unwrap() {
@@ -45,8 +45,8 @@ fn build() {
         other => other,
     };
     let mut cargo = Command::new(env!("CARGO"));
-    // Cargo sets variables for a test. The build script of `ring` is run again if they differ. Then each `cargo test`
-    // would build TLS, and the library, twice.
+    // Cargo sets variables for tests. If they differ, Cargo runs the build script of `ring` again. Then each `cargo
+    // test` would build TLS and the library twice.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
             cargo.env_remove(name);
@@ -58,20 +58,20 @@ fn build() {
     assert!(status.success(), "the examples cannot be built");
 }
 
-/// `target/debug` or the like: this binary is in `deps` there.
+/// `target/debug` or the like, which contains this binary in `deps`.
 fn profile_dir() -> PathBuf {
     let this = env::current_exe().unwrap();
     this.parent().unwrap().parent().unwrap().to_owned()
 }
 
-/// Runs it to its end; what it printed, and its exit code.
+/// Runs the command to its end. Returns what it printed, and its exit code.
 fn outcome(command: &mut Command) -> (String, Option<i32>) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let said = [stdout, stderr].concat();
     (String::from_utf8_lossy(&said).into_owned(), status.code())
 }
 
-/// Runs it and expects success, and each of these texts in what it prints.
+/// Asserts that the command succeeds and prints each of these texts.
 fn shows(command: &mut Command, texts: &[&str]) {
     let (said, code) = outcome(command);
     assert_eq!(code, Some(0), "{command:?} printed:\n{said}");
@@ -93,7 +93,7 @@ fn those_to_copy_run_with_the_url_of_a_server() {
         command.env("REDIS_URL", server.url());
         command
     };
-    // With their usual node timeout, a busy machine can be too slow for a call.
+    // With the examples' default node timeout, a call can fail on a busy machine. So the test repeats them.
     let says = |name: &str, text: &str| {
         eventually(name, SOON, || matches!(outcome(&mut with_url(name)), (said, Some(0)) if said.contains(text)));
     };
@@ -105,7 +105,7 @@ fn those_to_copy_run_with_the_url_of_a_server() {
     let once = || outcome(with_url("cron_once").arg("2026-11-24"));
     eventually("cron_once", SOON, || once() == ("the report of 2026-11-24 is written\n".to_owned(), Some(0)));
     eventually("it is done", SOON, || once() == ("the report of 2026-11-24 was written before\n".to_owned(), Some(0)));
-    // As another machine that is late.
+    // This call acts like another machine that starts late.
     eventually("another machine skips it", SOON, || outcome(&mut with_url("cron")) == (String::new(), Some(0)));
 }
 
@@ -125,14 +125,14 @@ fn a_web_service_has_a_lock_for_each_order() {
         stream.read_to_string(&mut reply).unwrap();
         reply
     };
-    eventually("it is ready", SOON, || ask("GET /ready").starts_with("HTTP/1.1 200"));
+    eventually("the service is ready", SOON, || ask("GET /ready").starts_with("HTTP/1.1 200"));
     eventually("an order is shipped", SOON, || ask("POST /orders/42").contains("order 42 is shipped"));
     let held = redlock_tests::open(server.url()).mutex("order:42").lock().unwrap();
     eventually("an order in hand is refused", SOON, || ask("POST /orders/42").starts_with("HTTP/1.1 423"));
     held.unlock().unwrap();
 }
 
-/// Ends with the test.
+/// A process that is killed in the drop.
 struct Service(Child);
 
 impl Drop for Service {
@@ -202,7 +202,7 @@ fn http_sells_no_ticket_twice() {
     shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
 }
 
-/// The metrics that the library has, by their names in its source.
+/// The names of the library's metrics, as its source has them.
 fn metrics() -> BTreeSet<String> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../redlock-sync/src/facades/metrics.rs");
     names_in(&fs::read_to_string(source).unwrap())
@@ -217,7 +217,7 @@ fn names_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// But for releases that were not confirmed and servers that cannot be used, for which a server would have to fail.
+/// Two metrics are missing, because they count unconfirmed releases and unusable servers.
 #[test]
 fn metrics_are_exposed_by_name_and_not_by_key() {
     let (said, code) = outcome(&mut example("metrics"));
@@ -249,7 +249,7 @@ fn the_dashboard_names_only_metrics_that_exist() {
     assert!(asked.len() >= metrics().len(), "{asked:?}");
     for query in asked {
         let named = labels(&query).into_iter();
-        // What the exporter adds for histograms.
+        // Exporters add the label `le` to histograms.
         let unknown: Vec<String> =
             named.filter(|label| label != "le" && !known_labels(&query).contains(label)).collect();
         assert!(unknown.is_empty(), "{unknown:?} in {query}");
@@ -262,7 +262,7 @@ fn queries(dashboard: &serde_json::Value) -> Vec<String> {
     targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a query groups and selects by: `by (le, lock)`, `{lock=~"…", outcome="…"}`.
+/// The labels by which a query groups and selects: `by (le, lock)`, `{lock=~"…", outcome="…"}`.
 fn labels(query: &str) -> BTreeSet<String> {
     let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
     let selected = query.split('{').skip(1).filter_map(|rest| rest.split('}').next());
@@ -270,7 +270,7 @@ fn labels(query: &str) -> BTreeSet<String> {
     all.filter_map(|part| part.split('=').next()).map(|name| name.trim().to_owned()).collect()
 }
 
-/// The labels of the metric of a query, as the page about metrics has them.
+/// The labels of the query's metric, as docs/metrics.md lists them.
 fn known_labels(query: &str) -> BTreeSet<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).unwrap();
     let metric = names_in(query).into_iter().next().unwrap();

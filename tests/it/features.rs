@@ -1,6 +1,7 @@
-//! What every kind of lock has, also those that several holders have at a time: readers, and several permits. On one node in memory and on three.
+//! Features of each kind of lock, including readers and several permits, which have several holders at a time. The
+//! tests use one node in memory, and three.
 //!
-//! Beside it: what changes threads has a test for each kind of guard (`into_send`), and so has what is forked (`kind_09_…`).
+//! Guards that change threads (`into_send`) and forked processes (`kind_09_…`) have separate tests for each kind.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::kinds::{Kind, at_once, every_kind, kinds_of};
 const LEASE: Duration = Duration::from_secs(30);
 const KEY: &str = "order:42";
 
-/// Two clients of the same nodes, on which time passes only when the test says so.
+/// Two clients of the same nodes in memory. Their time passes only when the test advances it.
 fn rig(nodes: usize) -> (Memory, Redlock, Redlock) {
     let memory = Memory::new(nodes);
     let client = || memory.build(settings()).unwrap();
@@ -71,7 +72,7 @@ fn a_longest_hold_ends<K: Kind>() {
     });
 }
 
-/// A multi-lock has no minimum hold.
+/// A multi-lock has no minimum hold, so this test does not cover it.
 fn a_minimum_hold_outlasts_the_guard<K: Kind>() {
     on_each(|memory, one, other| {
         K::unlock(K::new(one, KEY).min_hold(LEASE / 2).lock().unwrap()).unwrap();
@@ -95,7 +96,7 @@ fn the_end_of_a_client_gives_it_up<K: Kind>() {
     });
 }
 
-/// Counts the events of one lock.
+/// Records the events of one lock.
 #[derive(Default)]
 struct Told(Mutex<Vec<&'static str>>);
 

@@ -1,4 +1,4 @@
-//! `health()` and `is_ready()`: what is wrong with servers, in words.
+//! `health()` and `is_ready()` describe what is wrong with the servers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use redlock_sync::testing::Memory;
 use redlock_sync::{Builder, Error, Health, Redlock};
 use redlock_tests::{Server, Stopwatch, eventually, servers};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn settings() -> Builder {
@@ -22,7 +22,7 @@ fn health(server: &Server) -> Health {
     one(server).health().unwrap()
 }
 
-/// The one warning, and whether locks can be had.
+/// Whether the client is ready, and its only warning.
 fn warning(server: &Server) -> (bool, String) {
     let health = health(server);
     let [warning] = health.warnings() else { panic!("{health}") };
@@ -54,7 +54,7 @@ fn what_is_wrong_with_a_server_is_said() {
     let server = Server::start();
     assert!(warning(&server).1.contains("set appendonly yes"));
     server.config("appendonly", "yes");
-    eventually("the file is there", SOON, || server.info("aof_rewrite_in_progress").as_deref() == Some("0"));
+    eventually("the file is written", SOON, || server.info("aof_rewrite_in_progress").as_deref() == Some("0"));
 
     server.config("maxmemory", "500mb");
     server.config("maxmemory-policy", "allkeys-lru");
@@ -78,7 +78,7 @@ fn what_is_wrong_with_a_server_is_said() {
     let said = acks(1).to_string();
     assert!(acks(1).is_ready() && !said.contains("replicas"), "{said}");
     let said = acks(2).to_string();
-    assert!(!acks(2).is_ready() && said.contains("1 replicas are connected to it, and 2 must confirm"), "{said}");
+    assert!(!acks(2).is_ready() && said.contains("1 replicas are connected to it, but 2 must confirm"), "{said}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn missing_permissions_are_named() {
         _ = user("~* &* +@all -wait");
         let url = format!("redis://probe:secret@{}/", server.addr());
         let said = settings().node(url).min_replicas_ack(1).build().unwrap().health().unwrap().to_string();
-        assert!(said.contains("give it +wait"), "{said}");
+        assert!(said.contains("give the user +wait"), "{said}");
         let deaf = user("~* resetchannels +@all");
         assert!(deaf.is_ready() && deaf.warnings()[0].contains("&redlock-sync:*"), "{deaf}");
     }
@@ -125,15 +125,15 @@ fn a_majority_is_enough() {
     let health = locks.health().unwrap();
     assert!(health.is_ready() && health.nodes()[1].problem.is_some(), "{health}");
     assert!(health.warnings()[0].contains("cannot be used"), "{health}");
-    // One that hangs is waited for no longer than a node timeout for each of the two rounds.
+    // For a server that hangs, the client waits at most one node timeout in each of the two rounds.
     servers[2].stop();
     let began = Stopwatch::start();
     assert!(!locks.is_ready());
-    assert!(began.elapsed() < SOON / 2, "it took {:?}", began.elapsed());
+    assert!(began.elapsed() < SOON / 2, "is_ready took {:?}", began.elapsed());
     servers[2].cont();
-    eventually("two are well", SOON, || locks.is_ready());
+    eventually("two servers answer", SOON, || locks.is_ready());
 
-    // A restart is said as long as it matters.
+    // A restart is reported as long as it matters for votes.
     let guarded = settings().nodes(servers.iter().map(Server::url)).restart_guard(true).lease(SOON * 20);
     let guarded = guarded.build().unwrap();
     _ = guarded.mutex("order:42").try_lock();
@@ -141,7 +141,7 @@ fn a_majority_is_enough() {
     assert!(said.contains("restarted") && said.contains("casts no vote"), "{said}");
 }
 
-/// A lock on them is refused, whatever they say.
+/// Locks on servers that are not independent are refused, whatever the servers reply.
 #[test]
 fn servers_that_are_not_independent_are_not_ready() {
     let (server, other) = (Server::start(), Server::start());

@@ -1,4 +1,4 @@
-//! Nodes in memory: what a test can do to them. What they have in common with servers is in `contract`.
+//! Nodes in memory: what a test can do with them. `contract` covers what they have in common with servers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -15,12 +15,11 @@ use redlock_tests::{Stopwatch, eventually};
 use crate::kinds::{Kind, every_kind};
 use crate::place::{InMemory, Place};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(30);
 const KEY: &str = "order:42";
 
-/// Milliseconds.
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -69,10 +68,10 @@ fn time_ends_leases<K: Kind>() {
     K::unlock(K::new(&two, KEY).try_lock().unwrap()).unwrap();
 }
 
-/// What is due has been done when the time has passed: nothing here waits.
+/// When `advance` returns, the renewals that were due have been made. So this test does not wait.
 fn time_brings_renewals<K: Kind>() {
     let memory = Memory::new(3);
-    // The rounds of ten threads share two lines, and a busy machine may take its time for them.
+    // The rounds of ten threads share two connections, and a busy machine can be slow.
     let locks = memory.build(Redlock::builder().node_timeout(Duration::from_secs(5))).unwrap();
     let guards: Vec<_> = (0..10).map(|i| K::new(&locks, &format!("order:{i}")).lock().unwrap()).collect();
     for step in 0..50 {
@@ -86,7 +85,7 @@ fn time_brings_renewals<K: Kind>() {
     assert!(guards.iter().all(|guard| guard.check().unwrap_err().lost_reason() == Some(LostReason::Expired)));
 }
 
-/// However they wait: behind a thread of their own client, or for another one.
+/// One thread waits behind a thread of its own client, and two wait for another client.
 fn time_ends_waits<K: Kind>() {
     const HOUR: Duration = Duration::from_secs(3600);
     let memory = Memory::new(1);
@@ -97,7 +96,7 @@ fn time_ends_waits<K: Kind>() {
         let waiters: Vec<_> = [&holder, &other, &other]
             .map(|locks| scope.spawn(|| K::new(locks, KEY).try_lock_for(HOUR).err().unwrap()))
             .into();
-        // Each has to have begun before an hour of its own can end.
+        // Each wait must begin before an hour of its own can end.
         while !waiters.iter().all(thread::ScopedJoinHandle::is_finished) {
             memory.advance(HOUR / 2);
             assert!(start.elapsed() < SOON);
@@ -107,7 +106,7 @@ fn time_ends_waits<K: Kind>() {
     });
 }
 
-/// No thread releases the lock: a holder that has died keeps it until its lease ends.
+/// No thread releases the lock, as if its holder had died. It stays taken until its lease ends.
 fn time_ends_the_lease_of_a_holder_that_is_waited_for<K: Kind>() {
     let memory = Memory::new(1);
     let holder = memory.client();
@@ -120,7 +119,7 @@ fn time_ends_the_lease_of_a_holder_that_is_waited_for<K: Kind>() {
     });
     assert!(told.recv_timeout(ms(100)).is_err());
     let start = Stopwatch::start();
-    // In steps: a round of the waiting thread that is under way takes no longer than one of them.
+    // The time advances in small steps, so that a round of the waiting thread cannot exceed one step.
     while told.recv_timeout(ms(10)).is_err() {
         memory.advance(ms(1000));
         assert!(start.elapsed() < SOON);
@@ -192,7 +191,7 @@ fn a_node_that_was_away_has_kept_its_locks<K: Kind>() {
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Unreachable));
 }
 
-/// A thread that waits rides out the absence.
+/// The waiting thread keeps waiting while the node is away.
 fn a_wait_goes_on_once_the_node_is_back<K: Kind>() {
     let memory = Memory::new(1);
     let held = K::new(&memory.client(), KEY).lock().unwrap();
@@ -266,7 +265,7 @@ fn the_time_can_be_advanced_by_any_length() {
     for _ in 0..2 {
         memory.advance(Duration::MAX);
     }
-    // It waits for half a minute at most for threads that have something to do.
+    // `advance` waits for busy threads for at most half a minute.
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert!(guard.check().unwrap_err().is_lost());
     locks.mutex("order:42").lock().unwrap().unlock().unwrap();

@@ -1,4 +1,4 @@
-//! Bad input, row by row: each is refused with a clear error, or does what the documentation says.
+//! Bad input, case by case. Each input is refused with a clear error, or does what the documentation says.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,12 +16,12 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A client that never connects: what is refused is refused before.
+/// A client that never connects. The inputs must be refused before that.
 fn nowhere() -> Redlock {
     Redlock::open(NOWHERE).unwrap()
 }
 
-/// The message of an error that is about the configuration.
+/// The message of a `Config` error.
 #[track_caller]
 fn config<T>(result: Result<T, Error>) -> String {
     match result {
@@ -39,7 +39,7 @@ fn says<T>(result: Result<T, Error>, words: &[&str]) {
     }
 }
 
-/// Every way to use a lock says so.
+/// Asserts that each method of locking fails with these words.
 #[track_caller]
 fn every_use_says<K: Kind>(lock: &K, words: &[&str]) {
     says(lock.lock(), words);
@@ -84,7 +84,7 @@ fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
         K::unlock(guard).unwrap();
         assert_eq!(server.get(name), None);
     }
-    // The helper keys have their own names: a lock on one name does not harm the lock of another.
+    // Helper keys have other names than locks, so a lock of one name does not affect the lock of another name.
     assert!(server.keys().iter().all(|key| key.ends_with(":fence")), "{:?}", server.keys());
 }
 
@@ -93,7 +93,7 @@ fn input_03_long_keys<K: Kind>() {
     let locks = redlock_tests::open(server.url());
     K::unlock(K::new(&locks, &"k".repeat(1024)).lock().unwrap()).unwrap();
     every_use_says(&K::new(&nowhere(), &"k".repeat(1025)), &["1025", "max_key_len = 1024", "kkkk…"]);
-    // Bytes are counted, and the prefix with them; messages are cut between characters.
+    // The limit counts bytes, including the prefix. Messages are cut between characters.
     every_use_says(&K::new(&nowhere(), &"鎖".repeat(342)), &["1026", "鎖…"]);
     let limited = |limit| Redlock::builder().node(server.url()).key_prefix("Lock:").max_key_len(limit).build().unwrap();
     every_use_says(&K::new(&limited(9), "12345"), &["10 bytes", "max_key_len = 9"]);
@@ -101,7 +101,7 @@ fn input_03_long_keys<K: Kind>() {
     K::unlock(K::new(&limited(5000), &"k".repeat(4000)).lock().unwrap()).unwrap();
 }
 
-/// Lengths that can be no lease, and what the message must say.
+/// Lengths that no lease may have, and how messages show them.
 const NO_LEASES: [(Duration, &str); 6] = [
     (Duration::ZERO, "0ns"),
     (Duration::from_nanos(1), "1ns"),
@@ -125,7 +125,7 @@ fn input_04_times_to_live<K: Kind>() {
     guard.extend(Duration::from_secs(86_400)).unwrap();
     assert!(server.pttl("held").unwrap() > Duration::from_secs(86_000));
     K::unlock(K::new(&locks, "k").lease(Duration::from_secs(86_400)).lock().unwrap()).unwrap();
-    // Other lengths of time that end in arithmetic.
+    // These settings have other extreme lengths.
     says(K::new(&locks, "k").min_hold(Duration::MAX).lock(), &["min_hold", "lease = 30s"]);
     K::unlock(K::new(&locks, "k").max_hold(Duration::MAX).max_renewals(u32::MAX).lock().unwrap()).unwrap();
     K::unlock(K::new(&locks, "k").try_lock_for(Duration::MAX).unwrap()).unwrap();
@@ -137,7 +137,7 @@ fn input_04_times_to_live<K: Kind>() {
 
 fn input_05_a_lease_that_leaves_nothing<K: Kind>() {
     let server = Server::start();
-    // 250 ms for the node, 10 ms minimum validity, 1 % + 2 ms of drift.
+    // The lease must exceed 250 ms for the node, 10 ms minimum validity, and 1 % plus 2 ms for drift.
     let words = ["lease = 264ms", "node_timeout 250ms", "min_validity 10ms", "drift 4.64ms"];
     says(Redlock::builder().node(NOWHERE).lease(ms(264)).build(), &words);
     every_use_says(&K::new(&nowhere(), "k").lease(ms(264)), &words);
@@ -167,8 +167,7 @@ fn input_06_retry_policies<K: Kind>() {
         says(Redlock::builder().node(NOWHERE).retry(retry.clone()).build(), words);
         every_use_says(&K::new(&nowhere(), "k").retry(retry), words);
     }
-    // An interval of zero is allowed, and is no busy loop.
-    // The holder is a program that has to be polled.
+    // An interval of zero is allowed, and is no busy loop. The holder is a foreign program, so the client polls.
     server.set("k", "stranger");
     let proxy = Proxy::start(&server);
     let locks_seen = redlock_tests::open(proxy.url());
@@ -179,7 +178,7 @@ fn input_06_retry_policies<K: Kind>() {
         let tries = proxy.count("acquire");
         assert!(tries > 1 && tries <= 410, "{tries} tries in 200 ms");
     }
-    // An endless interval is bounded by the deadline.
+    // The deadline limits an endless interval.
     let lock = K::new(&locks, "k").retry(Retry::every(Duration::MAX));
     assert!(lock.try_lock_for(ms(50)).map(drop).unwrap_err().is_busy());
 }
@@ -204,7 +203,7 @@ fn input_08_the_same_address_twice_is_refused_by_build() {
     twice("redis://host:1", "redis://host:2").unwrap();
 }
 
-/// Every use finds the conflict, from the first one on, and leaves nothing on the servers.
+/// Asserts that each use finds the conflict, and leaves no key on the servers.
 #[track_caller]
 fn expect_conflict<K: Kind>(urls: &[String], all: &[&Server], words: &[&str]) {
     let locks = redlock_tests::patient().nodes(urls).build().unwrap();
@@ -221,7 +220,7 @@ fn input_08_two_names_of_one_server_are_found_at_first_contact<K: Kind>() {
     let same = ["node 1 (127.0.0.1:", "is the same server as", "node 3 (localhost:"];
     expect_conflict::<K>(&[two[0].url(), two[1].url(), by_name.clone()], &[&two[0], &two[1]], &same);
     expect_conflict::<K>(&[two[0].url(), by_name], &[&two[0]], &["is the same server as"]);
-    // By way of a proxy the address is another one altogether.
+    // Through a proxy, the address is a different one.
     let proxy = Proxy::start(&two[0]);
     let words = ["node 1", "node 2", "is the same server as"];
     expect_conflict::<K>(&[two[0].url(), proxy.url(), two[1].url()], &[&two[0], &two[1]], &words);
@@ -232,13 +231,13 @@ fn input_08_a_replica_of_a_member_is_found_at_first_contact<K: Kind>() {
     three[2].replica_of(&three[0]);
     let urls: Vec<String> = three.iter().map(Server::url).collect();
     expect_conflict::<K>(&urls, &[&three[0], &three[1]], &["node 3", "is a replica of", "node 1"]);
-    // A replica of another server is no member either, whatever the majority says of it.
+    // A replica of another server cannot be a node either, whatever the majority replies.
     let locks = redlock_tests::open(three[2].url());
     let error = K::new(&locks, "k").lock().map(drop).unwrap_err().to_string();
     assert!(error.contains("replica of 127.0.0.1"), "{error}");
 }
 
-/// A user with all permissions but INFO.
+/// Creates a user with all permissions except INFO, and returns its URL.
 fn hide_info(server: &Server) -> String {
     server.ask::<()>(cmd("ACL").arg(&["SETUSER", "shy", "on", ">Geheimnis", "~*", "&*", "+@all", "-info"]));
     server.url().replace("redis://", "redis://shy:Geheimnis@")
@@ -343,7 +342,7 @@ fn input_11_urls_that_cannot_be() {
     }
 }
 
-/// Without the feature: a unit test of the library, beside its URLs.
+/// A unit test of the library covers a build without the feature.
 #[test]
 fn input_11_tls_with_the_feature() {
     let shown = format!("{:?}", Redlock::open("rediss://anna:Geheimnis@host/").unwrap());
@@ -351,7 +350,7 @@ fn input_11_tls_with_the_feature() {
     says(Redlock::open("rediss://:Geheimnis@host:0/"), &["rediss://:***@host:0/", "port 0"]);
 }
 
-/// Whatever the password is made of, no message of a URL that is refused shows a part of it.
+/// If a URL is refused, then no message shows a part of its password, whatever that contains.
 #[test]
 fn input_11_no_message_shows_a_part_of_a_password() {
     for odd in ["@", ":", "/", "?", "#", "&", "%", "=", " ", "\\", "?pass=", "&x=", "://", "[", "]", "%40", "ü", "\n"]
@@ -367,7 +366,7 @@ fn input_11_no_message_shows_a_part_of_a_password() {
             format!("redis+unix://?pass={password}"),
         ] {
             if url.contains("pass=Geheim&") {
-                continue; // By the rules of URLs that password ends there, and what follows is a parameter's name.
+                continue; // By the rules of URLs, the password ends at `&`.
             }
             let Err(error) = Redlock::open(&url) else { continue };
             let text = format!("{error} {error:?} {:?}", Redlock::builder().node(&url));
@@ -376,7 +375,7 @@ fn input_11_no_message_shows_a_part_of_a_password() {
     }
 }
 
-/// Errors that only a server can cause show no password, either.
+/// Errors that only a server can cause show no password either.
 fn input_11_no_message_of_a_server_shows_a_password<K: Kind>() {
     let server = Server::builder().password("another").start();
     let url = |with: &str| server.url().replace(":another@", with);

@@ -1,9 +1,12 @@
-//! The guard contract: what every kind of lock must do, so that one test runs for all of them.
+//! The guard contract: what each kind of lock must do. One generic test runs for all kinds.
 //!
-//! A test is a function `fn name<K: Kind>()`. `each_kind!(name, …)` makes one `#[test]` of it for each kind of mutex, for what needs a server of its own, and
-//! `each_kind!(all: name, …)` for the other kinds too by the feature `kinds`; `every_kind!(GROUP: name, …)` makes one for all kinds of a group at once. A new kind joins by an `impl Kind` and a line in `kinds_of!`.
+//! A test is a function `fn name<K: Kind>()`. `each_kind!(name, …)` makes one `#[test]` for each kind of mutex, for
+//! tests that need their own server. `each_kind!(all: name, …)` also makes tests for the other kinds, with the feature
+//! `kinds`. `every_kind!(GROUP: name, …)` makes one test for all kinds of a group. A new kind needs an `impl Kind` and
+//! a line in `kinds_of!`.
 //!
-//! What is a lock of one holder at a time is a mutex: so a semaphore of one permit, the writer's side of a read-write lock, and a multi-lock of one key.
+//! A lock with one holder at a time counts as a mutex: a semaphore of one permit, a writer, and a multi-lock of one
+//! key.
 
 use std::ops::Deref;
 use std::thread;
@@ -16,13 +19,13 @@ use redlock_sync::{
 
 use crate::place::Place;
 
-/// A kind of lock, as far as all kinds are alike.
+/// The operations that all kinds of lock have.
 pub(crate) trait Kind: Clone + Send + Sync + 'static {
     type Guard: Deref<Target = Lease>;
 
-    /// The handle of that name.
+    /// A handle with this name.
     fn new(locks: &Redlock, key: &str) -> Self;
-    /// Its settings, as builder methods.
+    /// The settings of a handle, as builder methods.
     fn lease(self, lease: Duration) -> Self;
     fn renew(self, renew: bool) -> Self;
     fn min_hold(self, hold: Duration) -> Self;
@@ -40,13 +43,13 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     fn inspect(&self) -> Result<Option<Holder>, Error>;
     fn unlock(guard: Self::Guard) -> Result<(), Error>;
 
-    /// The token that stands under the key on a node.
+    /// The token that a node has under the key.
     fn token(node: &impl Place, key: &str) -> Option<String>;
-    /// Has a node give the lock to another token, without an end.
+    /// Makes a node give the lock to another token, without expiry.
     fn give(node: &impl Place, key: &str, token: &str);
 }
 
-/// The methods of a handle that are named as in the trait.
+/// The settings of a handle whose methods have the names of the trait.
 macro_rules! settings {
     ($handle:ty) => {
         fn lease(self, lease: Duration) -> Self {
@@ -79,7 +82,7 @@ macro_rules! settings {
     };
 }
 
-/// The lock is a string.
+/// The methods for a lock whose key is a string.
 macro_rules! string {
     () => {
         fn token(node: &impl Place, key: &str) -> Option<String> {
@@ -91,7 +94,7 @@ macro_rules! string {
     };
 }
 
-/// The lock is a sorted set, with a member of these letters and the token for each holder.
+/// The methods for a lock whose key is a sorted set. Each holder has a member with this prefix and the token.
 macro_rules! member {
     ($before:literal) => {
         fn token(node: &impl Place, key: &str) -> Option<String> {
@@ -140,7 +143,7 @@ macro_rules! mutex {
 mutex!(Mutex, MutexGuard, mutex);
 mutex!(ReentrantMutex, ReentrantMutexGuard, reentrant_mutex);
 
-/// A semaphore of one permit.
+/// A semaphore of one permit, which has one holder at a time.
 impl Kind for Semaphore {
     type Guard = SemaphorePermit;
 
@@ -169,7 +172,7 @@ impl Kind for Semaphore {
     member!("0 ");
 }
 
-/// The writer's side.
+/// The writer of a read-write lock.
 impl Kind for RwLock {
     type Guard = RwLockWriteGuard;
 
@@ -198,7 +201,7 @@ impl Kind for RwLock {
     member!("w");
 }
 
-/// The settings of what a handle is wrapped in.
+/// The settings of a type that wraps a handle.
 macro_rules! settings_within {
     ($wrapped:ident) => {
         fn lease(self, lease: Duration) -> Self {
@@ -231,7 +234,7 @@ macro_rules! settings_within {
     };
 }
 
-/// The reader's side.
+/// The reader of a read-write lock.
 #[derive(Clone)]
 pub(crate) struct Reader(RwLock);
 
@@ -263,7 +266,7 @@ impl Kind for Reader {
     member!("r");
 }
 
-/// Both permits of a semaphore of two, at once.
+/// Both permits of a semaphore of two, acquired together.
 #[derive(Clone)]
 pub(crate) struct Pair(Semaphore);
 
@@ -299,7 +302,7 @@ impl Kind for Pair {
 #[derive(Clone)]
 pub(crate) struct OfOneKey {
     lock: MultiLock,
-    /// By which the key is looked at.
+    /// Inspects the key.
     mutex: Mutex,
 }
 
@@ -374,7 +377,7 @@ impl Kind for OfOneKey {
     string!();
 }
 
-/// Runs a test for some kinds at the same time, each on a thread of its name: most of them wait most of the time.
+/// Runs a test for several kinds in parallel, each in a thread of its name, because the tests mostly wait.
 pub(crate) fn at_once(tests: &[(&'static str, fn())]) {
     let start = |&(name, test): &(&str, fn())| thread::Builder::new().name(name.to_owned()).spawn(test).unwrap();
     let running: Vec<_> = tests.iter().map(start).collect();
@@ -383,15 +386,15 @@ pub(crate) fn at_once(tests: &[(&'static str, fn())]) {
     assert!(failed.is_empty(), "it failed for {failed:?}");
 }
 
-/// The kind's name in the words of `agent`.
+/// The kind's name for the program `agent`.
 pub(crate) fn name_of_kind<K: Kind>() -> &'static str {
     let name = std::any::type_name::<K>();
     let words = [("Reentrant", "reentrant"), ("Semaphore", "permit"), ("RwLock", "writer"), ("OfOneKey", "several")];
     words.iter().find(|(part, _)| name.contains(part)).map_or("mutex", |(_, word)| word)
 }
 
-/// The tests `$test` of the kinds of a group: `every` kind of one holder at a time; whatever is `held`, also by several; those of one `single` lock, which have a minimum
-/// hold; those whose lock is a `string`.
+/// The test `$test` for each kind of a group. `every`: kinds with one holder at a time. `held`: all kinds. `single`:
+/// kinds with one holder and a minimum hold, which a multi-lock lacks. `string`: kinds whose key is a string.
 macro_rules! kinds_of {
     (held, $test:ident $(, $place:ty)?) => {
         [
@@ -430,7 +433,7 @@ macro_rules! kinds_of {
     };
 }
 
-/// One `#[test]` for each generic test named, for all kinds of the group at once.
+/// Makes one `#[test]` for each generic test, which runs it for all kinds of the group.
 macro_rules! every_kind {
     ($group:ident: $($test:ident),+ $(,)?) => {
         mod $group {
@@ -442,8 +445,8 @@ macro_rules! every_kind {
     };
 }
 
-/// One `#[test]` for each kind of mutex for each generic test named. Behind `all:` stand those that hold for every kind of one holder at a time: by the feature
-/// `kinds` there is one for each of the others too.
+/// Makes a `#[test]` of each generic test for each kind of mutex. The tests after `all:` hold for each kind with one
+/// holder at a time. With the feature `kinds`, they run for the other kinds too.
 macro_rules! each_kind {
     (all: $($test:ident),+ $(,)? $(; mutexes: $($mutex:ident),+ $(,)?)?) => {
         crate::kinds::each_kind!($($test,)+ $($($mutex,)+)?);

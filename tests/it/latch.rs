@@ -1,4 +1,4 @@
-//! Count-down latches: in several clients, on one server and on three, and what becomes of them when servers fail.
+//! Count-down latches with several clients, on one server and on three, and with faults of servers.
 
 mod waits;
 
@@ -10,7 +10,7 @@ use redis::cmd;
 use redlock_sync::{CountDownLatch, Error, Redlock};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const KEY: &str = "import";
 const WAITS: &str = "{import}:latch_waits";
@@ -20,18 +20,18 @@ fn open(servers: &[Server]) -> Redlock {
     Redlock::builder().nodes(urls).node_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
-/// Waits until a thread waits for the latch, as the servers know it.
+/// Waits until a wait for the latch is on all servers.
 fn one_waits(servers: &[Server]) {
     let waits = |server: &Server| server.keys().contains(&WAITS.to_owned());
     eventually("a wait is known to the servers", SOON, || servers.iter().all(waits));
 }
 
-/// The arrivals that a server has.
+/// The arrivals on a server.
 fn stored(server: &Server) -> Vec<String> {
     server.ask(cmd("ZRANGE").arg(KEY).arg(0).arg(-1))
 }
 
-/// Has an arrival stored on one server only.
+/// Stores an arrival on one server only.
 fn store_on(server: &Server, arrival: &str) {
     let _: i64 = server.ask(cmd("ZADD").arg(KEY).arg("2e16").arg(arrival));
 }
@@ -70,7 +70,7 @@ fn opens_when_the_last_has_arrived(nodes: usize) {
     latch(0).wait().unwrap();
     for server in &servers {
         assert!(server.pttl(KEY).unwrap() > Duration::from_secs(86_000));
-        assert!(!server.keys().contains(&WAITS.to_owned()), "no wait is left");
+        assert!(!server.keys().contains(&WAITS.to_owned()), "a wait is left");
     }
 }
 
@@ -130,7 +130,7 @@ fn a_wait_in_vain_is_busy_and_leaves_nothing() {
     }
 }
 
-/// Sooner than a wait looks by itself.
+/// The notification must wake the wait sooner than its next attempt would.
 fn wakes_promptly(nodes: usize, most: Duration) {
     let servers = servers(nodes);
     let (here, there) = (open(&servers), open(&servers));
@@ -166,7 +166,7 @@ fn kind_02_a_node_of_three_that_loses_its_data_gets_the_arrivals_back() {
     latch.count_down_as("a").unwrap();
     latch.count_down_as("b").unwrap();
     servers[0].restart();
-    eventually("a look has repaired it", SOON, || {
+    eventually("a call repairs the node", SOON, || {
         assert!(!latch.is_open().unwrap());
         stored(&servers[0]).len() == 2
     });
@@ -197,9 +197,9 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
     eventually("the servers are old", SOON, || servers.iter().all(|server| uptime(server) > lifetime.as_secs()));
     let latch = open(&servers).count_down_latch(KEY, 1).lifetime(lifetime);
     assert!(!latch.is_open().unwrap());
-    // While all answer, no arrival is left that none of them tells.
+    // If all nodes answer, then each arrival is on one of them, so the restarts do not matter.
     servers[..2].iter().for_each(Server::restart);
-    eventually("all answer, two of them restarted", SOON, || match latch.is_open() {
+    eventually("the latch is closed although two nodes restarted", SOON, || match latch.is_open() {
         Ok(is_open) => !is_open,
         Err(error) => {
             assert!(error.to_string().matches("casts no vote").count() < 2, "{error}");
@@ -207,14 +207,14 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
         }
     });
     servers[0].restart();
-    // The arrivals of which the other two know nothing could be on this one.
+    // The killed node could have arrivals that the other two nodes do not have.
     servers[1].kill();
     let mut said = String::new();
-    eventually("it is reached again", SOON, || {
+    eventually("the restarted node is reached again", SOON, || {
         said = latch.is_open().unwrap_err().to_string();
         said.contains("casts no vote")
     });
-    eventually("it is old enough", SOON, || latch.is_open().is_ok_and(|is_open| !is_open));
+    eventually("the restarted node is old enough", SOON, || latch.is_open().is_ok_and(|is_open| !is_open));
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn threads_that_wait_on_several_nodes_seldom_fetch_the_arrivals() {
     locks.count_down_latch(KEY, 2).count_down_as("a").unwrap();
     let told = || -> Vec<bool> {
         let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "wait for");
-        // Behind the digest, the number of keys, two keys and the count.
+        // The digest, the number of keys, two keys and the count come first.
         seen.map(|seen| seen.args[5] == "1").collect()
     };
     thread::scope(|scope| {
         scope.spawn(|| locks.count_down_latch(KEY, 2).wait_for(SOON).unwrap());
-        eventually("it looks again and again", SOON, || told().len() >= 5);
+        eventually("the wait checks the latch several times", SOON, || told().len() >= 5);
         assert!(told().iter().filter(|&&is_full| is_full).count() <= 2, "{:?}", told());
-        // An arrival that only one node has makes the numbers differ.
+        // An arrival on one node only makes the numbers differ.
         store_on(&servers[1], "=b");
     });
 }
@@ -257,10 +257,10 @@ fn a_wait_outlives_a_restart_of_the_server() {
                 server.restart();
             }
             let latch = there.count_down_latch(KEY, 2);
-            eventually("it answers", SOON, || latch.arrived().is_ok());
+            eventually("the server answers", SOON, || latch.arrived().is_ok());
             assert_eq!(latch.arrived().unwrap(), usize::from(keeps_data));
             sent.store(true, Ordering::SeqCst);
-            // Lost data closes it; the workers repeat what they have done.
+            // If the data is lost, then the latch is closed, and the workers repeat their arrivals.
             latch.count_down_as("a").unwrap();
             latch.count_down_as("b").unwrap();
         });
@@ -278,7 +278,7 @@ fn a_reset_closes_it_on_all_nodes_or_fails() {
     servers[2].stop();
     assert!(latch.reset().unwrap_err().is_unavailable());
     servers[2].cont();
-    eventually("it is reset", SOON, || latch.reset().is_ok());
+    eventually("the latch is reset", SOON, || latch.reset().is_ok());
     assert!(!latch.is_open().unwrap());
     assert!(servers.iter().all(|server| server.keys().is_empty()));
 }
@@ -297,7 +297,7 @@ fn kind_10_closing_the_client_ends_its_waits_for_a_latch() {
     assert_eq!(locks.count_down_latch(KEY, 1).count_down().unwrap_err(), Error::Closed);
 }
 
-/// A process that ends counts down as its last act, and the servers may be away just then.
+/// A process counts down as its last act, and just then the server is unreachable.
 #[test]
 fn an_arrival_is_repeated_while_the_client_shuts_down() {
     let server = Server::start();
@@ -307,12 +307,12 @@ fn an_arrival_is_repeated_while_the_client_shuts_down() {
     let struck = proxy.on_each("count down", Act::ResetBefore);
     thread::scope(|scope| {
         let arrival = scope.spawn(|| latch.count_down());
-        eventually("the client has sent it", SOON, || struck.hits() > 0);
+        eventually("the arrival is sent", SOON, || struck.hits() > 0);
         let ended = scope.spawn(|| locks.shutdown(SOON));
         let is_closed = || matches!(locks.mutex("other").try_lock(), Err(Error::Closed));
         eventually("the client shuts down", SOON, is_closed);
         let before = struck.hits();
-        eventually("the client goes on sending it", SOON, || struck.hits() > before + 2);
+        eventually("the client repeats the arrival", SOON, || struck.hits() > before + 2);
         struck.release();
         arrival.join().unwrap().unwrap();
         assert_eq!(ended.join().unwrap().unwrap().unconfirmed, 0);
@@ -328,7 +328,7 @@ fn a_latch_is_no_lock_and_a_lock_no_latch() {
     assert!(matches!(locks.mutex(KEY).try_lock(), Err(Error::WrongType { .. })));
     assert_eq!(locks.count_down_latch(KEY, 2).arrived().unwrap(), 1);
     let _held = locks.mutex("order").lock().unwrap();
-    // Members with a time, as those of other kinds have.
+    // Locks of other kinds have members with a time like this one.
     let _: i64 = server.ask(cmd("ZADD").arg("others").arg(1_700_000_000_000_u64).arg("r0"));
     for name in ["order", "others"] {
         let latch = locks.count_down_latch(name, 2);
@@ -381,7 +381,8 @@ fn a_latch_of_none_is_open() {
     assert!(latch.is_open().unwrap());
 }
 
-/// Servers are restarted without their data, one after the other, while workers arrive. The waiters count what was sent.
+/// Servers restart without their data, one after the other, while workers arrive. Each waiter checks that all arrivals
+/// were sent.
 #[test]
 fn kind_06_a_latch_never_opens_early_though_servers_crash() {
     let servers = servers(3);
@@ -413,7 +414,7 @@ fn crashing_round(servers: &[Server], name: &str) {
             scope.spawn(move || {
                 let began = Stopwatch::start();
                 while latch.wait_for(Duration::from_secs(1)).is_err() {
-                    assert!(began.elapsed() < SOON, "it never opened, though all workers repeat their arrivals");
+                    assert!(began.elapsed() < SOON, "the latch never opened although arrivals are repeated");
                 }
                 through.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(sent.load(Ordering::SeqCst), WORKERS, "{name} opened early");
@@ -424,7 +425,8 @@ fn crashing_round(servers: &[Server], name: &str) {
             scope.spawn(move || {
                 thread::sleep(Duration::from_millis(fastrand::u64(0..300)));
                 sent.fetch_add(1, Ordering::SeqCst);
-                // What most servers lose is gone: the workers repeat themselves until all threads have seen it open.
+                // Arrivals are gone if most servers lose them. So the workers repeat them until all threads have seen
+                // the latch open.
                 let mut has_seen = false;
                 let began = Stopwatch::start();
                 while through.load(Ordering::SeqCst) < WORKERS + WAITERS && began.elapsed() < SOON {

@@ -1,6 +1,7 @@
 //! Leaders: one at a time, and what follows the end of a term.
 //!
-//! 1. Here: the contract, at each place. 2. `faults`: processes that are killed and stopped, and what candidates cost.
+//! 1. This file: the contract, at each place.
+//! 2. `faults`: processes that are killed and stopped, and the cost of candidates.
 
 mod faults;
 
@@ -16,7 +17,7 @@ use redlock_tests::eventually;
 use crate::place::{Place, each_place};
 
 const KEY: &str = "scheduler";
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -24,7 +25,7 @@ fn client<P: Place>(nodes: &[P]) -> Redlock {
     P::client(nodes, Redlock::builder().node_timeout(Duration::from_secs(5)))
 }
 
-/// Works until it does not lead any more.
+/// A body that works until it no longer leads.
 fn until_the_end(lease: &Lease) -> Result<(), Error> {
     loop {
         lease.check()?;
@@ -51,7 +52,7 @@ fn one_leads_until_it_resigns<P: Place>() {
     }
 }
 
-/// When each term began.
+/// Runs four terms, whose bodies return `end`. Returns when each term began.
 fn terms<P: Place>(end: fn(usize) -> Result<(), Error>) -> Vec<Instant> {
     let nodes = P::start(1);
     let (began, cancel) = (Mutex::new(Vec::new()), Cancel::new());
@@ -82,12 +83,12 @@ fn built_13_a_pause_follows_each_term<P: Place>() {
     }
 }
 
-/// A cancelled candidate ends its wait; one that leads ends after its term.
+/// A cancelled candidate ends its wait. A candidate that leads ends after its term.
 fn a_candidate_can_be_cancelled<P: Place>() {
     let nodes = P::start(1);
     let (held, cancel) = (client(&nodes).mutex(KEY).lock().unwrap(), Cancel::new());
     let waiting = client(&nodes).leader(KEY).cancel(&cancel).spawn(until_the_end).unwrap();
-    eventually("it waits", SOON, || nodes[0].waits() > 0);
+    eventually("the wait is queued", SOON, || nodes[0].waits() > 0);
     assert!(!waiting.is_leader());
     cancel.cancel();
     waiting.join().unwrap();
@@ -105,9 +106,9 @@ fn built_14_a_leader_learns_of_a_loss_and_leads_again<P: Place>() {
         until_the_end(lease)
     });
     let leading = leading.unwrap();
-    eventually("it leads", SOON, || leading.is_leader());
+    eventually("the candidate leads", SOON, || leading.is_leader());
     nodes[0].del(KEY);
-    nodes[0].until("it leads again", || terms.load(Ordering::SeqCst) > 1);
+    nodes[0].until("the candidate leads again", || terms.load(Ordering::SeqCst) > 1);
     assert!(other.mutex(KEY).is_locked().unwrap());
     leading.resign();
     leading.join().unwrap();
@@ -117,7 +118,7 @@ fn an_error_that_stays_ends_it<P: Place>() {
     let nodes = P::start(1);
     let locks = client(&nodes);
     let leading = locks.leader(KEY).spawn(until_the_end).unwrap();
-    eventually("it leads", SOON, || leading.is_leader());
+    eventually("the candidate leads", SOON, || leading.is_leader());
     locks.close().unwrap();
     assert_eq!(leading.join(), Err(Error::Closed));
     let without_name = client(&nodes).leader("").run(until_the_end);
@@ -139,7 +140,7 @@ fn a_pause_outside_of_its_limits_is_refused<P: Place>() {
     }
 }
 
-/// What observers are told, but for renewals.
+/// Records the events, except renewals.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
@@ -164,14 +165,14 @@ fn observers_are_told<P: Place>() {
     };
     locks.leader(KEY).label("the one").cancel(&cancel).run(body).unwrap();
     let leading = locks.leader(KEY).label("another").spawn(until_the_end).unwrap();
-    eventually("it leads", SOON, || leading.is_leader());
+    eventually("the candidate leads", SOON, || leading.is_leader());
     leading.resign();
     leading.join().unwrap();
     let told = told.0.lock().unwrap().clone();
     assert_eq!(told, ["the one leads", "the one released", "another leads", "another lost"]);
 }
 
-/// What the handler of a loss does may need the handle, on the thread that resigns.
+/// An `on_lost` handler may use the leader's handle, and runs in the thread that calls `resign`.
 fn a_handler_of_the_loss_may_resign_too<P: Place>() {
     let nodes = P::start(1);
     let (handle, calls) = (Arc::new(OnceLock::<LeaderHandle>::new()), Arc::new(AtomicUsize::new(0)));
@@ -186,7 +187,7 @@ fn a_handler_of_the_loss_may_resign_too<P: Place>() {
         until_the_end(lease)
     });
     handle.set(leading.unwrap()).unwrap();
-    eventually("it leads", SOON, || handle.get().unwrap().is_leader() && calls.load(Ordering::SeqCst) == 1);
+    eventually("the candidate leads", SOON, || handle.get().unwrap().is_leader() && calls.load(Ordering::SeqCst) == 1);
     let resigning = thread::spawn({
         let handle = Arc::clone(&handle);
         move || handle.get().unwrap().resign()
@@ -207,12 +208,12 @@ fn candidates_may_have_one_cancel<P: Place>() {
     assert!(!end.is_cancelled() && other.is_leader());
     end.cancel();
     waiting.join().unwrap();
-    assert!(other.is_leader(), "it takes no lock away");
+    assert!(other.is_leader(), "the cancellation ended the term");
     other.resign();
     other.join().unwrap();
 }
 
-/// Panics when it is shown.
+/// An error that panics when it is displayed.
 struct Unshown;
 
 impl fmt::Display for Unshown {
@@ -221,7 +222,7 @@ impl fmt::Display for Unshown {
     }
 }
 
-/// Panics when it is dropped.
+/// A value that panics when it is dropped.
 struct Undropped;
 
 impl Drop for Undropped {
@@ -240,7 +241,7 @@ fn a_panic_beside_the_body_keeps_no_thread_in_join<P: Place>() {
         Err(Unshown)
     });
     let leading = leading.unwrap();
-    eventually("it leads again", SOON, || terms.load(Ordering::SeqCst) > 1);
+    eventually("the candidate leads again", SOON, || terms.load(Ordering::SeqCst) > 1);
     leading.resign();
     let joining = thread::spawn(|| leading.join());
     eventually("join returns", SOON, || joining.is_finished());
@@ -261,7 +262,7 @@ each_place!(
     a_panic_beside_the_body_keeps_no_thread_in_join,
 );
 
-/// No two bodies pass their check at one moment, while leaders resign all the time.
+/// The leaders resign all the time. Still, no two bodies pass their check at the same time.
 #[test]
 fn no_two_lead_at_a_time() {
     let servers = redlock_tests::servers(3);
@@ -273,7 +274,7 @@ fn no_two_lead_at_a_time() {
             scope.spawn(move || {
                 let body = |lease: &Lease| {
                     lease.check()?;
-                    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "two lead");
+                    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "there are two leaders");
                     thread::sleep(Duration::from_millis(2));
                     at_work.fetch_sub(1, Ordering::SeqCst);
                     if terms.fetch_add(1, Ordering::SeqCst) >= 50 {

@@ -1,4 +1,4 @@
-//! What the library logs in this process: by the thread that logs it, and of locks whose names begin with `logged:` by any thread.
+//! Keeps what the library logs in this process: by thread, and for locks whose names begin with `logged:`.
 
 use std::cell::RefCell;
 use std::sync::{LazyLock, Mutex};
@@ -27,7 +27,7 @@ impl Log for Keeper {
     fn flush(&self) {}
 }
 
-/// Begins to listen. A process has one logger only, so this is the one of all tests.
+/// Installs the logger that keeps the messages. A process has one logger, so all tests share this one.
 pub(crate) fn listen() {
     static INSTALLED: LazyLock<()> = LazyLock::new(|| {
         log::set_logger(&Keeper).unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn listen() {
     LazyLock::force(&INSTALLED);
 }
 
-/// What this thread logs while `f` runs, as `LEVEL: text`.
+/// Runs `f`, and returns what this thread logged meanwhile as `LEVEL: text`.
 pub(crate) fn logged<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
     listen();
     BY_THREAD.take();
@@ -44,7 +44,7 @@ pub(crate) fn logged<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
     (result, BY_THREAD.take().into_iter().map(|(level, text)| format!("{level}: {text}")).collect())
 }
 
-/// What was logged of a lock, whose name has to begin with `logged:`.
+/// The log messages about a lock whose name begins with `logged:`.
 pub(crate) fn said_of(key: &str) -> Vec<(Level, String)> {
     let all = BY_NAME.lock().unwrap();
     all.iter().filter(|(_, text)| text.contains(&format!("`{key}`"))).cloned().collect()

@@ -1,21 +1,28 @@
-//! The integration tests, but for those that need the machine to themselves (`alone`).
+//! The integration tests, except those that must run without other tests (`alone`).
 //!
-//! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
-//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `process`: a process to be killed or stopped. `logged`: what the library logs.
-//! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread ends. `leader`: one of several. `once`: a job that is run once.
-//! 4. `faults`: FAULTS by number, and bad input by number.
+//! 1. `fixture`: the test fixture itself, on which the other tests rely.
+//! 2. `kinds`: the guard contract, by which one test runs for each kind of lock. `place`: where the locks are kept.
+//!    `process`: processes that tests kill or stop. `logged`: what the library logs.
+//! 3. `contract`: what each lock must do without faults. `features`: what each kind has, including readers and several
+//!    permits. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread cancels. `leader`:
+//!    one leader of several candidates. `once`: a job that runs once.
+//! 4. `faults` and `inputs`: the faults and the bad input in the guarantees, by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
-//!    `keys_without_ttl`: keys that never end.
-//! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
-//! 7. `attribute`: `#[distributed_lock]` and the other macros; what they refuse is in `tests/ui`. `in_memory`: nodes in memory, for unit tests of users.
-//! 8. `examples`: the examples, run as people run them.
+//!    `keys_without_ttl`: keys that never expire.
+//! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`:
+//!    latches, multi-locks, and queues of tasks.
+//! 7. `attribute`: `#[distributed_lock]` and the other macros. `tests/ui` covers what they refuse. `in_memory`: nodes
+//!    in memory, for unit tests of users.
+//! 8. `examples`: the tests run the examples as users run them.
 //! 9. `chaos`: a short chaos run.
-//! 10. `properties`: random input, and what must hold for all of it.
-//! 11. `regressions`: what reviews found.
-//! 12. `health`: what is wrong with servers. `snapshot`: all that there is to see. `observer`: what is told of locks. `credentials`: passwords that change. `replicas`: which have to have a lock. `tls`: servers behind TLS, with certificates of every sort. `own_client`: the server of a client that the program has.
+//! 10. `properties`: properties that hold for random input.
+//! 11. `regressions`: faults that reviews found.
+//! 12. `health`: what is wrong with servers. `snapshot`: all locks and queues. `observer`: events of locks.
+//!     `credentials`: passwords that change. `replicas`: replicas that must confirm a lock. `tls`: servers behind TLS,
+//!     with valid and invalid certificates. `own_client`: the server of an existing client.
 //! 13. `sentinel`: servers that Sentinels watch. `cluster`: locks on Redis Clusters.
 //! 14. `tidy`: rules of the repository.
-//! 15. `interop`, a feature: locks of other programs on the same keys.
+//! 15. `interop`, a feature: programs of other libraries on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Multi-locks: all or nothing, no deadlock, one key lost is all lost.
+//! Multi-locks are all or nothing and cannot deadlock. If one key is lost, then all are lost.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -10,7 +10,7 @@ use redlock_sync::{Builder, Error, LostReason, Redlock};
 use redlock_tests::bench::delay::Delay;
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn builder(servers: &[Server]) -> Builder {
@@ -28,14 +28,14 @@ fn locked<const N: usize>(locks: &Redlock, keys: [&str; N]) -> [bool; N] {
 
 const ACCOUNTS: usize = 6;
 
-/// The money, and how many transfers are at work on each account.
+/// The money, and the number of transfers at work on each account.
 struct Bank {
     accounts: [AtomicI64; ACCOUNTS],
     inside: [AtomicUsize; ACCOUNTS],
 }
 
 impl Bank {
-    /// Accounts are read, and written later: a transfer that overlaps with another one loses money.
+    /// Reads the accounts, and writes them later. If two transfers overlap, then money is lost.
     fn transfer(&self, chosen: &[usize]) {
         assert!(chosen.iter().all(|&account| self.inside[account].fetch_add(1, Ordering::SeqCst) == 0));
         let (from, to) = (chosen[0], chosen[1]);
@@ -49,7 +49,7 @@ impl Bank {
     }
 }
 
-/// 8 threads in each of three clients.
+/// Eight threads in each of three clients make transfers.
 fn transfers(nodes: usize, each: usize) {
     let servers = servers(nodes);
     let clients: Vec<Redlock> = (0..3).map(|_| open(&servers)).collect();
@@ -60,12 +60,12 @@ fn transfers(nodes: usize, each: usize) {
             let (locks, bank) = (&clients[thread % 3], &bank);
             scope.spawn(move || {
                 for _ in 0..each {
-                    // In an order of its own.
+                    // Each thread names its accounts in a random order.
                     let mut chosen: Vec<usize> = (0..ACCOUNTS).collect();
                     fastrand::shuffle(&mut chosen);
                     chosen.truncate(fastrand::usize(2..=3));
                     let names = chosen.iter().map(|account| format!("account:{account}"));
-                    let guard = locks.multi_lock(names).try_lock_for(SOON).expect("no deadlock, and each has its turn");
+                    let guard = locks.multi_lock(names).try_lock_for(SOON).expect("the lock is acquired");
                     bank.transfer(&chosen);
                     guard.check().unwrap();
                     guard.unlock().unwrap();
@@ -121,7 +121,7 @@ fn a_deadline_in_the_past_leaves_one_attempt() {
     lock.try_lock_until(past).unwrap().unlock().unwrap();
 }
 
-/// The calls end by their bounds, however many keys were locked by then.
+/// The calls end within their bounds, however many keys are locked by then.
 #[test]
 fn a_server_that_falls_silent_does_not_hold_up_an_attempt_that_failed() {
     const TIMEOUT: Duration = Duration::from_millis(300);
@@ -131,7 +131,7 @@ fn a_server_that_falls_silent_does_not_hold_up_an_attempt_that_failed() {
     let keys: Vec<String> = (0..8).map(|key| format!("account:{key}")).collect();
     let once = || {
         locks.multi_lock(&keys).try_lock().unwrap().unlock().unwrap();
-        // All commands, on every connection: the keys before are locked.
+        // The rule counts all acquires on all connections, so the keys before the sixth one are locked.
         let fault = proxy.on_nth("acquire", 6, Act::Hold);
         let began = thread::scope(|scope| {
             scope.spawn(|| {
@@ -163,7 +163,7 @@ fn mutexes_of_its_keys_and_it_exclude_each_other() {
     let other = there.multi_lock(["c", "d"]).try_lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| there.mutex("b").try_lock_for(SOON).map(drop));
-        eventually("it waits", SOON, || server.keys().contains(&"{b}:queue".to_owned()));
+        eventually("the wait is queued", SOON, || server.keys().contains(&"{b}:queue".to_owned()));
         guard.unlock().unwrap();
         waiter.join().unwrap().unwrap();
     });
@@ -178,7 +178,7 @@ fn kind_07_one_key_lost_is_all_lost() {
         let guard = locks.multi_lock(["a", "b", "c"]).lock().unwrap();
         let (tell, told) = mpsc::channel();
         let again = tell.clone();
-        guard.on_lost(|_| panic!("on purpose: the other handlers are called all the same"));
+        guard.on_lost(|_| panic!("on purpose: the other handlers are called"));
         guard.on_lost(move |error| tell.send(error).unwrap());
         assert!(servers.iter().all(|server| server.del("b")));
         let error = told.recv_timeout(SOON).unwrap();
@@ -187,8 +187,8 @@ fn kind_07_one_key_lost_is_all_lost() {
         assert!(guard.remaining().is_zero());
         eventually("the others are released", SOON, || locked(&locks, ["a", "b", "c"]) == [false; 3]);
         guard.on_lost(move |error| again.send(error).unwrap());
-        assert_eq!(told.recv_timeout(SOON).unwrap(), error, "a handler that comes late is called at once");
-        // What another holder has by now stays.
+        assert_eq!(told.recv_timeout(SOON).unwrap(), error, "the late handler got another error");
+        // The release must not delete keys that another holder has by now.
         let other = open(&servers).multi_lock(["a", "b", "c"]).try_lock_for(SOON).unwrap();
         assert_eq!(guard.unlock().unwrap_err(), error);
         other.check().unwrap();
@@ -204,7 +204,7 @@ fn a_normal_release_is_no_loss() {
     let guard = locks.multi_lock(["a", "b"]).lock().unwrap();
     guard.on_lost(move |error| tell.send(error).unwrap());
     guard.unlock().unwrap();
-    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler is gone, uncalled");
+    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler was called");
     assert!(server.keys().is_empty());
 }
 
@@ -223,7 +223,7 @@ fn a_guard_may_change_threads() {
     })
     .join()
     .unwrap();
-    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler is gone, uncalled");
+    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler was called");
     locks.multi_lock(["b", "c"]).try_lock().unwrap().unlock().unwrap();
 }
 
@@ -294,13 +294,13 @@ fn a_key_that_is_lost_while_it_waits_for_another_is_taken_again() {
             assert_eq!(locked(&there, ["a", "z"]), [true; 2]);
             guard.unlock().unwrap();
         });
-        eventually("it has the first and waits for the last", SOON, || server.keys().contains(&"{z}:queue".to_owned()));
+        eventually("the last key has a wait", SOON, || server.keys().contains(&"{z}:queue".to_owned()));
         assert!(server.del("a"));
         let stranger = there.mutex("a").lock().unwrap();
         let since = Instant::now();
-        eventually("its lease is over", SOON, || since.elapsed() > lease);
+        eventually("a lease has passed", SOON, || since.elapsed() > lease);
         held.unlock().unwrap();
-        eventually("it has noticed", SOON, || server.keys().contains(&"{a}:queue".to_owned()));
+        eventually("the waiter notices the loss", SOON, || server.keys().contains(&"{a}:queue".to_owned()));
         stranger.unlock().unwrap();
         waiter.join().unwrap();
     });
@@ -321,7 +321,7 @@ fn a_server_that_hangs_does_not_hold_a_call_for_long() {
     println!("the end of 64 keys on a server that hangs took {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
     server.cont();
-    eventually("they are released", SOON, || locks.multi_lock(&names).try_lock().is_ok());
+    eventually("the keys are released", SOON, || locks.multi_lock(&names).try_lock().is_ok());
 }
 
 #[test]
@@ -359,7 +359,8 @@ fn kind_07_in_memory_too_one_key_lost_is_all_lost() {
     }
 }
 
-/// The best of a few, since the machine is busy. One round trip takes the delay; one for each key would take eight times as long.
+/// The shortest of several times counts, because the machine is busy. One round trip takes the delay, and one per key
+/// would take eight times as long.
 #[test]
 fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
     const DELAY: Duration = Duration::from_millis(60);
@@ -369,7 +370,8 @@ fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
         let delay = Delay::start(&addrs, DELAY).unwrap();
         let locks = redlock_tests::patient().nodes(delay.urls()).restart_guard(false).build().unwrap();
         let keys = locks.multi_lock((0..8).map(|key| format!("key:{key}")));
-        keys.lock().unwrap().unlock().unwrap(); // connects
+        // This cycle makes the connections.
+        keys.lock().unwrap().unlock().unwrap();
         let is_one = |took: Duration| took >= DELAY && took < 4 * DELAY;
         for fenced in [false, true] {
             let keys = keys.clone().fenced(fenced);
@@ -385,7 +387,7 @@ fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
                 (all.iter().map(|pair| pair.0).min().unwrap(), all.iter().map(|pair| pair.1).min().unwrap());
             assert!(is_one(took) && is_one(gave_up), "{nodes} nodes, fenced {fenced}: {took:?}, {gave_up:?}");
         }
-        // So are holds of other kinds, where a client gives up all it has.
+        // `unlock_all` also releases holds of other kinds in one round trip.
         let end = |_| {
             let permits: Vec<_> = (0..8).map(|_| locks.semaphore("permits", 8).acquire().unwrap()).collect();
             let readers: Vec<_> = (0..8).map(|i| locks.rw_lock(format!("read:{i}")).read().unwrap()).collect();
@@ -397,7 +399,7 @@ fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
         };
         let best = (0..2).map(end).min().unwrap();
         assert!(best < 6 * DELAY, "{nodes} nodes: {best:?}");
-        // The keys before one that is held are kept, those behind it are given back at once.
+        // If another holder has a key, then the attempt releases all other keys at once.
         let held = open(&servers);
         let held = held.mutex("key:4").lock().unwrap();
         assert!(keys.try_lock().unwrap_err().is_busy());

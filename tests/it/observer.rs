@@ -1,4 +1,4 @@
-//! Observers: what they are told, in which order, and how often.
+//! Observers: the events, their order, and their number.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,7 +14,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Writes down what it is told.
+/// Records the events.
 #[derive(Default)]
 struct Journal {
     told: Mutex<Vec<String>>,
@@ -25,7 +25,7 @@ impl Journal {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was told but for renewals, which come at times of their own.
+    /// The events without renewals, whose times vary.
     fn told_of_calls(&self) -> Vec<String> {
         self.told().into_iter().filter(|told| !told.starts_with("renew")).collect()
     }
@@ -90,9 +90,9 @@ fn a_loss_is_told_once_and_is_no_release<P: Place>() {
     let nodes = P::start(1);
     let (locks, journal) = watched(&nodes);
     let guard = locks.mutex("a").lock().unwrap();
-    nodes[0].until("it was renewed", || journal.count("renewed") > 0);
+    nodes[0].until("the lock is renewed", || journal.count("renewed") > 0);
     nodes[0].del("shop:a");
-    nodes[0].until("the loss is told", || journal.count("lost") > 0);
+    nodes[0].until("the loss is reported", || journal.count("lost") > 0);
     assert!(guard.unlock().unwrap_err().is_lost());
     let revoked = locks.mutex("b").lock().unwrap();
     locks.unlock_all().unwrap();
@@ -102,7 +102,7 @@ fn a_loss_is_told_once_and_is_no_release<P: Place>() {
     assert_eq!((lost.as_str(), given_up.as_str()), ("lost  shop:a mutex: Deleted", "lost  shop:b mutex: Revoked"));
 }
 
-/// However a lock goes from thread to thread, each that was acquired is released, once.
+/// However a lock is handed from thread to thread, each acquisition has exactly one release.
 fn acquisitions_and_releases_are_as_many<P: Place>() {
     let nodes = P::start(1);
     let (locks, journal) = watched(&nodes);
@@ -118,7 +118,7 @@ fn acquisitions_and_releases_are_as_many<P: Place>() {
     for what in ["wanted a", "acquired a", "released a"] {
         assert_eq!(journal.count(what), 160, "{what}");
     }
-    // What nests is nothing new; what is taken over is.
+    // A nested hold is no new acquisition, but an adopted lock is.
     let (outer, inner) = (locks.reentrant_mutex("n").lock().unwrap(), locks.reentrant_mutex("n").lock().unwrap());
     inner.unlock().and(outer.unlock()).unwrap();
     assert_eq!((journal.count("acquired  shop:n"), journal.count("released  shop:n")), (1, 1));
@@ -160,7 +160,7 @@ each_place!(
     guards_know_how_long_it_took,
 );
 
-/// Several observers; one that panics takes nothing with it.
+/// One of several observers panics. This must not affect the other observers or the lock.
 #[test]
 fn a_panic_of_an_observer_is_caught() {
     struct Panics;
@@ -176,7 +176,7 @@ fn a_panic_of_an_observer_is_caught() {
     let guard = locks.mutex("a").lock().unwrap();
     // A renewal is due after 10 s of the lease of 30 s.
     memory.advance(Duration::from_secs(12));
-    eventually("it was renewed", Duration::from_secs(10), || journal.count("renewed") > 0);
+    eventually("the lock is renewed", Duration::from_secs(10), || journal.count("renewed") > 0);
     guard.check().unwrap();
     guard.unlock().unwrap();
     assert_eq!(journal.count("released"), 1);
@@ -187,7 +187,7 @@ fn a_panic_of_an_observer_is_caught() {
     assert_eq!(journal.count("not acquired  a mutex: false"), 1);
     memory.advance(Duration::from_secs(12));
     let why = "renewal failed  b mutex: failed to renew `b`";
-    eventually("it was not renewed", Duration::from_secs(10), || journal.count("renewal failed") > 0);
+    eventually("a renewal fails", Duration::from_secs(10), || journal.count("renewal failed") > 0);
     assert!(journal.count(why) > 0, "{:?}", journal.told());
 }
 
@@ -205,7 +205,7 @@ fn the_name_of_an_annotated_function_is_its_template() {
     assert_eq!(journal.told()[1], "acquired stock:<item>:{shelf} stock:tea:7 mutex");
 }
 
-/// Each claim ends once, with how it ended.
+/// Each claim has exactly one event for its end.
 #[test]
 fn the_end_of_each_claim_is_told_and_servers_that_go_and_come() {
     let (server, journal) = (redlock_tests::Server::start(), Arc::new(Journal::default()));
@@ -228,7 +228,7 @@ fn the_end_of_each_claim_is_told_and_servers_that_go_and_come() {
         journal.told().into_iter().filter_map(|told| Some(told.strip_prefix("job ")?.into())).collect();
     let expected = ["a 1 again", "a 1 retry", "a 2 dead", "b 1 done", "c 1 lost"].map(|end| format!("mails {end}"));
     assert_eq!(jobs, expected);
-    // One name for all queues of a kind.
+    // One label can cover several queues.
     let one = locks.queue("mails:{7}").label("mails of one");
     one.push(redlock_sync::Task::new("body").id("d")).unwrap();
     one.claim().unwrap().ack().unwrap();
@@ -238,7 +238,7 @@ fn the_end_of_each_claim_is_told_and_servers_that_go_and_come() {
     assert!(mails.try_claim().is_err());
     server.restart();
     let soon = Duration::from_secs(20);
-    eventually("it is back", soon, || mails.try_claim().is_ok() && journal.count("up") == 1);
+    eventually("the server answers again", soon, || mails.try_claim().is_ok() && journal.count("up") == 1);
     let told = journal.told();
     let nodes: Vec<&String> = told.iter().filter(|told| told.starts_with("down") || told.starts_with("up")).collect();
     assert_eq!(nodes, [&format!("down {}", server.addr()), &format!("up {}", server.addr())]);

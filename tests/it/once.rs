@@ -1,7 +1,8 @@
-//! Jobs that are run once for each name: what calls return, and what stands on the servers.
+//! Jobs that run once for each name: what the calls return, and which keys are on the servers.
 //!
-//! 1. Here: the contract, at each place. 2. `faults`: what goes wrong, by number. 3. `model`: random calls beside a
-//!    reference.
+//! 1. This file: the contract, at each place.
+//! 2. `faults`: faults by number.
+//! 3. `model`: random calls, and a reference model.
 
 mod faults;
 mod model;
@@ -23,7 +24,7 @@ use crate::place::{Place, each_place};
 
 const NAME: &str = "report:2026-11-24";
 const MARK: &str = "{report:2026-11-24}:done";
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -40,7 +41,7 @@ fn call(locks: &Redlock, value: u32) -> Result<Once<u32>, Error> {
     locks.once(NAME).run(|lease| lease.check().map(|()| value))
 }
 
-/// A release that a majority has confirmed may be on its way to the others.
+/// A release that a majority has confirmed may still be on its way to the other nodes.
 fn has_only<P: Place>(nodes: &[P], keys: &[&str]) {
     eventually("no other key is left", SOON, || nodes.iter().all(|node| node.keys() == keys));
 }
@@ -66,7 +67,7 @@ fn a_name_is_run_once<P: Place>() {
             assert!(locks.once(NAME).is_done().unwrap());
         }
         has_only(&nodes, &[MARK]);
-        // Another name is another run.
+        // A job with another name runs separately.
         assert_eq!(other.once("report:2026-11-25").run(|_| Ok::<_, Error>(8)), Ok(Once::Ran(8)));
         other.once(NAME).forget().unwrap();
         assert!(!one.once(NAME).is_done().unwrap());
@@ -79,22 +80,22 @@ fn a_run_that_is_under_way_is_busy<P: Place>() {
     let (one, other) = (client(&nodes), client(&nodes));
     let ran = one.once(NAME).run(|_| {
         assert_eq!(other.once(NAME).run(never), Ok(Once::Busy));
-        assert_eq!(elsewhere(&one), Ok(Once::Busy), "of the same client");
+        assert_eq!(elsewhere(&one), Ok(Once::Busy), "the same client ran the job twice");
         assert!(other.mutex(NAME).try_lock().unwrap_err().is_busy());
         other.once(NAME).is_done()
     });
     assert_eq!(ran, Ok(Once::Ran(false)));
     let held = one.mutex("order:42").lock().unwrap();
-    assert_eq!(other.once("order:42").run(never), Ok(Once::Busy), "a mutex of that name");
+    assert_eq!(other.once("order:42").run(never), Ok(Once::Busy), "the job ran beside a mutex of its name");
     held.unlock().unwrap();
 }
 
-/// A call on another thread.
+/// Makes the call in another thread.
 fn elsewhere(locks: &Redlock) -> Result<Once<u32>, Error> {
     thread::scope(|scope| scope.spawn(|| locks.once(NAME).run(never)).join().unwrap())
 }
 
-/// After `Busy` a caller calls again, and within the body it would do so for ever.
+/// After `Busy`, callers usually call again. Within the body, this would never end.
 fn a_call_by_the_thread_that_has_the_lock_is_a_misuse<P: Place>() {
     let nodes = P::start(1);
     let locks = client(&nodes);
@@ -106,7 +107,7 @@ fn a_call_by_the_thread_that_has_the_lock_is_a_misuse<P: Place>() {
     });
     assert_eq!(ran, Ok(Once::Ran(1)));
     let held = locks.mutex(NAME).lock().unwrap();
-    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "it needs no lock");
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "the job was not done");
     locks.once(NAME).forget().unwrap();
     assert!(is_refused(locks.once(NAME).run(never)));
     held.unlock().unwrap();
@@ -118,7 +119,7 @@ fn the_error_of_the_body_is_the_callers_own<P: Place>() {
     let locks = client(&nodes);
     let failed = locks.once(NAME).run(|_| Err::<(), Box<dyn std::error::Error>>("no paper".into()));
     assert_eq!(failed.unwrap_err().to_string(), "no paper");
-    // It comes before that of the release.
+    // The body's error has priority over the error of the release.
     let failed = locks.once(NAME).run(|_| {
         nodes[0].del(NAME);
         Err::<(), _>(Error::Closed)
@@ -127,7 +128,8 @@ fn the_error_of_the_body_is_the_callers_own<P: Place>() {
     has_only(&nodes, &[]);
 }
 
-/// The servers alone know of the loss, so it is found by the release. A loss that the lease knows of sets no mark.
+/// If only the servers know of the loss, then the release finds it. If the lease knows of it, then the call sets no
+/// mark.
 fn a_lock_that_was_lost_is_no_run<P: Place>() {
     for count in [1, 3] {
         let nodes = P::start(count);
@@ -145,7 +147,7 @@ fn a_lock_that_was_lost_is_no_run<P: Place>() {
             lease.check().map(|()| 2)
         });
         assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted));
-        assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "the body had ended before the loss was known");
+        assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "the job was not done");
     }
 }
 
@@ -155,7 +157,7 @@ fn a_success_is_forgotten_in_time<P: Place>() {
     let job = locks.once(NAME).remember(P::LEASE);
     assert_eq!(job.run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
     assert_eq!(job.run(never), Ok(Once::Done));
-    nodes[0].until("it is forgotten", || !job.is_done().unwrap());
+    nodes[0].until("the success is forgotten", || !job.is_done().unwrap());
     has_only(&nodes, &[]);
     assert_eq!(job.run(|_| Ok::<_, Error>(2)), Ok(Once::Ran(2)));
 }
@@ -171,7 +173,7 @@ fn wrong_settings_are_refused<P: Place>() {
     assert!(matches!(locks.once(MARK).run(never), Err(Error::Config { .. })));
 }
 
-/// The operation, as the caller knows it, of an error about this job.
+/// The operation in the words of the caller, from an error about this job.
 fn op_of<T>(outcome: Result<T, Error>) -> &'static str {
     match outcome.map(drop).unwrap_err() {
         Error::WrongType { op, key, node } => {
@@ -245,13 +247,13 @@ each_place!(
     built_10_each_success_is_remembered_as_its_own_call_says,
 );
 
-/// One round trip for a job that is done, two for one that is in hand, and five around the body.
+/// A job that is done costs one round trip, and a busy one costs two. A run costs five.
 #[test]
 fn calls_are_few() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let locks = redlock_tests::open(proxy.url());
-    // The server knows the scripts then.
+    // The server loads the scripts here.
     assert_eq!(locks.once("warm-up").run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
     let calls = || {
         let of_locks = ["wait for", "acquire", "count down", "release"];
@@ -270,7 +272,7 @@ fn calls_are_few() {
     assert_eq!(calls(), ["wait for"]);
 }
 
-/// Also by an error that does not come from the key.
+/// Errors that do not concern the key also name the operation.
 #[test]
 fn a_server_that_refuses_the_client_is_told_in_the_words_of_the_job() {
     let server = Server::builder().password("secret").start();
@@ -285,7 +287,7 @@ fn a_server_that_refuses_the_client_is_told_in_the_words_of_the_job() {
     is_told(locks.once(NAME).forget(), "forget");
 }
 
-/// A panic releases the lock, and goes on.
+/// A panic in the body releases the lock and is passed on.
 fn panicked(locks: &Redlock) {
     let outcome =
         catch_unwind(AssertUnwindSafe(|| locks.once(NAME).run(|_| -> Result<(), Error> { panic!("of the body") })));

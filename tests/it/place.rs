@@ -1,4 +1,5 @@
-//! Where locks are kept: on a server, or in memory. What is written for any place shows that both are alike.
+//! The places where locks are kept: a server, or memory. Tests that run at each place show that all places behave
+//! alike.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -9,19 +10,19 @@ use redlock_sync::testing::Memory;
 use redlock_sync::{__private, Builder, Redlock};
 use redlock_tests::{Group, Server, eventually, servers};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// One node, with what a test sees and does behind the library's back. Each panics when the node does not answer.
+/// One node, with direct access for tests. Each method panics if the node does not reply.
 pub(crate) trait Place: Send + Sync + Sized + 'static {
-    /// A lease of which some can be waited for, and that a busy machine renews in time.
+    /// A lease that a busy machine renews in time, and of which a test can wait for several.
     const LEASE: Duration;
 
-    /// So many nodes.
+    /// Starts this number of nodes.
     fn start(nodes: usize) -> Vec<Self>;
     /// A client of these nodes.
     fn client(nodes: &[Self], settings: Builder) -> Redlock;
-    /// What the node replies to a command, one after the other; nothing for nil.
+    /// The node's replies to a command, flattened. A nil reply is empty.
     fn ask(&self, words: &[&str]) -> Vec<String>;
 
     /// All keys, sorted.
@@ -35,17 +36,17 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
         self.ask(&["GET", key]).pop()
     }
 
-    /// Without a time to live.
+    /// Sets a key without expiry.
     fn set(&self, key: &str, value: &str) {
         self.ask(&["SET", key, value]);
     }
 
-    /// Whether it was there.
+    /// Deletes the key, and returns whether it existed.
     fn del(&self, key: &str) -> bool {
         self.ask(&["DEL", key]) == ["1"]
     }
 
-    /// None when there is no such key, or it never expires.
+    /// Returns `None` if the key does not exist or never expires.
     fn pttl(&self, key: &str) -> Option<Duration> {
         let ms: i64 = self.ask(&["PTTL", key])[0].parse().unwrap();
         u64::try_from(ms).ok().map(Duration::from_millis)
@@ -60,17 +61,18 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
         self.ask(&["ZRANGE", key, "0", "-1"])
     }
 
-    /// Lets this time pass; locks are renewed meanwhile.
+    /// Lets this time pass. The client renews locks meanwhile.
     fn pass(&self, time: Duration);
 
-    /// How many waits are in the queues.
+    /// The number of waits in the queues.
     fn waits(&self) -> usize {
         let is_queue = |key: &String| QUEUES.iter().any(|name| key.ends_with(name));
         let queues = self.keys().into_iter().filter(is_queue);
         queues.flat_map(|queue| self.members(&queue)).filter(|wait| !wait.starts_with('*')).count()
     }
 
-    /// Waits until it is so, for which a little more than a lease may have to pass. No more does: what another thread holds then must not end meanwhile.
+    /// Waits until `so` holds, while a little more than a lease passes. No more time passes, because other threads'
+    /// leases must not end meanwhile.
     fn until(&self, what: &str, so: impl Fn() -> bool) {
         for _ in 0..66 {
             if so() {
@@ -86,7 +88,7 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     }
 }
 
-/// What the keys of queues end in.
+/// The ends of the keys of queues.
 const QUEUES: [&str; 4] = [":queue", ":permit_queue", ":readers", ":writers"];
 
 impl Place for Server {
@@ -123,10 +125,10 @@ pub(crate) fn replies(value: redis::Value) -> Vec<String> {
     }
 }
 
-/// With this variable set to `sentinel`, databases are found by a Sentinel: `.ci/run sentinel`.
+/// If this variable is `sentinel`, then clients find the servers by a Sentinel: `.ci/run sentinel`.
 const PLACE: &str = "REDLOCK_TEST_PLACE";
 
-/// What the servers are found by.
+/// The servers, or the groups by which clients find them.
 static WAYS: LazyLock<Vec<Way>> = LazyLock::new(|| {
     let groups = env::var(PLACE).is_ok_and(|place| place == "sentinel");
     let settings = Server::builder().arg("--databases").arg("10000");
@@ -138,17 +140,17 @@ static WAYS: LazyLock<Vec<Way>> = LazyLock::new(|| {
     })
 });
 
-/// Most nodes of a test.
+/// The most nodes of one test.
 const MOST: usize = 5;
 
-/// A server, or the group of which it is the master.
+/// A server, or a group with the server as its master.
 enum Way {
     Server(Box<Server>),
     Group(Group),
 }
 
 impl Way {
-    /// For a client with the library, and for the test itself.
+    /// The URLs of a database, for a client of the library and for the test itself.
     fn urls(&self, number: usize) -> [String; 2] {
         match self {
             Way::Server(server) => [server.url(), server.url()].map(|url| format!("{url}{number}")),
@@ -157,7 +159,8 @@ impl Way {
     }
 }
 
-/// A database of its own on a server that is shared by all tests of this process: most tests injure no server, and need none to themselves.
+/// A separate database on a server that all tests of this process share. Most tests do not disturb their server, so
+/// they need no server of their own.
 pub(crate) struct Database {
     url: String,
     connection: Mutex<redis::Connection>,
@@ -195,7 +198,7 @@ impl Place for Database {
 /// A node in memory.
 pub(crate) struct InMemory {
     pub(crate) memory: Memory,
-    /// From 1 on.
+    /// The number of the node, which starts at 1.
     pub(crate) number: usize,
 }
 
@@ -215,7 +218,7 @@ impl Place for InMemory {
         __private::command(&self.memory, self.number, words)
     }
 
-    /// In steps that are shorter than what leaves a thread time for a renewal: none runs within one.
+    /// The time passes in steps that leave each thread time for its renewals, which cannot run within a step.
     fn pass(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() {
@@ -226,8 +229,8 @@ impl Place for InMemory {
     }
 }
 
-/// Three nodes in memory in place of one, so that what is written for one node shows that three are alike. A command goes to all of them, and the
-/// reply of the first is told. Where a test wants several nodes, each is one.
+/// Three nodes in memory in place of one, so that tests for one node also run on three. A command goes to all three,
+/// and the first reply counts. If a test wants several nodes, each of them is a single node.
 pub(crate) struct ThreeInMemory(Vec<InMemory>);
 
 impl Place for ThreeInMemory {
@@ -254,8 +257,8 @@ impl Place for ThreeInMemory {
     }
 }
 
-/// For tests `fn name<K: Kind, P: Place>()`: one `#[test]` on servers, one in memory, and one on three nodes in memory, each for all kinds of a group
-/// (`kinds_of!`) at once.
+/// Makes tests of functions `fn name<K: Kind, P: Place>()`: one `#[test]` on servers, one in memory, and one on three
+/// nodes in memory. Each runs for all kinds of a group (`kinds_of!`).
 macro_rules! each_kind_and_place {
     ($group:ident: $($test:ident),+ $(,)?) => {
         mod $group {
@@ -276,7 +279,7 @@ macro_rules! each_kind_and_place {
     };
 }
 
-/// As `each_kind_and_place!`, at one place.
+/// Does the same as `each_kind_and_place!`, at one place.
 macro_rules! each_kind_at {
     ($group:ident, $place:ty, $($test:ident),+ $(,)?) => {
         $(#[test] fn $test() {
@@ -286,7 +289,8 @@ macro_rules! each_kind_at {
     };
 }
 
-/// One `#[test]` on servers, one in memory, and one on three nodes in memory for each test `fn name<P: Place>()`.
+/// Makes one `#[test]` on servers, one in memory, and one on three nodes in memory for each function `fn name<P:
+/// Place>()`.
 macro_rules! each_place {
     ($($test:ident),+ $(,)?) => {
         mod any_kind {

@@ -1,4 +1,4 @@
-//! A process of tests (`agent`), to be killed or stopped, and what it prints.
+//! A process that runs the program `agent` and that tests kill or stop, and the lines that it prints.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -11,17 +11,17 @@ use std::{fs, thread};
 use redlock_tests::{Server, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// More than a busy machine needs for a line.
+/// The longest wait for a line, which suffices on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Killed with this value.
+/// A process. The drop of this value kills it.
 pub(crate) struct Process {
     process: Child,
     pub(crate) lines: Receiver<String>,
 }
 
 impl Process {
-    /// `agent` with these arguments and URLs.
+    /// Starts `agent` with these arguments and URLs.
     pub(crate) fn start(args: &[&str], urls: &[String]) -> Process {
         let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
             .args(args)
@@ -36,14 +36,14 @@ impl Process {
         Process { process, lines }
     }
 
-    /// A job or a leader: `agent built ROLE NAME LEASE_MS URL…`.
+    /// Starts a job or a leader: `agent built ROLE NAME LEASE_MS URL…`.
     pub(crate) fn built(role: &str, name: &str, lease: Duration, urls: &[String]) -> Process {
         Process::start(&["built", role, name, &lease.as_millis().to_string()], urls)
     }
 
-    /// The next line that it prints.
+    /// The next line that the process prints.
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(SOON).expect("the process says something")
+        self.lines.recv_timeout(SOON).expect("the process prints a line")
     }
 
     pub(crate) fn tell(&mut self, word: &str) {
@@ -59,7 +59,7 @@ impl Process {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Stopped, and seen to be, so that it reads nothing that comes from now on.
+    /// Stops the process, and waits until it is stopped. It then reads nothing that arrives later.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.process.id());
@@ -86,7 +86,7 @@ pub(crate) fn urls(servers: &[Server]) -> Vec<String> {
     servers.iter().map(Server::url).collect()
 }
 
-/// Several processes of one role on three servers, which write into one file.
+/// Several processes with the same role, which write into one file.
 pub(crate) struct Crowd<'a> {
     role: &'a str,
     lease: Duration,
@@ -108,13 +108,13 @@ impl<'a> Crowd<'a> {
         Process::built(self.role, self.log.to_str().unwrap(), self.lease, &urls(self.servers))
     }
 
-    /// For so long, with such pauses: kills a process, or stops it beyond its lease, or has a server hang. How many
-    /// processes were hit.
+    /// Causes faults for this time, with pauses. Each fault kills a process, stops one for longer than its lease, or
+    /// makes a server hang. Returns the number of affected processes.
     pub(crate) fn disturb(&mut self, time: Duration, pause: Duration) -> usize {
         let (began, mut hit) = (Instant::now(), 0);
         for turn in 0.. {
             let server = &self.servers[turn % self.servers.len()];
-            // Often the one that has written last, if its line begins with its number.
+            // If lines begin with a process number, then every second victim is the process that wrote last.
             let victim = self.last().filter(|_| turn % 2 == 0).unwrap_or(turn % self.processes.len());
             match turn % 5 {
                 0..=2 => {
@@ -152,7 +152,7 @@ impl<'a> Crowd<'a> {
         fs::read_to_string(&self.log).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Ends all processes; what they wrote.
+    /// Ends all processes, and returns the lines that they wrote.
     pub(crate) fn end(mut self) -> Vec<String> {
         self.processes.iter_mut().for_each(Process::kill);
         self.lines()

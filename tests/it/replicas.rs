@@ -1,4 +1,4 @@
-//! A lease that replicas have to have before it counts.
+//! A lease that replicas must have before it counts.
 
 use std::sync::Condvar;
 use std::thread;
@@ -10,11 +10,12 @@ use redlock_tests::{Server, eventually};
 
 use crate::kinds::{Kind, OfOneKey};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(60);
 
-/// A master and its replica. It looks at its timers often, so that it tells in time how many replicas have acknowledged.
+/// A master and its replica. The master runs its timers often, so that it soon knows how many replicas have
+/// acknowledged.
 fn pair() -> (Server, Server) {
     let server = || Server::builder().arg("--hz").arg("100").start();
     let (master, replica) = thread::scope(|scope| {
@@ -34,19 +35,19 @@ fn open(master: &Server) -> Redlock {
     settings(master).min_replicas_ack(1).build().unwrap()
 }
 
-/// It says which node, and how many have acknowledged.
+/// Asserts that the error names the node and the number of replicas that have acknowledged.
 #[track_caller]
 fn assert_refused<T>(master: &Server, outcome: Result<T, Error>) {
-    let Err(error) = outcome else { panic!("given without its replica") };
+    let Err(error) = outcome else { panic!("the call succeeded without the replica") };
     let text = error.to_string();
     let is_told = text.contains("0 of 1 replicas") && text.contains(&master.addr().to_string());
     assert!(error.is_unavailable() && is_told, "{text}");
 }
 
-/// Where so many threads wait for each other: as a barrier, but one that fails when one of them does not come.
+/// A barrier for threads of a test. It fails if one of the threads does not come.
 struct Phase {
     all: usize,
-    /// How many wait, and how often all have come.
+    /// The number of waiting threads, and how often all threads have come.
     waiting: std::sync::Mutex<(usize, usize)>,
     come: Condvar,
 }
@@ -77,13 +78,14 @@ fn waits(master: &Server) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-/// What each kind does while the replica is there, while it is stopped, and when it is back; `phase` waits for all kinds.
+/// The calls of one kind while the replica runs, while it is stopped, and after it has continued. `phase` waits for all
+/// kinds.
 fn kind<K: Kind>(name: &str, master: &Server, replica: &Server, phase: &Phase) {
     let (locks, other) = (open(master), settings(master).build().unwrap());
     let key = |part: &str| format!("{name}:{part}");
     let held = K::new(&locks, &key("held")).lock().unwrap();
     let has = |key: &str| !replica.ask::<Vec<String>>(cmd("KEYS").arg(key)).is_empty();
-    assert!(has(&key("held")), "it is on the replica when the call returns");
+    assert!(has(&key("held")), "the call returned before the replica had the key");
     let _busy = K::new(&other, &key("busy")).lock().unwrap();
     phase.wait();
     phase.wait();
@@ -91,12 +93,12 @@ fn kind<K: Kind>(name: &str, master: &Server, replica: &Server, phase: &Phase) {
     let lock = K::new(&locks, &key("a"));
     assert_refused(master, lock.try_lock());
     assert_refused(master, lock.clone().fenced(true).try_lock_for(Duration::from_millis(300)));
-    assert!(!lock.is_locked().unwrap(), "it was taken back");
-    // The second one changes nothing on the server, where the first one has been executed.
+    assert!(!lock.is_locked().unwrap(), "the failed attempt left the lock taken");
+    // The server has executed the first call, so the second one changes nothing there. It must fail all the same.
     assert_refused(master, held.extend(LONG * 2));
     assert_refused(master, held.extend(LONG));
     assert_refused(master, held.fencing_token());
-    assert!(K::new(&locks, &key("busy")).try_lock().err().unwrap().is_busy(), "a no needs no replica");
+    assert!(K::new(&locks, &key("busy")).try_lock().err().unwrap().is_busy(), "the lock is not reported as busy");
     held.check().unwrap();
     let waiting = thread::spawn(move || lock.lock().map(|guard| (guard.fencing_token().unwrap(), K::unlock(guard))));
     phase.wait();
@@ -134,7 +136,7 @@ fn tasks(master: &Server, phase: &Phase) {
     assert_eq!(
         (bodies[0].body(), bodies[1].body()),
         (&b"second"[..], &b"third"[..]),
-        "what was claimed was taken back"
+        "the failed claim has kept its task"
     );
     assert_eq!(bodies[0].attempt(), 1);
 }
@@ -163,7 +165,7 @@ fn nothing_is_given_that_the_replica_lacks() {
 #[test]
 fn a_lock_that_is_granted_is_asked_for_and_one_question_serves_a_packet() {
     let (master, replica) = pair();
-    // A grant lasts for half a minute at most.
+    // A grant lasts for at most half a minute.
     let open = || settings(&master).lease(LONG / 4).min_replicas_ack(1).build().unwrap();
     let (locks, holder) = (open(), open());
     locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap().unlock().unwrap();
@@ -173,17 +175,18 @@ fn a_lock_that_is_granted_is_asked_for_and_one_question_serves_a_packet() {
 
     let held = holder.mutex("a").lock().unwrap();
     let waiter = thread::spawn(move || locks.mutex("a").lock().map(drop));
-    eventually("it waits", SOON, || master.keys().contains(&"{a}:queue".to_owned()));
+    eventually("the wait is queued", SOON, || master.keys().contains(&"{a}:queue".to_owned()));
     replica.stop();
     let before = waits(&master);
     held.unlock().unwrap();
-    eventually("the grant is not taken as it is", SOON, || waits(&master) >= before + 3);
+    eventually("the client asks for acknowledgements", SOON, || waits(&master) >= before + 3);
     assert!(!waiter.is_finished());
     replica.cont();
     waiter.join().unwrap().unwrap();
 }
 
-/// What another connection wrote is asked for too: a lease that lasts long enough already, by a write of which the replica has not heard.
+/// A write of another connection must be acknowledged too. So an extension fails if the lease is already long enough,
+/// but by a write that the replica lacks.
 #[test]
 fn what_was_written_by_a_connection_that_is_gone_counts_for_nothing() {
     let (master, replica) = pair();
@@ -213,6 +216,6 @@ fn a_user_that_may_not_ask_replicas_is_told() {
     let url = format!("redis://locks:secret@{}/", server.addr());
     let error = redlock_tests::patient().node(&url).min_replicas_ack(1).build().unwrap().mutex("a").lock().unwrap_err();
     assert!(matches!(error, Error::Config { .. }) && error.to_string().contains("'wait'"), "{error}");
-    assert_eq!(server.keys(), [""; 0], "it was taken back");
+    assert_eq!(server.keys(), [""; 0], "the failed attempt left a key");
     drop(redlock_tests::open(&url).mutex("a").lock().unwrap());
 }

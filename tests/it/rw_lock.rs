@@ -1,4 +1,4 @@
-//! The read-write lock: readers at a time, writers alone, and neither starves.
+//! The read-write lock: several readers at a time, a writer alone, and neither side starves.
 
 mod downgrade;
 mod exclusion;
@@ -18,43 +18,43 @@ use redlock_tests::{Server, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 const KEY: &str = "prices";
-/// The longest wait where something must happen, however busy the machine is.
+/// The longest wait for an event that must happen. It suffices on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A client of these servers, with room for a busy machine.
+/// A client of these servers, with a node timeout for a busy machine.
 fn open(servers: &[Server]) -> Redlock {
     Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(ms(2000)).build().unwrap()
 }
 
-/// A client whose leases are short.
+/// A client with a short lease.
 fn brisk(servers: &[Server], lease: Duration) -> Redlock {
     let builder = Redlock::builder().nodes(servers.iter().map(Server::url));
     builder.node_timeout(lease / 3).lease(lease).build().unwrap()
 }
 
-/// How many wait on this server to read (`readers`) or to write (`writers`).
+/// The number of waits on this server to read (`readers`) or to write (`writers`).
 fn waits(server: &Server, queue: &str) -> usize {
     let all: Vec<String> = server.ask(redis::cmd("ZRANGE").arg(format!("{{{KEY}}}:{queue}")).arg(0).arg(-1));
     all.iter().filter(|wait| *wait != "*").count()
 }
 
-/// Until so many wait on the first server.
+/// Waits until the first server has this number of waits.
 fn until_waiting(servers: &[Server], queue: &str, number: usize) {
     eventually(&format!("{number} {queue} wait"), SOON, || waits(&servers[0], queue) >= number);
 }
 
-/// Writers and readers that have the lock now.
+/// The numbers of writers and readers that hold the lock.
 fn held(locks: &Redlock) -> (usize, usize) {
     let holders = locks.rw_lock(KEY).inspect().unwrap();
     let of = |mode| holders.iter().filter(|holder| holder.mode == mode).count();
     (of(HoldMode::Exclusive), of(HoldMode::Shared))
 }
 
-/// Nothing is left on the servers but fence counters.
+/// Whether only fence counters are left on the servers.
 fn is_clean(servers: &[Server]) -> bool {
     servers.iter().all(|server| server.keys().iter().all(|key| key.ends_with(":fence")))
 }
@@ -69,14 +69,14 @@ impl Agent {
         Agent(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Until it has the lock.
+    /// Waits until the process has the lock.
     fn holds(&mut self) {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert!(!line.is_empty(), "the agent does not hold the lock");
     }
 
-    /// Stops it, until it is killed.
+    /// Stops the process by a signal. It does not continue before it is killed.
     fn stop(&self) {
         kill_process(Pid::from_child(&self.0), Signal::STOP).unwrap();
         let stat = format!("/proc/{}/stat", self.0.id());

@@ -1,4 +1,4 @@
-//! Servers that Sentinels watch: failovers, what is lost in them, and what a client is told.
+//! Servers that Sentinels watch: failovers, what is lost in them, and what a client reports.
 
 mod exclusion;
 mod failover;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use redlock_sync::Builder;
 use redlock_tests::Group;
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn settings(group: &Group) -> Builder {

@@ -1,4 +1,4 @@
-//! What a snapshot shows: on a server, in memory, on several servers and on a cluster.
+//! The content of a snapshot: on a server, in memory, on several servers and on a cluster.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn seen(locks: &Redlock) -> Snapshot {
     locks.snapshot(&SnapshotOptions::default()).unwrap()
 }
 
-/// Of each holder the name of its lock, the kind, its own name, and how many wait.
+/// The rows of a snapshot: each has the name of a lock, its kind, the holder name, and the number of waits.
 fn rows(seen: &Snapshot) -> Vec<(&str, LockKind, &str, u64)> {
     seen.locks.iter().map(|held| (&*held.name, held.kind, held.holder.id.holder_name(), held.waiting)).collect()
 }
@@ -161,7 +161,7 @@ fn all_masters_of_a_cluster_are_looked_at() {
         mine.queue(name).push("x").unwrap();
         mine.count_down_latch(format!("{name}:latch"), 2).count_down().unwrap();
     }
-    // One that has not asked anything yet.
+    // The new client has made no call before.
     let seen = seen(&open());
     let locks: Vec<&str> =
         seen.locks.iter().filter(|held| held.kind == LockKind::Mutex).map(|held| &*held.name).collect();
@@ -182,7 +182,8 @@ fn the_master_of_a_group_is_looked_at() {
     assert_eq!(seen(&locks).locks.len(), 1);
 }
 
-/// Of the time of its processor, in which a busy machine has no part; the server's own work is in it too.
+/// The test measures the server's processor time, on which a busy machine has no influence. It includes the server's
+/// other work.
 #[test]
 fn a_viewer_costs_a_server_little() {
     let server = Server::start();
@@ -212,13 +213,13 @@ fn a_closed_client_ends_a_pass() {
         let pass = scope.spawn(|| locks.snapshot(&SnapshotOptions::default().server_share(0.001)));
         let said = || -> String { server.ask(redis::cmd("INFO").arg("commandstats")) };
         let reads = |said: String| said.lines().any(|line| line.starts_with("cmdstat_getrange:"));
-        eventually("it began", SOON, || reads(said()));
+        eventually("the pass has begun", SOON, || reads(said()));
         locks.close().unwrap();
         assert!(pass.join().unwrap().is_err());
     });
 }
 
-/// docs/json.md has each field.
+/// docs/json.md lists each field.
 #[test]
 fn a_snapshot_is_json() {
     let server = Server::start();
@@ -237,7 +238,7 @@ fn a_snapshot_is_json() {
         (Some(&guard.id().as_str()[..8]), Some("bil\u{1b}ling"))
     );
     assert!((1..=30_000).contains(&lock["remaining_ms"].as_u64().unwrap()), "{lock}");
-    assert!(!tree.to_string().contains(guard.id().as_str()), "a whole token is a secret");
+    assert!(!tree.to_string().contains(guard.id().as_str()), "the snapshot shows a whole token");
     let task = serde_json::to_value(&locks.queue("emails").peek(1).unwrap()[0]).unwrap();
     assert_eq!((task["body"].as_str(), task["is_text"].as_bool()), (Some("\u{fffd}a"), Some(false)));
     let page = include_str!("../../docs/json.md");

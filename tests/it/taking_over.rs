@@ -1,4 +1,4 @@
-//! Locks that change hands outside of the usual order: by a token that the holder leaves, and by force.
+//! Locks that change hands by a token that the holder leaves, and by force.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ fn open(servers: &[Server]) -> Redlock {
     Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(500 * MS).build().unwrap()
 }
 
-/// What is in Redis.
+/// The part of the token that Redis has.
 fn stored(token: &LockToken) -> &str {
     token.as_str().strip_prefix("left:").unwrap()
 }
@@ -33,8 +33,8 @@ fn a_token_is_adopted_by_another_client_once_and_its_fence_exceeds() {
             let guard = here.mutex(KEY).fenced(fenced).lock().unwrap();
             let fence = guard.fencing_token().unwrap();
             let token: LockToken = guard.into_token().unwrap().as_str().parse().unwrap();
-            assert!(there.mutex(KEY).try_lock().unwrap_err().is_busy(), "it is held by no guard, and taken");
-            assert_eq!(here.unlock_all().unwrap().given_up.len(), 0, "it is not this client's any more");
+            assert!(there.mutex(KEY).try_lock().unwrap_err().is_busy(), "the left lock is free");
+            assert_eq!(here.unlock_all().unwrap().given_up.len(), 0, "unlock_all gave up the left lock");
             let adopted = there.mutex(KEY).fenced(fenced).adopt(&token).unwrap();
             assert!(adopted.fencing_token().unwrap() > fence);
             let second = here.mutex(KEY).adopt(&token).unwrap_err();
@@ -47,7 +47,7 @@ fn a_token_is_adopted_by_another_client_once_and_its_fence_exceeds() {
     }
 }
 
-/// So many clients try it at the same time, with fresh connections; how many got it.
+/// All clients try to adopt the token at the same time. Returns how many succeeded.
 fn adopt_at_once(clients: &[Redlock], token: &LockToken) -> usize {
     let won = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn adopt_at_once(clients: &[Redlock], token: &LockToken) -> usize {
                         Ok(guard) => {
                             guard.check().unwrap();
                             won.fetch_add(1, Ordering::SeqCst);
-                            // Until all have tried: none of them may find it free.
+                            // The guard is forgotten, so that the lock stays taken until all clients have tried.
                             return std::mem::forget(guard);
                         }
                         Err(error) if error.is_unavailable() => {}
@@ -76,7 +76,7 @@ fn adopt_at_once(clients: &[Redlock], token: &LockToken) -> usize {
     won
 }
 
-/// Where the votes are split, none has a majority at first: but the lock must not be lost to all of them.
+/// If the votes are split, then no client has a majority at first. Still, one of them must get the lock in the end.
 #[test]
 fn of_many_that_adopt_one_token_one_holds_the_lock() {
     for (nodes, silent) in [(3, 0), (3, 1), (4, 0), (5, 1)] {
@@ -91,7 +91,7 @@ fn of_many_that_adopt_one_token_one_holds_the_lock() {
     }
 }
 
-/// Tries it until enough servers answer.
+/// Tries to adopt the token until enough servers answer.
 fn adopt_in_the_end(locks: &Redlock, token: &LockToken) -> Result<MutexGuard, Error> {
     let mut outcome = None;
     eventually("enough servers answer", SOON, || {
@@ -103,7 +103,7 @@ fn adopt_in_the_end(locks: &Redlock, token: &LockToken) -> Result<MutexGuard, Er
     outcome.unwrap()
 }
 
-/// Servers that hang have the call in their sockets, and execute it when they go on.
+/// Servers that hang have the call in their sockets, and execute it when they continue.
 #[test]
 fn an_adoption_that_is_executed_too_late_is_given_back() {
     for (nodes, silent) in [(1, 1), (3, 2), (3, 3)] {
@@ -111,8 +111,9 @@ fn an_adoption_that_is_executed_too_late_is_given_back() {
         let (here, there) = (open(&servers), open(&servers));
         for round in 0..4 {
             let token = here.mutex(KEY).try_lock_for(SOON).unwrap().into_token().unwrap();
-            there.mutex(KEY).is_locked().unwrap(); // it is connected
-            // Most often all, but an adoption before this one may still have to be undone on some.
+            // This call connects the client.
+            there.mutex(KEY).is_locked().unwrap();
+            // Normally all servers have the token. An earlier adoption may still have to be undone on some of them.
             let has_it = |server: &&Server| server.get(KEY).as_deref() == Some(stored(&token));
             let have_it = servers.iter().filter(has_it).count();
             let hanging = &servers[nodes - silent..];
@@ -121,9 +122,9 @@ fn an_adoption_that_is_executed_too_late_is_given_back() {
             hanging.iter().for_each(Server::cont);
             assert!(error.is_unavailable(), "{error}");
             if round % 2 == 0 {
-                eventually("they have the token again", SOON, || servers.iter().filter(has_it).count() >= have_it);
+                eventually("the token is there again", SOON, || servers.iter().filter(has_it).count() >= have_it);
             }
-            // Whichever client it is that tries again, if it waits; at once the same one.
+            // After some time any client can adopt the token, and the same client can do so at once.
             let again = if round == 0 { &here } else { &there };
             let guard = adopt_in_the_end(again, &token).unwrap_or_else(|error| panic!("{silent} of {nodes}: {error}"));
             guard.unlock().unwrap();
@@ -132,14 +133,15 @@ fn an_adoption_that_is_executed_too_late_is_given_back() {
     }
 }
 
-/// A copy of the call that was on its way when the connection broke: nothing can stand behind it.
+/// A copy of the call arrives after the connection broke, so no release can follow it.
 #[test]
 fn an_adoption_that_arrives_after_it_was_given_back_is_adopted_by_the_retry() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let locks = Redlock::builder().node(proxy.url()).node_timeout(500 * MS).build().unwrap();
     let left = || locks.mutex(KEY).lock().unwrap().into_token().unwrap();
-    locks.mutex(KEY).adopt(&left()).unwrap().unlock().unwrap(); // the server knows the script
+    // This call makes the server load the script.
+    locks.mutex(KEY).adopt(&left()).unwrap().unlock().unwrap();
     let token = left();
     proxy.on_each("adopt", Act::ResetBefore);
     let error = locks.mutex(KEY).adopt(&token).unwrap_err();
@@ -147,25 +149,27 @@ fn an_adoption_that_arrives_after_it_was_given_back_is_adopted_by_the_retry() {
     let lost = proxy.seen().into_iter().rfind(|seen| seen.name == "adopt").unwrap();
     proxy.heal();
     let release = |seen: &redlock_tests::Seen| seen.name == "release" && seen.args.contains(&lost.args[5]);
-    eventually("it is given back, and once more", SOON, || proxy.seen().into_iter().filter(release).count() > 1);
-    // The answer to that is there: nothing repeats it any more.
+    eventually("the adoption is undone twice", SOON, || proxy.seen().into_iter().filter(release).count() > 1);
+    // The reply to the second undoing has arrived by then, so the client does not repeat it.
     thread::sleep(200 * MS);
     let mut late = redis::cmd("EVALSHA");
     late.arg(&lost.args);
     server.ask::<redis::Value>(&late);
-    assert_eq!(server.get(KEY).as_ref(), Some(&lost.args[5]), "the late call adopts it");
+    assert_eq!(server.get(KEY).as_ref(), Some(&lost.args[5]), "the late call did not adopt the lock");
     locks.mutex(KEY).adopt(&token).unwrap().unlock().unwrap();
     assert_eq!(server.keys(), [""; 0]);
 }
 
-/// Each of two adopts the lock on servers of its own first, and has too few, since one hangs. Were one of them to free what it got, neither could adopt it.
+/// Each of two clients first adopts the lock on two different servers. Each has too few votes, because one server
+/// hangs. If one of them freed its votes, then neither could adopt the lock.
 #[test]
 fn votes_that_are_split_beside_a_server_that_hangs_are_given_back() {
     let servers = servers(4);
     let first_to = |wanted: std::ops::Range<usize>| {
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
         let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).node_timeout(300 * MS).build().unwrap();
-        locks.mutex("other").lock().unwrap().unlock().unwrap(); // it is connected
+        // This call connects the client.
+        locks.mutex("other").lock().unwrap().unlock().unwrap();
         for (i, proxy) in proxies.iter().enumerate() {
             if !wanted.contains(&i) {
                 proxy.on("adopt", Act::Delay(70 * MS));
@@ -200,7 +204,7 @@ fn a_lock_that_is_not_adopted_ends_with_its_lease() {
     let order = locks.mutex(KEY).lease(400 * MS);
     let token = order.lock().unwrap().into_token().unwrap();
     let next = order.try_lock_for(SOON).unwrap();
-    assert_eq!(lost(&order.clone().adopt(&token).unwrap_err()), None, "this thread holds it");
+    assert_eq!(lost(&order.clone().adopt(&token).unwrap_err()), None, "the adoption reported a loss");
     next.unlock().unwrap();
     assert!(lost(&order.adopt(&token).unwrap_err()).is_some());
 }
@@ -217,11 +221,11 @@ fn a_node_that_missed_the_adoption_gets_the_new_token() {
     assert_eq!(servers[2].get(KEY).as_deref(), Some(stored(&token)));
     late.heal();
     let is_there = || servers[2].get(KEY).as_deref() == Some(adopted.id().as_str());
-    eventually("it is renewed there too", SOON, is_there);
+    eventually("the node has the new token", SOON, is_there);
     adopted.unlock().unwrap();
 }
 
-/// A server that restarted can have a token again that another holder has adopted.
+/// A restarted server can have a token again that another holder has already adopted.
 #[test]
 fn a_server_that_is_too_young_for_an_attempt_is_so_for_an_adoption() {
     let server = Server::start();
@@ -252,7 +256,7 @@ fn an_adopted_lock_is_renewed_and_goes_to_those_that_wait() {
     assert!(!open(one).mutex(KEY).is_locked().unwrap());
 }
 
-/// A node that another token keeps when the lock is won has the wait in its queue still.
+/// When the waiter wins the lock, a node with another token still has the wait in its queue.
 #[test]
 fn a_lock_that_is_left_held_leaves_no_wait_behind() {
     let servers = servers(3);
@@ -262,7 +266,7 @@ fn a_lock_that_is_left_held_leaves_no_wait_behind() {
     let waiter = thread::spawn(move || {
         here.mutex(KEY).lock().and_then(redlock_sync::MutexGuard::into_token).map(|token| (here, token))
     });
-    eventually("it waits", SOON, || servers.iter().all(has_queue));
+    eventually("the wait is queued", SOON, || servers.iter().all(has_queue));
     servers[2].ask::<()>(redis::cmd("SET").arg(KEY).arg("another program's").arg("PX").arg(60_000));
     guard.unlock().unwrap();
     let (_here, token) = waiter.join().unwrap().unwrap();
@@ -317,13 +321,13 @@ fn force_frees_the_lock_of_the_holder_that_was_shown_and_no_other() {
         let holder = there.mutex(KEY).inspect().unwrap().unwrap();
         assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(true));
         let next = there.mutex(KEY).lock().unwrap();
-        assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(false), "another one holds it");
+        assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(false), "the next holder's lock was freed");
         next.check().unwrap();
         let reason = lost(&guard.unlock().unwrap_err());
         assert_eq!(reason, Some(LostReason::Taken));
         let own = there.mutex(KEY).inspect().unwrap().unwrap();
         assert_eq!(there.mutex(KEY).force_unlock(&own), Ok(true));
-        assert_eq!(lost(&next.check().unwrap_err()), Some(LostReason::Revoked), "it is this client's own");
+        assert_eq!(lost(&next.check().unwrap_err()), Some(LostReason::Revoked), "the own guard did not notice");
         drop(next);
         assert_eq!(there.reentrant_mutex(KEY).force_unlock(&holder), Ok(false));
     }
@@ -342,7 +346,7 @@ fn a_holder_that_renews_learns_of_force_and_a_waiter_gets_the_lock() {
     let holder = there.mutex(KEY).inspect().unwrap().unwrap();
     assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(true));
     let next = waiter.join().unwrap().unwrap();
-    eventually("the former holder is told", SOON, || guard.check().is_err());
+    eventually("check() reports the loss", SOON, || guard.check().is_err());
     next.unlock().unwrap();
 }
 
@@ -402,7 +406,8 @@ fn a_token_that_is_no_text_is_not_taken_away_by_force() {
     assert!(matches!(order.force_unlock(&holder), Err(Error::Config { .. })));
 }
 
-/// The holder releases on a majority, but not on the node where the waits listen: that goes on naming it.
+/// The holder releases on a majority, but not on the node on which the waits listen. That node continues to name the
+/// former holder.
 #[test]
 fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep() {
     let servers = servers(3);
@@ -410,10 +415,10 @@ fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep()
     let guard = holder.mutex(KEY).lock().unwrap();
     let waiter =
         thread::spawn(move || waiting.mutex(KEY).try_lock_for(SOON * 3).map(redlock_sync::MutexGuard::into_send));
-    eventually("it waits in the queues", SOON, || {
+    eventually("the wait is in the queues", SOON, || {
         servers.iter().all(|server| server.keys().iter().any(|key| key.ends_with(":queue")))
     });
-    // As if the release missed the node where the waits listen, and none of them was told.
+    // The test simulates a release that misses the node on which the waits listen, and that notifies none of them.
     let listens = |server: &&Server| {
         !server.ask::<Vec<String>>(redis::cmd("PUBSUB").arg("CHANNELS").arg("redlock-sync:*")).is_empty()
     };

@@ -1,6 +1,6 @@
-//! Servers behind TLS, with a private authority and certificates of every sort.
+//! Servers behind TLS, with a private authority and with valid and invalid certificates.
 //!
-//! Which authorities a process trusts stands in its environment, so the client is an agent.
+//! The environment of a process names the authorities that it trusts. So the tests run clients in a separate process.
 
 mod relay;
 mod told;
@@ -17,10 +17,10 @@ use rustls::version::{TLS12, TLS13};
 
 use self::relay::{Authority, Relay};
 
-/// What a refusal may take; a failure that can pass is tried again for ten seconds.
+/// The longest time of a refusal. A client would repeat a temporary failure for ten seconds.
 const AT_ONCE_MS: u64 = 2000;
 
-/// What an agent that trusts `authority` says after using the server at this URL, and after how many ms.
+/// The output of a process that trusts `authority` and uses the server at this URL, and its duration in ms.
 fn agent(server: &Server, authority: &Authority, url: &str) -> (u64, String) {
     let file = server.dir().join("authority.pem");
     put(&file, authority.pem()).unwrap();
@@ -33,7 +33,7 @@ fn agent_with(variable: &str, value: &str, url: &str) -> (u64, String) {
 
 fn agent_in(environment: &[(&str, &str)], url: &str) -> (u64, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
-    // No matter what is set where the tests run.
+    // The environment of the tests must not matter.
     for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR", "REDIS_URL", "REDLOCK_NODES"] {
         command.env_remove(variable);
     }
@@ -45,7 +45,7 @@ fn agent_in(environment: &[(&str, &str)], url: &str) -> (u64, String) {
     (ms.parse().unwrap(), end.to_owned())
 }
 
-/// Asserts that it was refused at once, with the address and with these words.
+/// Asserts that the call was refused at once, by an error with the node and these words.
 #[track_caller]
 fn refused((ms, end): (u64, String), words: &[&str]) {
     assert!(ms < AT_ONCE_MS, "after {ms} ms: {end}");
@@ -61,7 +61,7 @@ fn input_14_an_authority_that_is_trusted() {
         let (_, end) = agent(&server, &authority, &relay.url(host));
         assert_eq!(end, "ok", "{host} {version:?}");
         assert_eq!(server.get("a"), None);
-        // A directory does, too.
+        // `SSL_CERT_DIR` works too.
         let (_, end) = agent_with("SSL_CERT_DIR", server.dir().to_str().unwrap(), &relay.url(host));
         assert_eq!(end, "ok");
     }
@@ -72,7 +72,7 @@ fn input_14_an_authority_that_is_not_trusted() {
     let (server, authority) = (Server::start(), Authority::new());
     let relay = Relay::start(&server, authority.config("127.0.0.1", false, &[&TLS13]));
     refused(agent(&server, &Authority::new(), &relay.url("127.0.0.1")), &["invalid peer certificate", "SSL_CERT_FILE"]);
-    // By the certificates of this system, whatever they are.
+    // This client uses the certificates of the system, whatever they are.
     let error = redlock_tests::open(relay.url("127.0.0.1")).mutex("a").lock().unwrap_err();
     assert!(matches!(&error, Error::Config { message } if message.contains("SSL_CERT_FILE")), "{error}");
 }
@@ -103,11 +103,11 @@ fn input_14_certificates_that_cannot_be_read() {
     refused(agent_with("SSL_CERT_FILE", nowhere.to_str().unwrap(), &relay.url("127.0.0.1")), &words);
 }
 
-// --- an authority and a certificate that are given --------------------------------------------------------------------------
+// --- a given authority and certificate ---
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// The files of a client.
+/// The certificate and key files of a client.
 struct Files {
     ca: PathBuf,
     certificate: PathBuf,
@@ -153,7 +153,7 @@ fn input_14_a_client_certificate_that_is_given() {
             assert!(!format!("{tls:?}").contains("BEGIN"));
             settings(&relay, tls).build().unwrap().mutex("a").lock().unwrap().unlock().unwrap();
         }
-        // Of an authority that the server does not trust.
+        // This client's certificate is of an authority that the server does not trust.
         let (certificate, key) = Authority::new().identity();
         let stranger = Tls::new().ca_file(&files.ca).identity_pem(certificate, key);
         let error = settings(&relay, stranger).build().unwrap().mutex("a").lock().unwrap_err();
@@ -164,7 +164,7 @@ fn input_14_a_client_certificate_that_is_given() {
     let [ca, certificate, key] = [&files.ca, &files.certificate, &files.key].map(|path| path.to_str().unwrap());
     let named = [("REDLOCK_TLS_CA", ca), ("REDLOCK_TLS_CERT", certificate), ("REDLOCK_TLS_KEY", key)];
     assert_eq!(agent_in(&named, &relay.url("127.0.0.1")).1, "ok");
-    // The system's are not read then.
+    // If certificates are given, then the system's certificates are not read.
     let nowhere = server.dir().join("nowhere.pem");
     let unread = [&named[..], &[("SSL_CERT_FILE", nowhere.to_str().unwrap())]].concat();
     assert_eq!(agent_in(&unread, &relay.url("127.0.0.1")).1, "ok");
@@ -202,23 +202,24 @@ fn files_of_tls_are_read_again_at_the_next_connection() {
     let locks = settings(&relay, files.tls()).build().unwrap();
     let held = locks.mutex("held").lock().unwrap();
 
-    // Another authority for the server and for the client: connections that are there go on, and the next ones are of the new one.
+    // Another authority signs the certificates of the server and the client. Existing connections continue, and new
+    // ones use the new certificates.
     files.write(&second);
     held.extend(Duration::from_secs(60)).unwrap();
     relay.change(second.config("127.0.0.1", true, &[&TLS13]));
     locks.mutex("a").lock().unwrap().unlock().unwrap();
     held.extend(Duration::from_secs(60)).unwrap();
 
-    // The server is first: refused, until the files have come.
+    // The server changes first, so calls are refused until the files are replaced.
     let third = Authority::new();
     relay.change(third.config("127.0.0.1", true, &[&TLS13]));
     let error = locks.mutex("a").lock().unwrap_err();
     assert!(matches!(&error, Error::Config { message } if message.contains("authority")), "{error}");
     put(&files.ca, third.pem()).unwrap();
-    // A certificate without its key passes as soon as that is there.
+    // A certificate without its key is a temporary error until the key file is there.
     let (certificate, key) = third.identity();
     put(&files.certificate, certificate).unwrap();
-    // The next connection is tried a quarter of a second after the one that was refused.
+    // The client tries to connect again a quarter of a second after the refusal.
     eventually("the new files are read", SOON, || {
         let error = locks.mutex("a").try_lock().unwrap_err();
         error.is_unavailable() && error.to_string().contains("cannot be used together")
@@ -229,7 +230,7 @@ fn files_of_tls_are_read_again_at_the_next_connection() {
     held.unlock().unwrap();
 }
 
-/// In one step: a client that connects meanwhile reads the old file or the new one.
+/// Replaces a file in one step, so that a client reads either the old file or the new one.
 fn put(path: impl AsRef<Path>, text: impl AsRef<[u8]>) -> io::Result<()> {
     let new = path.as_ref().with_extension("new");
     fs::write(&new, text)?;

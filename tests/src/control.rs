@@ -1,15 +1,15 @@
-//! The negative controls: `tests/controls/NAME.patch`, one file for each way to break the library.
+//! The negative controls. Each file `tests/controls/NAME.patch` breaks the library in one way.
 //!
-//! A file begins with what is broken, in one line. Then it says what must notice it, and last comes the change as `git
-//! diff` prints it:
+//! The first line of a file says what is broken. The next lines say what must notice it. The rest is the change, as
+//! `git diff` prints it:
 //!
 //! ```text
 //! A release deletes the key, whichever token stands there.
 //!
 //! chaos: --nodes 1 --faults pause,hold          options of the chaos run
-//! checkers: overlap, counter                    one of these must find something in it; `none`: it must find nothing
+//! checkers: overlap, counter                    at least one must find a violation; `none`: no checker may find one
 //! simulation: REDLOCK_SIM_NODES=1               settings of the simulation; one line for each run of it
-//! violations: two holders, is taken away        its violation must contain one of these
+//! violations: two holders, is taken away        the violation must contain at least one of these phrases
 //!
 //! --- a/redlock-sync/src/protocol/lua/release.lua
 //! +++ b/redlock-sync/src/protocol/lua/release.lua
@@ -17,35 +17,35 @@
 //! …
 //! ```
 //!
-//! The lines of a hunk must stand in the file exactly once, wherever that is: line numbers are not looked at, so that a
-//! patch applies for as long as the lines that it changes are as they were.
+//! The old lines of a hunk must occur exactly once in the file. The line numbers are ignored. So a patch applies as
+//! long as the lines that it changes stay the same.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// One way to break the library, and what must notice it.
+/// One way to break the library, and the checks that must notice it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// The name of its file.
+    /// The name of the file, without `.patch`.
     pub name: String,
-    /// What is broken.
+    /// A sentence that says what is broken.
     pub about: String,
-    /// The options of the chaos run that must notice it. `None` if it is no control for the chaos run.
+    /// The options of the chaos run that must notice the change. `None` if the control needs no chaos run.
     pub chaos: Option<Vec<String>>,
-    /// The checkers of the chaos run of which one must find something. Without any, nothing is broken and nothing may
-    /// be found.
+    /// The checkers of the chaos run. At least one of them must find a violation. If the list is empty, nothing is
+    /// broken and no checker may find a violation.
     pub checkers: Vec<String>,
-    /// The runs of the simulation that must notice it, each with its settings: environment variables, as a shell has
-    /// them.
+    /// The runs of the simulation that must notice the change. Each entry is a list of environment variables as in a
+    /// shell.
     pub simulation: Vec<String>,
-    /// Phrases, one of which must be in the violation that the simulation reports.
+    /// Phrases. The violation that the simulation reports must contain at least one of them.
     pub violations: Vec<String>,
-    /// What it changes.
+    /// The changes that break the library.
     pub changes: Vec<Change>,
 }
 
-/// What is changed in one file.
+/// The changes to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The path of the file, relative to the workspace.
@@ -53,14 +53,14 @@ pub struct Change {
     hunks: Vec<Hunk>,
 }
 
-/// Old lines, and the new lines that replace them, with their line ends.
+/// The old lines of a hunk, and the new lines that replace them. The lines keep their line ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Hunk {
     old: Vec<String>,
     new: Vec<String>,
 }
 
-/// All controls, by name.
+/// All controls, sorted by name.
 pub fn all() -> Vec<Control> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("controls");
     let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("cannot read `{}`: {error}", folder.display()));
@@ -77,12 +77,13 @@ fn read(path: &Path) -> Control {
 }
 
 impl Control {
-    /// Parses the text of a file.
+    /// Parses the text of a control file.
     ///
     /// # Errors
-    /// The file is malformed; the message says how.
+    ///
+    /// Returns a message if the file is malformed.
     pub fn parse(name: &str, text: &str) -> Result<Control, String> {
-        // `git diff` prints these lines too. Nothing depends on them.
+        // `git diff` prints these lines too. The parser needs none of them.
         let is_needed = |line: &&str| !line.starts_with("diff ") && !line.starts_with("index ");
         let text: String = text.split_inclusive('\n').filter(is_needed).collect();
         let (head, patch) = text.split_at(text.find("\n--- ").map_or(text.len(), |end| end + 1));
@@ -125,7 +126,7 @@ impl Control {
         Err(problem.to_owned())
     }
 
-    /// True if nothing is broken, so nothing may be found.
+    /// True if the control breaks nothing. Then no checker may find a violation.
     pub fn is_whole(&self) -> bool {
         self.changes.is_empty()
     }
@@ -181,9 +182,9 @@ impl Hunk {
         }
     }
 
-    /// Checks that a hunk has as many lines as its head says. Otherwise `git apply` would reject it.
+    /// Checks that the hunk has as many lines as its head says. `git apply` would reject it otherwise.
     fn checked(self, head: &str) -> Result<Hunk, String> {
-        // `-12,3 +12,2`; without a number it is one line.
+        // An example is `-12,3 +12,2`. A span without a count has one line.
         let count = |span: &str| span.split_once(',').map_or(Ok(1), |(_, count)| count.parse()).unwrap_or(0);
         let lines: Vec<usize> = head.split_whitespace().skip(1).take(2).map(count).collect();
         if lines == [self.old.len(), self.new.len()] && self.old != self.new {
@@ -194,10 +195,11 @@ impl Hunk {
 }
 
 impl Change {
-    /// The text of the file after this change.
+    /// Returns the text of the file after this change.
     ///
     /// # Errors
-    /// The lines of a hunk do not occur exactly once in the file.
+    ///
+    /// Returns a message if the old lines of a hunk do not occur exactly once in the file.
     pub fn apply(&self, text: &str) -> Result<String, String> {
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
         for Hunk { old, new } in &self.hunks {

@@ -1,4 +1,4 @@
-//! Forked children. Nothing else in this package forks.
+//! Forks child processes. No other module of this package forks.
 #![allow(unsafe_code, reason = "no safe crate offers fork to a process that may have threads")]
 
 use std::io;
@@ -8,14 +8,14 @@ use std::process::{ExitStatus, exit};
 
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
-/// Runs the work in a forked child, which ends with 0 when it returns and with 101 when it panics; the child's process
-/// id.
+/// Runs `work` in a forked child and returns the process id of the child. The child exits with 0 when `work` returns
+/// and with 101 when `work` panics.
 ///
-/// The child is a copy of the calling thread alone. What another thread of the parent holds at this moment, such as a
-/// lock, stays held in the child: the work must not need it.
+/// The child has a copy of the calling thread only. A lock that another thread of the parent holds at this moment stays
+/// locked in the child. So `work` must not need such a lock.
 pub fn fork(work: impl FnOnce()) -> Pid {
-    // SAFETY: the child never returns to the code of its parent: it ends in here. The docs above state what its work
-    // may touch.
+    // SAFETY: the child exits in this function and never returns to the code of its parent. The docs above state what
+    // `work` must not use.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "cannot fork: {}", io::Error::last_os_error());
     let Some(child) = Pid::from_raw(child) else {
@@ -25,12 +25,12 @@ pub fn fork(work: impl FnOnce()) -> Pid {
     child
 }
 
-/// Waits for the end of a child.
+/// Waits until the child has ended.
 pub fn wait_for(child: Pid) -> ExitStatus {
     status(waitpid(Some(child), WaitOptions::empty())).expect("a wait without an option ends with the child")
 }
 
-/// How a child ended, if it has. The status can be read only once.
+/// Returns the exit status of the child, or `None` if the child still runs. The status can be read only once.
 pub fn ended(child: Pid) -> Option<ExitStatus> {
     status(waitpid(Some(child), WaitOptions::NOHANG))
 }

@@ -1,18 +1,18 @@
-//! Fixtures for the tests of `redlock-sync`: real servers and a proxy that injures the traffic to them.
+//! Fixtures for the tests of `redlock-sync`: real servers, and a proxy that disturbs the traffic to them.
 //!
-//! 1. [`Server`]: one private `redis-server` (or Valkey) process, that never outlives its test process.
-//! 2. [`Proxy`]: a TCP proxy in front of one server that acts on whole commands and whole replies.
-//! 3. [`eventually`]: waits for a condition with a deadline; no test sleeps and hopes.
-//! 4. [`Stopwatch`]: bounds on durations that a busy machine keeps too.
-//! 5. [`fork`](fork()): a forked child.
-//! 6. [`mod@bench`]: what the benches share.
-//! 7. [`foreign`]: programs of other libraries.
+//! 1. [`Server`]: one private `redis-server` (or Valkey) process. It never outlives its test process.
+//! 2. [`Proxy`]: a TCP proxy in front of one server. It acts on whole commands and whole replies.
+//! 3. [`eventually`]: waits for a condition with a deadline. Tests use it in place of a fixed sleep.
+//! 4. [`Stopwatch`]: measures durations, so that their bounds hold on a busy machine too.
+//! 5. [`fork`](fork()): forks a child process.
+//! 6. [`mod@bench`]: the code that the benches share.
+//! 7. [`foreign`]: programs that use other libraries.
 //! 8. [`control`]: the patches that break the library for the negative controls.
-//! 9. [`mod@pictures`]: what the program of that name shares with its test.
+//! 9. [`mod@pictures`]: the code that the program `pictures` shares with its test.
 //! 10. [`stand_in`]: private servers for the code in README.md and `docs/`.
 //!
-//! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
-//! skips one.
+//! All fixtures panic with a message if the environment lacks something. A missing server fails a test and never skips
+//! it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Bounds on durations that hold on a busy machine too.
+//! Measures durations, so that their bounds hold on a busy machine too.
 
 use std::cmp::Ordering;
 use std::sync::Once;
@@ -6,13 +6,13 @@ use std::sync::atomic::{self, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the pacing thread sleeps at a time.
+/// The length of one sleep of the pacing thread.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often that thread has slept.
+/// The number of sleeps that the pacing thread has finished.
 static PAUSES: AtomicU64 = AtomicU64::new(0);
 
-/// Measures time by the clock, and by the pauses of another thread of this process. If the machine is too busy to run
-/// what is measured, it does not run that thread either.
+/// Measures time in two ways: by the clock, and by the number of sleeps of a pacing thread in this process. If the
+/// machine is too busy to run the measured code, it does not run the pacing thread either.
 ///
 /// ```
 /// use std::{thread, time::Duration};
@@ -29,7 +29,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts now.
+    /// Starts the measurement.
     pub fn start() -> Self {
         static PACEMAKER: Once = Once::new();
         PACEMAKER.call_once(|| {
@@ -43,7 +43,7 @@ impl Stopwatch {
         Self { start: Instant::now(), pauses: PAUSES.load(atomic::Ordering::Relaxed) }
     }
 
-    /// The time until now.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Took {
         let pauses = PAUSES.load(atomic::Ordering::Relaxed) - self.pauses;
         let by_clock = self.start.elapsed();
@@ -52,8 +52,8 @@ impl Stopwatch {
     }
 }
 
-/// How long something took. `took < limit` and `took <= limit` compare the pauses, `took > limit` and `took >= limit`
-/// the clock: load makes neither untrue.
+/// A measured duration. The operators `<` and `<=` compare the time by sleeps, and `>` and `>=` the time by the clock.
+/// So load makes no comparison fail.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Took {
     by_clock: Duration,
@@ -61,13 +61,13 @@ pub struct Took {
 }
 
 impl Took {
-    /// The longer one.
+    /// Returns the larger of the two durations, separately for each way to measure.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { by_clock: self.by_clock.max(other.by_clock), by_pauses: self.by_pauses.max(other.by_pauses) }
     }
 
-    /// By the clock.
+    /// The duration by the clock.
     pub fn by_clock(&self) -> Duration {
         self.by_clock
     }
@@ -93,18 +93,18 @@ impl PartialOrd<Duration> for Took {
     }
 }
 
-/// Settings of a client for tests that are not about timeouts: they allow for slow servers on a busy machine.
+/// The settings of a client for tests that are not about timeouts. They allow for slow servers on a busy machine.
 pub fn patient() -> redlock_sync::Builder {
     redlock_sync::Redlock::builder().node_timeout(Duration::from_secs(5))
 }
 
-/// A client of that server with these settings.
+/// Builds a client of the server with this URL and with the settings of [`patient`].
 pub fn open(url: impl AsRef<str>) -> redlock_sync::Redlock {
     patient().node(url.as_ref()).build().expect("the URL of a server")
 }
 
-/// `n`, or a fifth of it in a debug build, where the same work needs several times the processor time. The step
-/// `release` of CI runs all of it.
+/// Returns `n`, or a fifth of `n` in a debug build. The same work takes several times the processor time there. The CI
+/// step `release` runs all rounds.
 pub const fn rounds(n: u64) -> u64 {
     if cfg!(debug_assertions) { n / 5 } else { n }
 }

@@ -1,26 +1,26 @@
-//! What the program `pictures` and the test of its pictures share: where they are, their data, and what they were made from.
+//! The code that the program `pictures` shares with its test: paths, the data of a picture, and its digest.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the pictures are, seen from the workspace.
+/// The folder of the pictures, relative to the workspace.
 pub const IMAGES: &str = "docs/images";
-/// The program that draws them.
+/// The source folder of the program that draws the pictures.
 const PROGRAM: &str = "tests/src/bin/pictures";
 
-/// The workspace's folder.
+/// The folder of the workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the workspace")
 }
 
-/// The numbers from which a picture is drawn: lines of a name and its values.
+/// The numbers from which a picture is drawn. Each line of the file is a name and its values.
 #[derive(Debug, Default)]
 pub struct Data(BTreeMap<String, Vec<f64>>);
 
 impl Data {
-    /// Those of this picture, if there are any.
+    /// Reads the data of this picture. Returns `None` if there is no file.
     pub fn read(picture: &str) -> Option<Self> {
         let text = fs::read_to_string(path(picture)).ok()?;
         let line = |line: &str| {
@@ -31,7 +31,7 @@ impl Data {
         Some(Self(text.lines().map(line).collect()))
     }
 
-    /// Keeps them for this picture.
+    /// Writes the data to the file of this picture.
     pub fn write(&self, picture: &str) {
         let mut text = String::new();
         for (name, values) in &self.0 {
@@ -44,17 +44,17 @@ impl Data {
         fs::write(path(picture), text).expect("docs/images/data can be written");
     }
 
-    /// One more value of this name.
+    /// Adds a value to this name.
     pub fn add(&mut self, name: &str, value: f64) {
         self.0.entry(name.to_owned()).or_default().push(value);
     }
 
-    /// All values of a name.
+    /// All values of this name.
     pub fn all(&self, name: &str) -> &[f64] {
         self.0.get(name).unwrap_or_else(|| panic!("no data `{name}`"))
     }
 
-    /// The only value of a name.
+    /// The only value of this name.
     pub fn one(&self, name: &str) -> f64 {
         let [value] = self.all(name) else { panic!("several values of `{name}`") };
         *value
@@ -65,7 +65,7 @@ fn path(picture: &str) -> PathBuf {
     root().join(IMAGES).join("data").join(format!("{picture}.txt"))
 }
 
-/// What a picture is made from: the files of the program and the picture's data, in sixteen hexadecimal digits.
+/// Hashes the source files of the program and the data of the picture. The result is sixteen hexadecimal digits.
 pub fn digest(picture: &str) -> String {
     let entries = fs::read_dir(root().join(PROGRAM)).expect("the program is there");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();

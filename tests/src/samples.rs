@@ -1,12 +1,13 @@
-//! The Rust code of README.md and `docs/`, compiled and run as doctests. `build.rs` makes the copies that are taken in
-//! here.
+//! The Rust code of README.md and `docs/`, compiled and run as doctests. `build.rs` makes the copies that this module
+//! includes.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use crate::Server;
 
-/// The URL of a private server in place of `url`. It is the same for each call in this process.
+/// Returns the URL of a private server that replaces `url`. All calls in this process with the same `url` return the
+/// same server.
 pub fn stand_in(url: &str) -> String {
     static SERVERS: LazyLock<Mutex<HashMap<String, Server>>> = LazyLock::new(Mutex::default);
     let mut servers = SERVERS.lock().unwrap();

@@ -1,12 +1,13 @@
-//! Waiting for conditions.
+//! Waits for conditions.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The pause of [`poll`] between two checks.
+/// The pause of [`poll`] between two calls.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits until `done` says true, looking each millisecond; panics with `what` once `deadline` has passed.
+/// Calls `done` every millisecond until it returns true. Panics with `what` if it returns false until `deadline` has
+/// passed.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! What the library costs, as ratios to the raw limit. See the README beside this file.
+//! Measures what the library costs, as ratios to the raw limit. See the README beside this file.
 //!
-//! 1. `rows/`: what is measured, one idea to a file.
-//! 2. `worker/`: other processes, which are this binary with a hidden argument.
+//! 1. `rows/`: the measurements, one idea in each file.
+//! 2. `worker/`: other processes, which run this binary with a hidden argument.
 //!
-//! What it shares with other benches is in `redlock_tests::bench`.
+//! The code that benches share is in `redlock_tests::bench`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,6 @@
-//! How many connections a client has to a node, as the node counts them.
+//! Counts the connections of each client to a node, as the node reports them.
 //!
-//! Each client comes as a user of its own, by which CLIENT LIST tells its connections from all others.
+//! Each client connects as a user of its own, so CLIENT LIST shows which connections belong to it.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,23 +11,23 @@ use redis::{Connection, cmd};
 use redlock_tests::Server;
 use redlock_tests::bench::Outcome;
 
-/// How often the connections are counted.
+/// The pause between two counts.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How the names of the users begin.
+/// The prefix of the names of the counted users.
 const USER: &str = "ours";
 
-/// Makes a user with all permissions.
+/// Creates a user with all permissions.
 pub(crate) fn register(server: &Server, user: &str) {
     server.ask::<()>(cmd("ACL").arg("SETUSER").arg(user).arg(&["on", "nopass", "~*", "&*", "+@all"]));
 }
 
-/// The URL by which a client comes as this user.
+/// The URL with which a client connects as this user.
 pub(crate) fn as_user(url: &str, user: &str) -> String {
     url.replacen("redis://", &format!("redis://{user}:any@"), 1)
 }
 
-/// Counts until it is asked.
+/// A thread that counts connections until [`Census::most`] is called.
 pub(crate) struct Census {
     end: Sender<()>,
     thread: JoinHandle<usize>,
@@ -41,7 +41,8 @@ impl Census {
             let mut most = 0;
             let mut last = BTreeMap::new();
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                // A server that hung too long for this connection hangs for others, too: nothing is counted then.
+                // If the server hung for too long to answer here, it hangs for the clients too. Then nothing is
+                // counted.
                 let Ok(now) = count(&mut connection) else { continue };
                 most = most.max(in_both(&last, &now));
                 last = now;
@@ -51,14 +52,14 @@ impl Census {
         Ok(Self { end, thread })
     }
 
-    /// The most connections that any one client had.
+    /// Returns the largest number of connections that any client had.
     pub(crate) fn most(self) -> Outcome<usize> {
         drop(self.end);
         self.thread.join().map_err(|_| "the census panicked".into())
     }
 }
 
-/// The connections of each client.
+/// Counts the connections of each client.
 fn count(connection: &mut Connection) -> redis::RedisResult<BTreeMap<String, usize>> {
     let list: String = cmd("CLIENT").arg("LIST").query(connection)?;
     let users = list.lines().filter_map(|line| line.split(' ').find_map(|field| field.strip_prefix("user=")));
@@ -69,7 +70,8 @@ fn count(connection: &mut Connection) -> redis::RedisResult<BTreeMap<String, usi
     Ok(counts)
 }
 
-/// What was there twice in a row: a server that wakes up finds connections that are closed already, and forgets them at once.
+/// The largest number of connections that a client had in both of two counts. A server that has just been continued
+/// still lists connections that are closed already.
 fn in_both(last: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> usize {
     let both = now.iter().map(|(user, count)| *count.min(last.get(user).unwrap_or(&0)));
     both.max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Threads that lock and unlock, and what became of it.
+//! Threads that lock and unlock, and the results.
 
 use std::thread;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use redlock_tests::bench::raw::RawLock;
 use redlock_tests::bench::stats::float;
 use redlock_tests::bench::{Outcome, clock};
 
-/// How often a thread locks and unlocks.
+/// The pace at which a thread locks and unlocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
     pub(crate) hold: Duration,
     pub(crate) pause: Duration,
 }
 
-/// What a thread does again and again.
+/// The work that a thread repeats.
 pub(crate) trait Cycle: Send {
-    /// Takes a lock, holds it, and gives it up; the time that this took without the hold.
+    /// Acquires a lock, holds it, and releases it. Returns the time that this took, without the hold.
     fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>>;
 }
 
@@ -36,7 +36,7 @@ impl Cycle for Mutex {
     }
 }
 
-/// A mutex whose guards are dropped, in place of an `unlock` that waits for the server.
+/// A mutex whose guards are dropped. A drop does not wait for the server, unlike `unlock`.
 pub(crate) struct Dropping(pub(crate) Mutex);
 
 impl Cycle for Dropping {
@@ -66,30 +66,30 @@ impl Cycle for RawLock {
     }
 }
 
-/// A pause of zero is none: the scheduler is not asked.
+/// Sleeps, but does not call the system if the time is zero.
 fn sleep(span: Duration) {
     if !span.is_zero() {
         thread::sleep(span);
     }
 }
 
-/// What came of a load.
+/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Of each pair that went well: when it ended, and how long it took.
+    /// The pairs that succeeded: the time at which each ended, and the time that it took.
     pairs: Vec<(u64, u64)>,
-    /// Locks that were lost while they were held.
+    /// The number of locks that were lost while they were held.
     pub(crate) lost: u64,
-    /// Releases that were not confirmed.
+    /// The number of releases that were not confirmed.
     pub(crate) unconfirmed: u64,
-    /// Everything else.
+    /// The number of all other errors.
     pub(crate) errors: u64,
-    /// What the first of all errors said.
+    /// The message of the first error.
     pub(crate) first: Option<String>,
 }
 
 impl Tally {
-    /// Adds what a pair came to.
+    /// Adds the outcome of a pair.
     pub(crate) fn count(&mut self, outcome: Result<u64, Error>) {
         let error = match outcome {
             Ok(took) => return self.pairs.push((clock::now(), took)),
@@ -111,24 +111,24 @@ impl Tally {
         self.first = self.first.take().or(other.first);
     }
 
-    /// Only what went wrong.
+    /// Returns the tally without its pairs. Only the errors remain.
     pub(crate) fn without_pairs(mut self) -> Self {
         self.pairs = Vec::new();
         self
     }
 
-    /// Pairs per second that ended between two moments.
+    /// The number of pairs per second that ended between two times.
     pub(crate) fn per_second(&self, start: u64, end: u64) -> f64 {
         let count = self.pairs.iter().filter(|(at, _)| (start..end).contains(at)).count();
         float(count as u64) / (float(end - start) / 1e9)
     }
 
-    /// How long each pair took, in nanoseconds.
+    /// The times that the pairs took, in nanoseconds.
     pub(crate) fn took(&self) -> Vec<u64> {
         self.pairs.iter().map(|(_, took)| *took).collect()
     }
 
-    /// Tells what went wrong, once for each load: the table has numbers only.
+    /// Prints the errors of a load, because the table has only numbers.
     pub(crate) fn tell(&self, load: &str) {
         if let Some(first) = &self.first {
             let Self { lost, unconfirmed, errors, .. } = self;
@@ -137,12 +137,12 @@ impl Tally {
     }
 }
 
-/// When threads that are started now can begin together.
+/// The time at which threads that are started now can begin together.
 pub(crate) fn start_of(threads: usize) -> u64 {
     clock::now() + 2_000_000 + 100_000 * threads as u64
 }
 
-/// Each of the crew repeats its cycle from `start` to `end`. What has begun by then is finished.
+/// Repeats the cycle of each member of the crew from `start` to `end`. A cycle that has begun by the end is finished.
 pub(crate) fn run<C: Cycle>(crew: &mut [C], pace: Pace, start: u64, end: u64) -> Outcome<Tally> {
     let work = |member: &mut C| -> Outcome<Tally> {
         let mut tally = Tally::default();
@@ -159,7 +159,7 @@ pub(crate) fn run<C: Cycle>(crew: &mut [C], pace: Pace, start: u64, end: u64) ->
     })
 }
 
-/// A thread for each.
+/// Runs the work for each member of the crew, on a thread of its own.
 pub(crate) fn all<C: Send, T: Send>(crew: &mut [C], work: impl Fn(&mut C) -> T + Sync) -> Outcome<Vec<T>> {
     let work = &work;
     thread::scope(|scope| {

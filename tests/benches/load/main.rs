@@ -1,13 +1,13 @@
-//! What hundreds of threads, hanging servers and long ways cost. See the README beside this file.
+//! Measures what hundreds of threads, hanging servers and long distances cost. See the README beside this file.
 //!
-//! 1. `rows/`: what is measured, one idea to a file.
-//! 2. `crew.rs`: threads that lock and unlock, by the library and by bare connections.
-//! 3. `sides.rs`: the servers and connections of both.
+//! 1. `rows/`: the measurements, one idea in each file.
+//! 2. `crew.rs`: threads that lock and unlock, with the library and with bare connections.
+//! 3. `sides.rs`: the servers and connections of both sides.
 //! 4. `witness.rs`: leases that must outlive a load.
-//! 5. `census.rs`: how many connections a client has.
-//! 6. `worker.rs`: other processes, which are this binary with a hidden argument.
+//! 5. `census.rs`: counts the connections of a client.
+//! 6. `worker/`: other processes, which run this binary with a hidden argument.
 //!
-//! What it shares with other benches is in `redlock_tests::bench`.
+//! The code that benches share is in `redlock_tests::bench`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

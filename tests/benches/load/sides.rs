@@ -11,16 +11,17 @@ use redlock_tests::{Server, servers};
 use crate::census::{Census, as_user, register};
 use crate::crew::{Dropping, Pace, Tally, run, start_of};
 
-/// Both sides, on the same servers.
+/// Both sides of a load.
 pub(crate) struct Sides {
     pub(crate) raw: Vec<RawLock>,
     pub(crate) ours: Ours,
-    /// Behind a delay each side has servers of its own: the connections that rest would make a proxy slower for the other side.
+    /// The servers of the raw side behind a delay. Without a delay, both sides have the same servers. The idle
+    /// connections of one side would make the delay proxy slower for the other side.
     aside: Option<Place>,
 }
 
 impl Sides {
-    /// So many threads, each with a key of its own, on so many nodes, which may be far away.
+    /// Starts both sides with this many threads on this many nodes. Each thread has a key of its own.
     pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
         let ours = Ours::start(nodes, threads, delay)?;
         let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
@@ -33,7 +34,7 @@ impl Sides {
         self.aside.is_some()
     }
 
-    /// Pairs per second of bare connections.
+    /// Runs a block with bare connections. The first value is the number of pairs per second.
     pub(crate) fn raw(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
         block(&mut self.raw, pace, span)
     }
@@ -61,7 +62,7 @@ impl Ours {
         block(&mut self.mutexes, pace, span)
     }
 
-    /// As [`block`](Self::block), but guards are dropped.
+    /// Works like [`block`](Self::block), but drops the guards.
     pub(crate) fn dropping(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
         block(&mut self.dropping, pace, span)
     }
@@ -74,10 +75,10 @@ fn block<C: crate::crew::Cycle>(crew: &mut [C], pace: Pace, span: Duration) -> O
     Ok((tally.per_second(start, end), tally))
 }
 
-/// Servers, and the way to them.
+/// Servers, and the connections to them.
 pub(crate) struct Place {
     pub(crate) servers: Vec<Server>,
-    /// By which a client is counted.
+    /// The URLs for the client whose connections are counted.
     pub(crate) urls: Vec<String>,
     plain: Vec<String>,
     _delay: Option<Delay>,
@@ -97,7 +98,7 @@ impl Place {
         Ok(Self { servers, urls, plain, _delay: delay })
     }
 
-    /// For those that are not counted.
+    /// The URLs for a user whose connections are not counted.
     fn urls_as(&self, user: &str) -> Vec<String> {
         self.plain.iter().map(|url| as_user(url, user)).collect()
     }

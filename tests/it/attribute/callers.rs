@@ -1,4 +1,4 @@
-//! What a function with `#[track_caller]` knows of its caller.
+//! The caller's location in a function with `#[track_caller]`.
 
 #[path = "../../ui/pass/callers.rs"]
 mod shapes;
@@ -21,7 +21,7 @@ fn every_shape_of_function_knows_its_caller_in_edition_2021() {
     redlock_edition_2021::callers::run(locks());
 }
 
-/// The line of this file at which `f` panics.
+/// The line of this file at which `f` panics, or 0 if it panics elsewhere.
 fn panic_line(f: impl FnOnce()) -> u32 {
     thread_local!(static LINE: Cell<u32> = const { Cell::new(0) });
     static INSTALLED: LazyLock<()> = LazyLock::new(|| {
@@ -61,7 +61,7 @@ fn a_panic_of_a_policy_is_at_the_caller() {
     let line = while_busy("located:1", || panic_line(|| Owner.policies(1, || {})));
     assert_eq!(line, line!() - 1);
     let line = panic_line(|| policies(2, || steal("located:2")));
-    assert_eq!(line, line!() - 1, "where the lock was lost");
+    assert_eq!(line, line!() - 1, "the panic has another location");
 }
 
 #[distributed_lock("located-body:{id:?}")]

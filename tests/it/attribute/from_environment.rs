@@ -1,10 +1,10 @@
-//! The default client in a process of its own: made from the environment, and replaced after it was closed.
+//! The default client in its own process. It is made from the environment, and replaced after it was closed.
 
 use std::process::Command;
 
 use redlock_tests::Server;
 
-/// A process with these variables says what its default client is like.
+/// Asserts what a process with these variables prints about its default client.
 fn child_sees(vars: &[(&str, &str)], expected: &str) {
     says("environment", vars, expected);
 }
@@ -42,20 +42,20 @@ fn without_a_server_the_error_says_how() {
     child_sees(&[("REDLOCK_NODES", "http://a/")], "REDLOCK_NODES: node URL");
 }
 
-/// The environment would give it another client than its parent's: they would not exclude each other.
+/// The environment would give the child another client than its parent's, and the two would not exclude each other.
 #[test]
 fn a_forked_child_of_a_parent_that_set_one_sets_its_own() {
     let server = Server::start();
     says("forked-default", &[("REDIS_URL", &server.url())], "app:shop");
 }
 
-/// A lock that another thread of the parent had at the fork stays taken in the child for ever.
+/// A mutex that another thread of the parent has at the fork stays locked in the child forever.
 #[test]
 fn a_child_that_is_forked_beside_users_of_the_default_client_sets_its_own() {
     says("forked-beside-users", &[], "all ended");
 }
 
-/// The agent asserts the rest.
+/// The program `agent` asserts the rest.
 #[test]
 fn a_closed_default_client_is_replaced() {
     let [first, second] = [Server::start(), Server::start()];

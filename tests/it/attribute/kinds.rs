@@ -22,7 +22,7 @@ fn writes(id: u8, inside: &dyn Fn()) -> Result<u64, Error> {
 
 const NO_TIME: Duration = Duration::ZERO;
 
-/// What another thread finds.
+/// Runs `f` in another thread.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(f).join().unwrap())
 }
@@ -79,21 +79,21 @@ fn permits_are_counted() {
     let licensed_elsewhere = || elsewhere(|| licensed(&|| ()));
     let inside = licensed(&|| {
         assert_eq!(licensed_elsewhere(), Ok(Some(())));
-        licensed(&|| assert_eq!(licensed_elsewhere(), Ok(None), "two are in use")).unwrap();
+        licensed(&|| assert_eq!(licensed_elsewhere(), Ok(None), "a third permit was granted")).unwrap();
     });
     assert_eq!(inside, Ok(Some(())));
 
     let pool = Pool { locks: locks().clone(), size: 3, wait: Duration::from_millis(20) };
     let connected = pool.connect(&|| {
         let all = [(); 2].map(|()| pool.locks.semaphore("kinds:pool", 3).try_acquire().unwrap());
-        assert!(pool.connect(&|| ()).unwrap_err().is_busy(), "after {:?}", pool.wait);
+        assert!(pool.connect(&|| ()).unwrap_err().is_busy(), "a fourth permit after {:?}", pool.wait);
         all.into_iter().try_for_each(redlock_sync::SemaphorePermit::release).unwrap();
     });
     let (line, remaining) = connected.unwrap();
     assert_eq!(line, line!() - 6);
     assert!(remaining <= Duration::from_secs(3) && remaining > Duration::from_secs(1), "{remaining:?}");
     let none = Pool { size: 0, ..pool };
-    assert!(matches!(none.connect(&|| ()), Err(Error::Config { .. })), "at run time the library checks");
+    assert!(matches!(none.connect(&|| ()), Err(Error::Config { .. })), "a semaphore of 0 permits was accepted");
 }
 
 #[distributed_lock(["kinds:account:<from>", "kinds:account:<to>"], prefix = "bank:", wait = "0s", renew = false, max_hold = "20s", guard = accounts)]
@@ -110,12 +110,12 @@ fn several_keys_are_held_together_or_not_at_all() {
     let _ = locks();
     let key = |id| format!("bank:kinds:account:{id}");
     assert_eq!(transfer(7, 3, &|| ()), Ok(vec![key(3), key(7)]));
-    assert_eq!(transfer(4, 4, &|| ()), Ok(vec![key(4)]), "two that are equal are one");
+    assert_eq!(transfer(4, 4, &|| ()), Ok(vec![key(4)]), "equal keys are not one key");
     while_busy(&key(7), || {
         assert!(transfer(3, 7, &|| ()).unwrap_err().is_busy());
         assert!(is_free(&key(3)));
     });
-    let nested = transfer(1, 2, &|| assert!(transfer(2, 3, &|| ()).unwrap_err().is_busy(), "it does not nest"));
+    let nested = transfer(1, 2, &|| assert!(transfer(2, 3, &|| ()).unwrap_err().is_busy(), "the locks nested"));
     assert_eq!(nested, Ok(vec![key(1), key(2)]));
     let lost = transfer(5, 6, &|| steal(&key(6)));
     assert!(matches!(&lost, Err(Error::Lost { key: lost, reason: LostReason::Taken }) if *lost == key(6)), "{lost:?}");
@@ -153,12 +153,12 @@ fn a_default_wait_that_ends_follows_busy() {
     let patient = builder().default_wait(Duration::from_millis(5)).build().unwrap();
     while_busy("kinds:busy", || {
         assert_eq!(skips_what_is_busy(&patient), Ok(()));
-        skips_every_failure(&patient); // without `busy` and `wait` it is a failure as any other
+        skips_every_failure(&patient); // Without `busy` and `wait`, a busy lock is a failure.
     });
     let gone = Redlock::builder().node("redis://127.0.0.1:1/").default_wait(Duration::from_millis(5)).build().unwrap();
     assert!(skips_what_is_busy(&gone).unwrap_err().is_unavailable());
 
     let without_end = builder().build().unwrap();
-    let Err(Error::Config { message }) = skips_what_is_busy(&without_end) else { panic!("it would wait for ever") };
+    let Err(Error::Config { message }) = skips_what_is_busy(&without_end) else { panic!("the call did not fail") };
     assert!(message.contains("`busy`") && message.contains("default_wait"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Functions that are run once for each key.
+//! Functions that run once for each key.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use redlock_sync::{Error, distributed_lock};
 
 use super::{is_free, locks, server, steal, while_busy};
 
-/// Whether the job of that key is done.
+/// Whether the job of this key is done.
 fn is_done(key: &str) -> bool {
     locks().once(key).is_done().unwrap()
 }
@@ -25,7 +25,7 @@ fn a_success_is_not_run_again_and_a_failure_is() {
     assert_eq!(plain("a", Err(Error::Closed), &mut runs), Err(Error::Closed));
     assert!(!is_done("once:a") && is_free("once:a"));
     assert_eq!(plain("a", Ok(()), &mut runs), Ok(()));
-    assert_eq!(plain("a", Err(Error::Closed), &mut runs), Ok(()), "it is skipped");
+    assert_eq!(plain("a", Err(Error::Closed), &mut runs), Ok(()), "the body ran again");
     assert_eq!(runs, 2);
     assert!(is_done("once:a") && is_free("once:a"));
     let busy = while_busy("once:b", || plain("b", Ok(()), &mut runs));
@@ -49,7 +49,7 @@ fn a_lock_that_was_lost_is_an_error() {
     let _ = locks();
     assert!(loses_or_nine("a").unwrap_err().is_lost());
     server().del("once:lost:a");
-    // The body had ended before the loss was known.
+    // The body had ended before the loss was known, so the job is done.
     assert_eq!(loses_or_nine("a"), Ok(9));
 }
 

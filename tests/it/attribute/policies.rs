@@ -1,5 +1,5 @@
-//! Every policy for "busy" and for "failed" with every return type that can have it, in four situations: the lock is free, busy, cannot be
-//! had, or is lost under the body.
+//! Each policy for "busy" and for "failed", with each return type that can have it. There are four cases: the lock is
+//! free, is busy, cannot be acquired, or is lost during the body.
 
 use std::cell::Cell;
 use std::io;
@@ -11,7 +11,7 @@ use redlock_tests::Server;
 
 use super::{locks, panic_message, steal, while_busy};
 
-/// An error of the application.
+/// An application's own error.
 #[derive(Debug, PartialEq)]
 enum AppError {
     Lock(Error),
@@ -24,7 +24,7 @@ impl From<Error> for AppError {
     }
 }
 
-/// What happens to a call.
+/// What happens during a call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Case {
     Free,
@@ -38,7 +38,7 @@ thread_local! {
     static FELL_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For a call that shall fail, a client in front of nothing.
+/// The client of a case. If the call must fail, then this client has no server.
 fn client(case: Case) -> Redlock {
     match case {
         Case::Failed => Redlock::open("redis://127.0.0.1:1/").unwrap(),
@@ -53,7 +53,7 @@ fn body(case: Case, key: &str) {
     }
 }
 
-/// What can be seen of a returned value.
+/// The visible outcome of a returned value.
 trait Outcome {
     fn outcome(self) -> &'static str;
 }
@@ -64,7 +64,7 @@ impl Outcome for u8 {
     }
 }
 
-/// A skipped call looks like any other one.
+/// For a call that returns `()`, a skipped call looks like any other one.
 impl Outcome for () {
     fn outcome(self) -> &'static str {
         "skip"
@@ -89,7 +89,7 @@ impl<T: Outcome> Outcome for Result<T, AppError> {
     }
 }
 
-/// What a call comes to.
+/// The outcome of a call.
 fn outcome<R: Outcome>(case: Case, key: &str, call: fn(Case, &str) -> R) -> &'static str {
     RAN.set(false);
     FELL_BACK.set(false);
@@ -99,7 +99,7 @@ fn outcome<R: Outcome>(case: Case, key: &str, call: fn(Case, &str) -> R) -> &'st
     if FELL_BACK.get() { "fallback" } else { outcome }
 }
 
-/// What a policy makes of an error.
+/// The outcome of an error under this policy.
 fn expected(policy: &str, error: &'static str) -> &'static str {
     match policy {
         "error" => error,
@@ -110,7 +110,7 @@ fn expected(policy: &str, error: &'static str) -> &'static str {
     }
 }
 
-/// A test for a return type with its pairs of policies.
+/// Makes a test for a return type with its pairs of policies.
 macro_rules! policies {
     ($name:ident: $ty:ty = $value:expr; $($busy:ident $failed:ident),+ $(,)?) => {
         #[test]
@@ -152,7 +152,7 @@ policies!(result_of_option: Result<Option<u8>, AppError> = Ok(Some(1));
     panic error, panic skip, panic panic, fallback error, fallback skip, fallback panic);
 policies!(any_other_type: u8 = 1; panic panic, fallback panic);
 
-/// The body's own error wins over the loss, whatever the policy.
+/// With each policy, the body's own error is returned, not the loss.
 macro_rules! body_error_wins {
     ($($name:ident),+) => {$(
         #[test]
@@ -173,7 +173,7 @@ mod body_error_wins {
     body_error_wins!(error, skip, panic);
 }
 
-/// Without `busy`, `failed` is not asked when the lock is busy.
+/// Without a policy for `busy`, a busy lock does not use the policy for `failed`.
 #[test]
 fn busy_is_an_error_unless_said_otherwise() {
     #[distributed_lock("policy:default-busy", wait = "0s", failed = panic)]
@@ -260,6 +260,6 @@ fn a_call_does_not_wait_for_a_release_in_the_background() {
     held.wait_hit(Duration::from_secs(20));
     assert_eq!(server.get("order:7"), None);
     held.release();
-    // What this process knows by then is reported.
+    // A loss that this process knows of is still reported.
     assert!(give_up(&locks, 7).unwrap_err().is_lost());
 }

@@ -1,4 +1,4 @@
-//! Servers that end, stop, and start again under load.
+//! Servers are killed, stopped and restarted under load.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::{SOON, SPREAD, builder};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A busy machine may take so much longer.
+/// The time that a busy machine may add.
 const ROOM: Duration = Duration::from_secs(4);
 
 fn crowd(clients: &[Redlock], threads: usize) -> Load {
@@ -19,7 +19,7 @@ fn crowd(clients: &[Redlock], threads: usize) -> Load {
     Load::start((0..threads).map(|i| mutexes(&clients[i % clients.len()], &key(i), None)).collect())
 }
 
-/// Only errors that are documented, of calls that waited for as long as a failover takes.
+/// Asserts that all errors are documented. The calls waited for as long as a failover takes.
 fn all_documented(errors: &[Vec<String>]) {
     let odd: Vec<_> = errors.iter().flatten().filter(|error| error.contains("UNDOCUMENTED")).collect();
     assert!(odd.is_empty(), "{odd:#?}");
@@ -45,11 +45,11 @@ fn a_master_is_killed_while_fifty_threads_lock_hold_and_wait() {
     eventually("the replica takes over", SOON, serves);
     let over = Stopwatch::start();
     let key = format!("{{{}}}:new", SPREAD[0]);
-    eventually("the lock can be had", SOON, || pair(&clients[0], &key));
+    eventually("the lock can be taken", SOON, || pair(&clients[0], &key));
     let took = over.elapsed();
     load.goes_on(50, 2);
     let errors = load.end();
-    eprintln!("had again {took:?} after the failover; errors: {errors:#?}");
+    eprintln!("took a lock {took:?} after the failover; errors: {errors:#?}");
     all_documented(&errors);
     assert!(took < Duration::from_secs(1) + ROOM, "{took:?}");
 }
@@ -78,25 +78,26 @@ fn a_stopped_master_costs_one_timeout_and_the_other_slots_go_on() {
     }
     eprintln!("first {first:?}, then refused in {refused:?}; the others {slowest:?}");
     assert!(refused < timeout && slowest < timeout, "{refused:?} {slowest:?}");
-    // Its replica takes over, and the client finds it.
-    eventually("the lock can be had again", SOON, || pair(&locks, SPREAD[0]));
+    // The replica takes over, and the client finds it.
+    eventually("the lock can be taken", SOON, || pair(&locks, SPREAD[0]));
     victim.cont();
     cluster.until_well();
     assert!(pair(&locks, SPREAD[0]));
 }
 
-/// Kills the connections on which scripts were called, and none that is just being made: its server would be left out for a moment.
+/// Kills the connections that have called scripts. It spares connections that are just being made, because their
+/// failure would make the client leave the server out.
 fn kill_lines(server: &Server) {
     let list: String = server.ask(redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal"));
     let lines: Vec<&str> = list.lines().filter(|line| line.contains(" cmd=eval")).collect();
     assert!(!lines.is_empty(), "{list}");
     for line in lines {
-        let id = line.strip_prefix("id=").and_then(|line| line.split(' ').next()).expect("each has its id");
+        let id = line.strip_prefix("id=").and_then(|line| line.split(' ').next()).expect("each line starts with an id");
         server.ask::<usize>(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id));
     }
 }
 
-/// What probes them must not keep the client from connecting to the others.
+/// The probes of the hanging servers must not keep the client from connecting to the others.
 #[test]
 fn a_master_is_reached_anew_while_two_others_hang() {
     let cluster = Cluster::without_replicas();
@@ -111,15 +112,16 @@ fn a_master_is_reached_anew_while_two_others_hang() {
     for _ in 0..20 {
         kill_lines(well);
         let at = Instant::now();
-        locks.mutex(SPREAD[2]).try_lock().and_then(MutexGuard::unlock).expect("it is reached");
+        locks.mutex(SPREAD[2]).try_lock().and_then(MutexGuard::unlock).expect("the server is reached");
         slowest = slowest.max(at.elapsed());
-        // Between the probes of the others, and during them.
+        // The pause makes the attempts fall between the probes of the others and during them.
         std::thread::sleep(100 * MS);
     }
-    eprintln!("reached anew in {slowest:?}");
+    eprintln!("reconnected within {slowest:?}");
 }
 
-/// As after a failover to a replica that does not have it: the others go on handing the lock to each other, and it is never seen free.
+/// The test deletes the queues, as a failover to a replica without them would. Clients keep handing the lock to each
+/// other, so the wait never finds it free. Each wait must enter its queue again.
 #[test]
 fn a_wait_whose_entry_was_lost_enters_the_queue_again() {
     let cluster = Cluster::without_replicas();
@@ -132,7 +134,7 @@ fn a_wait_whose_entry_was_lost_enters_the_queue_again() {
         scope.spawn(|| waits.mutex(SPREAD[1]).lock().unwrap().unlock().unwrap());
         for (key, queue) in &queues {
             let del = || cluster.master_of(key).ask::<usize>(redis::cmd("DEL").arg(queue)) == 1;
-            eventually("it waits", SOON, del);
+            eventually("the wait is in the queue", SOON, del);
         }
         let is_back = |(key, queue): &(&str, String)| {
             poll(Duration::from_secs(20), || {
@@ -146,7 +148,8 @@ fn a_wait_whose_entry_was_lost_enters_the_queue_again() {
     });
 }
 
-/// Its grant still arrives by another server, though the one that has the lock counted no listener and freed it again.
+/// The master of the key has no listeners, so it frees the lock after the grant. The notification still arrives by
+/// another server, but the lock must have one holder.
 #[test]
 fn a_lock_has_one_holder_while_a_master_misses_the_listeners() {
     let cluster = Cluster::without_replicas();
@@ -162,7 +165,7 @@ fn a_lock_has_one_holder_while_a_master_misses_the_listeners() {
                 assert!(is_locked && token.as_deref() == Some(guard.id().as_str()), "{key}: {token:?}");
                 guard.unlock().unwrap();
             });
-            eventually("it waits", SOON, || master.ask::<usize>(redis::cmd("ZCARD").arg(&queue)) == 1);
+            eventually("the wait is queued", SOON, || master.ask::<usize>(redis::cmd("ZCARD").arg(&queue)) == 1);
             master.ask::<usize>(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"));
             guard.unlock().unwrap();
             waiter.join().unwrap();
@@ -190,7 +193,7 @@ fn no_unlock_fails_in_a_rolling_restart() {
     assert!(locks.is_empty() && unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
 }
 
-/// As before a master is restarted: its replica takes its place, with all its data.
+/// Makes the replica take over with all data, as before a planned restart of its master.
 fn take_over(cluster: &Cluster, replica: &Server) {
     let asked = poll(SOON, || {
         _ = replica.try_ask::<()>(redis::cmd("CLUSTER").arg("FAILOVER"));
@@ -200,7 +203,7 @@ fn take_over(cluster: &Cluster, replica: &Server) {
     cluster.until_well();
 }
 
-/// The servers that were told of as being away.
+/// The servers in the `NodeDown` events.
 #[derive(Default)]
 struct Away(Mutex<Vec<String>>);
 
@@ -227,10 +230,10 @@ fn a_cluster_that_is_away_is_told_of_once_and_found_again() {
     cluster.servers().iter().for_each(Server::kill);
     assert!(!pair(&locks, SPREAD[0]));
     let all = cluster.servers().len() + 1;
-    eventually("all were asked", SOON, || away.count() >= all);
+    eventually("all servers are reported", SOON, || away.count() >= all);
     let again = poll(Duration::from_secs(3), || (away.count() > all).then_some(()));
     assert!(again.is_none(), "{:?}", away.0.lock().unwrap());
     cluster.servers().iter().for_each(Server::restart);
     cluster.until_well();
-    eventually("the locks can be had", SOON, || SPREAD.iter().all(|key| pair(&locks, key)));
+    eventually("the locks can be taken", SOON, || SPREAD.iter().all(|key| pair(&locks, key)));
 }

@@ -1,4 +1,4 @@
-//! Threads that lock, hold and wait while a cluster changes, and what they met.
+//! Threads that lock, hold and wait while a cluster changes, and the errors that they get.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use redlock_tests::eventually;
 
 use super::SOON;
 
-/// One cycle of a thread: it enters, calls this, and leaves.
+/// One cycle of a thread. It takes a lock, calls the argument, and releases the lock.
 pub(super) type Cycle = Box<dyn Fn(&dyn Fn()) -> Result<(), Failed> + Send>;
 
-/// At what a cycle failed.
+/// The step at which a cycle failed.
 pub(super) enum Failed {
     Lock(Error),
     Unlock(Error),
@@ -24,7 +24,7 @@ pub(super) enum Failed {
 struct Seen {
     is_over: AtomicBool,
     cycles: Vec<AtomicUsize>,
-    /// Errors, with how often they came.
+    /// The errors, with how often each occurred.
     locks: std::sync::Mutex<BTreeMap<String, usize>>,
     unlocks: std::sync::Mutex<BTreeMap<String, usize>>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// A thread for each of these, until the end.
+    /// Starts a thread for each cycle, which repeats it until the end.
     pub(super) fn start(cycles: Vec<Cycle>) -> Load {
         let counts = cycles.iter().map(|_| AtomicUsize::new(0)).collect();
         let seen = Arc::new(Seen { cycles: counts, ..Seen::default() });
@@ -55,7 +55,7 @@ impl Load {
         Load { seen, threads }
     }
 
-    /// Waits until each of the first `threads` has made so many cycles from now on.
+    /// Waits until each of the first `threads` threads has made `cycles` more cycles.
     pub(super) fn goes_on(&self, threads: usize, cycles: usize) {
         self.goes_on_within(SOON, threads, cycles);
     }
@@ -71,7 +71,7 @@ impl Load {
         self.threads.len()
     }
 
-    /// Ends it. Returns the errors of locking, and those of unlocking.
+    /// Ends the load. Returns the errors of locking and those of unlocking.
     pub(super) fn end(self) -> [Vec<String>; 2] {
         self.seen.is_over.store(true, Ordering::SeqCst);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -80,14 +80,14 @@ impl Load {
             let all: Vec<_> = errors.into_iter().map(|(error, times)| format!("{times} times {error}")).collect();
             for error in &all {
                 let is_redirect = ["MOVED", "ASK ", "CROSSSLOT"].iter().any(|word| error.contains(word));
-                assert!(!is_redirect, "shown to a user: {error}");
+                assert!(!is_redirect, "a redirect reached the user: {error}");
             }
             all
         })
     }
 }
 
-/// By kind and text without the times in it.
+/// Counts the error by its kind and text.
 fn note(errors: &std::sync::Mutex<BTreeMap<String, usize>>, error: &Error) {
     let is_documented = matches!(
         error,
@@ -97,13 +97,13 @@ fn note(errors: &std::sync::Mutex<BTreeMap<String, usize>>, error: &Error) {
     *errors.lock().unwrap().entry(text).or_default() += 1;
 }
 
-/// Which thread is in, so that two at a time are seen.
+/// Counts the threads that hold the lock, to detect two at a time.
 #[derive(Default)]
 pub(super) struct Room(AtomicUsize);
 
 impl Room {
     pub(super) fn enter(&self) {
-        assert_eq!(self.0.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
+        assert_eq!(self.0.fetch_add(1, Ordering::SeqCst), 0, "the lock had two holders");
     }
 
     pub(super) fn leave(&self) {
@@ -111,7 +111,7 @@ impl Room {
     }
 }
 
-/// A thread that takes a mutex again and again; with a room, no two are in at a time.
+/// A thread that takes a mutex repeatedly. The room, if there is one, checks that it has one holder at a time.
 pub(super) fn mutexes(locks: &Redlock, key: &str, room: Option<&Arc<Room>>) -> Cycle {
     cycles_of(locks.mutex(key), room)
 }

@@ -1,4 +1,4 @@
-//! Slots that move from one server to another while their locks are in use.
+//! Slots move from one server to another while their locks are in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use redlock_tests::{Act, Cluster, Proxy, Server, eventually};
 use super::load::{Load, Room, cycles_of, mutexes, permits, readers, several, writers};
 use super::{SOON, SPREAD, builder};
 
-/// All keys are in one slot.
+/// All keys with this hash tag are in one slot.
 const SLOT: &str = "{moves}";
-/// Threads that go on while a slot is open.
+/// The number of threads with mutexes, which continue while a slot is open.
 const MUTEXES: usize = 8;
 
 fn load(clients: &[Redlock]) -> Load {
@@ -31,7 +31,7 @@ fn load(clients: &[Redlock]) -> Load {
 #[test]
 fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
     let cluster = Cluster::start();
-    // No thread waits for the end of one.
+    // The lease is so long that no thread waits for its end.
     let clients: Vec<_> = (0..2).map(|_| builder(&cluster).lease(2 * SOON).build().unwrap()).collect();
     let load = load(&clients);
     load.goes_on(load.threads(), 2);
@@ -41,7 +41,8 @@ fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
         let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
         let held = clients[0].mutex(format!("{SLOT}held")).lock().unwrap();
         cluster.open_slot(slot, from, to);
-        // What is held is renewed and given up while some keys are here and some there. Nothing is taken meanwhile.
+        // A held lock is renewed and released while its slot's keys are on two servers. The test takes no new lock
+        // meanwhile.
         held.extend(3 * SOON).unwrap();
         cluster.move_keys(slot, from, to);
         held.extend(4 * SOON).unwrap();
@@ -60,7 +61,8 @@ fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
     assert!(unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
 }
 
-/// No thread waits for the end of a lease or of a grant, whatever was granted, queued or told to no wait meanwhile.
+/// Grants, queues and notifications can be lost while the slot moves. Still, no thread may wait for the end of a lease
+/// or of a grant.
 #[test]
 fn threads_with_mixed_settings_go_on_where_a_slot_has_moved() {
     let cluster = Cluster::without_replicas();
@@ -91,11 +93,11 @@ fn threads_with_mixed_settings_go_on_where_a_slot_has_moved() {
         let from = cluster.master_of(SLOT);
         let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
         cluster.open_slot(slot, from, to);
-        // Threads behind one that wants a fence have to wait meanwhile: the counter is on its way.
+        // The fence counter is on its way, so threads behind a waiter that wants a fencing token have to wait.
         std::thread::sleep(Duration::from_millis(500));
         cluster.move_keys(slot, from, to);
         cluster.close_slot(slot, to);
-        // Less than any lease or grant.
+        // This time is shorter than any lease or grant.
         load.goes_on_within(Duration::from_secs(20), load.threads(), 2);
     }
     let [locks, unlocks] = load.end();
@@ -120,14 +122,14 @@ fn a_lock_is_handed_over_by_its_token_once_its_slot_has_moved() {
     }
     assert!(fenced(&there).adopt(&fence).unwrap_err().is_unavailable());
     cluster.close_slot(slot, to);
-    // It loses nothing by waiting.
+    // The tokens are still valid after the slot has moved.
     for (name, token) in ["stays", "goes"].iter().zip(&tokens) {
         there.mutex(key(name)).adopt(token).unwrap().unlock().unwrap();
     }
     fenced(&there).adopt(&fence).unwrap().unlock().unwrap();
 }
 
-/// As where addresses are given to new servers: a master ends, and a server of another cluster gets its address.
+/// Addresses can be given to new servers: a master ends, and a server of another cluster gets its address.
 #[test]
 fn an_address_that_another_cluster_has_by_now_is_left_out() {
     let (cluster, other) = (Cluster::without_replicas(), Cluster::without_replicas());
@@ -143,28 +145,29 @@ fn an_address_that_another_cluster_has_by_now_is_left_out() {
     proxy.drop_connections();
     let refused = || locks.mutex(SPREAD[0]).try_lock().unwrap_err();
     let is_told = || refused().to_string().contains("belongs to another Redis Cluster");
-    eventually("it is told why", SOON, is_told);
+    eventually("the error names the reason", SOON, is_told);
     for _ in 0..20 {
         assert!(refused().is_unavailable());
-        assert!(locks.mutex(held).try_lock().unwrap_err().is_busy(), "asked at another cluster");
+        assert!(locks.mutex(held).try_lock().unwrap_err().is_busy(), "another cluster was asked");
     }
     guard.unlock().unwrap();
     proxy.target(away);
     proxy.drop_connections();
-    eventually("it is back", SOON, || locks.mutex(SPREAD[0]).try_lock().is_ok());
+    eventually("the server is used again", SOON, || locks.mutex(SPREAD[0]).try_lock().is_ok());
 }
 
-/// The others send clients to the proxy that is in front of this server from now on.
+/// Starts a proxy in front of the server, and makes the other servers send clients to the proxy.
 fn announced(cluster: &Cluster, server: &Server) -> Proxy {
     let proxy = Proxy::start(server);
     server.config("cluster-announce-port", &proxy.port().to_string());
     let at = format!(":{}@", proxy.port());
     let tell = |one: &Server| one.ask::<String>(cmd("CLUSTER").arg("NODES")).contains(&at);
-    eventually("the port of the proxy is told", SOON, || cluster.servers().iter().all(tell));
+    eventually("all servers announce the proxy's port", SOON, || cluster.servers().iter().all(tell));
     proxy
 }
 
-/// A server that was added to the cluster has no slots until the first has arrived, and no place in the map.
+/// A server that was added to the cluster has no slots until the first one has arrived. Until then the slot map does
+/// not contain it.
 #[test]
 fn a_server_without_slots_is_connected_to_once() {
     let cluster = Cluster::without_replicas();
@@ -182,7 +185,8 @@ fn a_server_without_slots_is_connected_to_once() {
     assert!(connections() < before + 20, "{} connections", connections() - before);
 }
 
-/// As one that is cut off from the others, and not from its clients: it goes on saying that the cluster is down.
+/// A former master can be cut off from the other servers, but not from its clients. It answers them that the cluster is
+/// down.
 #[test]
 fn what_is_served_elsewhere_is_found_although_its_former_master_answers() {
     let cluster = Cluster::without_replicas();
@@ -195,5 +199,5 @@ fn what_is_served_elsewhere_is_found_although_its_former_master_answers() {
     assert!(lock.try_lock().unwrap_err().to_string().contains("CLUSTERDOWN"));
     cluster.open_slot(slot, from, to);
     cluster.close_slot(slot, to);
-    eventually("the lock can be had", SOON / 4, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
+    eventually("the lock can be taken", SOON / 4, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
 }

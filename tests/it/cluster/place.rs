@@ -1,4 +1,4 @@
-//! A cluster as a place for what is written for any.
+//! A cluster as a place for tests that run on any place.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -10,13 +10,13 @@ use redlock_tests::{Cluster, Server};
 
 use crate::place::{Place, command, replies};
 
-/// A cluster of its own, until the test ends: there is one database only, and tests look at all keys of theirs.
+/// A cluster that one test uses alone, because a cluster has one database and tests look at all keys.
 pub(crate) struct Slots(&'static Cluster);
 
-/// Enough for a test on one, one on three and one on five at the same time.
+/// Enough clusters for three parallel tests with one, three and five nodes.
 const CLUSTERS: usize = 9;
 
-/// The clusters that no test has. They live as long as the process.
+/// The clusters that no test uses. They live as long as the process.
 struct Idle {
     give: Sender<&'static Cluster>,
     take: Mutex<Receiver<&'static Cluster>>,
@@ -42,10 +42,10 @@ impl Drop for Slots {
 impl Place for Slots {
     const LEASE: Duration = Server::LEASE;
 
-    /// One test after the other takes all that it needs, so that no two wait for each other.
+    /// One test at a time takes all clusters that it needs, so that no two tests wait for each other.
     fn start(nodes: usize) -> Vec<Slots> {
         let idle = IDLE.take.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = || Slots(idle.recv().expect("clusters are given back"));
+        let next = || Slots(idle.recv().expect("an idle cluster"));
         let taken: Vec<Slots> = (0..nodes).map(|_| next()).collect();
         for master in taken.iter().flat_map(|Slots(cluster)| cluster.masters()) {
             master.ask::<()>(&command(&["FLUSHALL"]));

@@ -10,9 +10,9 @@ use redlock_tests::{Cluster, Server, eventually};
 
 use super::{SOON, builder};
 
-/// All its keys are in one slot.
+/// All keys of the queue are in one slot.
 const QUEUE: &str = "{moves}";
-/// Those that are there while a task is claimed.
+/// The keys of the queue while a task is claimed.
 const OF_A_CLAIM: [&str; 4] = ["due", "body", "meta", "claims"];
 const LATER: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
@@ -30,7 +30,7 @@ fn claim(mails: &Queue) -> Job {
     mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
-/// From where the slot moves, and to where.
+/// The server that the slot leaves, and the server that it moves to.
 fn ends(cluster: &Cluster) -> (&Server, &Server) {
     let from = cluster.master_of(QUEUE);
     let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
@@ -41,7 +41,7 @@ fn key(part: &str) -> String {
     format!("{QUEUE}::q:{part}")
 }
 
-/// The rest of the move.
+/// Moves the remaining keys and closes the slot.
 fn finish(cluster: &Cluster, from: &Server, to: &Server) {
     cluster.move_keys(cluster.slot(QUEUE), from, to);
     cluster.close_slot(cluster.slot(QUEUE), to);
@@ -69,10 +69,10 @@ fn claims_are_renewed_and_ended_while_their_slot_is_open() {
         again.again_after(LATER).unwrap();
         drop(dropped);
         let is_back = || mails.peek(9).is_ok_and(|left| left.iter().any(|entry| entry.why() == "the job was dropped"));
-        eventually("the dropped one is back", SOON, is_back);
-        // A push names keys that may not be there yet.
+        eventually("the dropped task is queued again", SOON, is_back);
+        // A push names keys that may not have arrived yet.
         let refused = mails.push("new").unwrap_err();
-        assert!(refused.is_unavailable() && refused.to_string().contains("on its way"), "{refused}");
+        assert!(refused.is_unavailable() && refused.to_string().contains("being moved"), "{refused}");
         finish(&cluster, from, to);
         let left = mails.peek(9).unwrap();
         let mut left: Vec<_> = left.iter().map(|entry| (entry.id(), entry.attempts(), entry.why())).collect();
@@ -82,7 +82,7 @@ fn claims_are_renewed_and_ended_while_their_slot_is_open() {
     }
 }
 
-/// While some keys of the queue are here and some there, no server can end a claim, and it goes on as long as before.
+/// While the queue's keys are on two servers, neither can end a claim. The claim stays valid as long as before.
 #[test]
 fn a_claim_is_ended_when_its_keys_are_together_again() {
     let cluster = Cluster::without_replicas();
@@ -102,20 +102,21 @@ fn a_claim_is_ended_when_its_keys_are_together_again() {
         ack.check().unwrap();
         for ended in [ack.ack(), fail.fail("never")] {
             let error = ended.unwrap_err();
-            assert!(matches!(error, Error::Unconfirmed { .. }) && error.to_string().contains("on its way"), "{error}");
+            assert!(matches!(error, Error::Unconfirmed { .. }) && error.to_string().contains("being moved"), "{error}");
         }
         thread::scope(|scope| {
             let ended = scope.spawn(move || in_time.ack());
             finish(&cluster, from, to);
             ended.join().unwrap().unwrap();
         });
-        // The others are repeated in the background, long before their leases end.
+        // The client repeats the other ends in the background, long before the leases end.
         eventually("all have ended", SOON / 4, || patient.is_empty().unwrap());
         assert_eq!((patient.dead_len().unwrap(), patient.purge_dead().unwrap()), (1, 1));
     }
 }
 
-/// Pushes that are tried until they are done, and workers, while the slot moves to and fro.
+/// The slot moves back and forth while one thread pushes tasks and workers handle them. The thread repeats each push
+/// until it succeeds.
 #[test]
 fn each_task_is_run_once_while_its_slot_moves_to_and_fro() {
     let cluster = Cluster::without_replicas();

@@ -1,4 +1,4 @@
-//! Every kind of lock, on one cluster and on several.
+//! Each kind of lock, on one cluster and on several.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,7 +61,8 @@ fn kinds(mine: &Redlock, other: &Redlock) {
     all.unlock().unwrap();
 }
 
-/// At whatever master its key is: it does not have to ask again and again, which takes a second.
+/// A waiter gets a notification from whichever master has its key. Without it, the waiter would need about a second
+/// until its next attempt.
 fn a_waiter_is_told(mine: &Redlock, other: &Redlock, key: &str) {
     let took = || {
         let guard = mine.mutex(key).lock().unwrap();
@@ -72,14 +73,14 @@ fn a_waiter_is_told(mine: &Redlock, other: &Redlock, key: &str) {
                 guard.unlock().unwrap();
                 had
             });
-            // Until its wait stands in the queue, and its client is subscribed.
+            // This time suffices for the wait to enter the queue, and for the client to subscribe.
             thread::sleep(Duration::from_millis(400));
             let freed = Instant::now();
             guard.unlock().unwrap();
             waiter.join().unwrap().duration_since(freed)
         })
     };
-    eventually("a wait is told", SOON, || took() < Duration::from_millis(100));
+    eventually("a waiter is notified", SOON, || took() < Duration::from_millis(100));
 }
 
 fn jobs(mine: &Redlock, other: &Redlock) {
@@ -89,7 +90,7 @@ fn jobs(mine: &Redlock, other: &Redlock) {
     job.ack().unwrap();
 }
 
-/// Locks in many slots, in one go.
+/// Locks in many slots are given up together.
 fn given_up_together(mine: &Redlock, other: &Redlock) {
     let keys: Vec<String> = (0..100).map(|i| format!("many:{i}")).collect();
     let held: Vec<_> = keys.iter().map(|key| mine.mutex(key).lock().unwrap()).collect();
@@ -111,14 +112,14 @@ fn settings(cluster: &Cluster) {
     assert!(told(&format!("{}/1", cluster.url())).contains("a cluster has database 0 only"));
     assert!(told(&cluster.servers()[0].url()).contains("redis+cluster://"));
     let guarded = Redlock::builder().node(cluster.url()).failover_guard(true).build().unwrap_err();
-    assert!(guarded.to_string().contains("failover_guard is for Sentinel groups"), "{guarded}");
+    assert!(guarded.to_string().contains("failover_guard cannot be used with a Redis Cluster"), "{guarded}");
     let alone = Server::start();
     assert!(told(&format!("redis+cluster://{}", alone.addr())).contains("is not a member of a Redis Cluster"));
-    // Two URLs of one cluster are one node.
+    // Two URLs of one cluster lead to the same node.
     let [first, second] = [0, 1].map(|i| format!("redis+cluster://{}", cluster.servers()[i].addr()));
     let twice = Redlock::builder().nodes([first, second]).build().unwrap();
     eventually("the conflict is found", SOON, || matches!(twice.mutex("a").try_lock(), Err(Error::Config { .. })));
-    // A replica knows the map as well.
+    // A replica also knows the slot map.
     let replica = Redlock::open(format!("redis+cluster://{}", cluster.servers()[5].addr())).unwrap();
     for key in SPREAD {
         replica.mutex(key).lock().unwrap().unlock().unwrap();
@@ -136,7 +137,7 @@ fn a_quorum_of_clusters() {
     let (mine, other) = (open(), open());
     kinds(&mine, &other);
     a_waiter_is_told(&mine, &other, "foo");
-    // A minority: a whole cluster is away.
+    // One cluster, a minority of the nodes, is down.
     clusters[1].servers().iter().for_each(Server::kill);
     kinds(&mine, &other);
     a_waiter_is_told(&mine, &other, "bar");

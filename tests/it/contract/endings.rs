@@ -1,4 +1,4 @@
-//! How holds end: `on_lost`, `unlock_all`, and what a release says.
+//! How holds end: `on_lost`, `unlock_all`, `shutdown`, and the errors of a release.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use super::rig::{SOON, brisk, locks_on, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_kind_and_place};
 
-/// Counts the calls of a handler.
+/// Registers an `on_lost` handler that counts its calls.
 fn counter(lease: &Lease) -> Arc<AtomicUsize> {
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);
@@ -31,7 +31,7 @@ fn on_lost_is_called_once<K: Kind, P: Place>() {
     server.until("the handler is called", || calls.load(Ordering::SeqCst) > 0);
     assert!(guard.check().unwrap_err().is_lost());
     let late = counter(&guard);
-    assert_eq!(late.load(Ordering::SeqCst), 1, "a handler that comes after the loss is called at once");
+    assert_eq!(late.load(Ordering::SeqCst), 1, "a handler registered after the loss was not called at once");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     server.pass(P::LEASE / 10);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -56,7 +56,7 @@ fn on_lost_is_not_called_for_a_release<K: Kind, P: Place>() {
     assert!(calls.iter().all(|calls| calls.load(Ordering::SeqCst) == 0));
 }
 
-/// What a handler panics with stays with it; those behind it are called, and renewal goes on elsewhere.
+/// A panic in a handler does not stop the other handlers, or the renewal of other guards.
 fn a_handler_may_panic<K: Kind, P: Place>() {
     let server = P::one();
     let locks = brisk(&server);
@@ -69,7 +69,8 @@ fn a_handler_may_panic<K: Kind, P: Place>() {
     other.check().unwrap();
 }
 
-/// The grace passes with a holder that does not end; one that ends is not given up.
+/// A shutdown gives up a lock whose holder does not end within the grace period. It does not count a lock that was
+/// released before.
 fn a_shutdown_waits_for_holders<K: Kind, P: Place>() {
     let server = P::one();
     let locks = open(std::slice::from_ref(&server));
@@ -103,7 +104,7 @@ fn unlock_all_gives_up_all<K: Kind, P: Place>() {
     K::unlock(K::new(&locks, "a").lock().unwrap()).unwrap();
 }
 
-/// The release of a guard that lost its lock leaves the next holder alone.
+/// The release of a guard that lost its lock does not change the next holder's key.
 fn a_late_release_leaves_the_next_holder_alone<K: Kind, P: Place>() {
     let server = P::one();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
@@ -120,8 +121,8 @@ fn a_release_of_a_deleted_key_says_so<K: Kind, P: Place>() {
     assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Deleted));
 }
 
-/// The first transmission meets a dead connection, the second is executed and its reply is lost, the third finds the next holder: that is a
-/// release, not a loss.
+/// The first release goes to a broken connection. The server executes the second one, but its reply is lost. The third
+/// one finds the next holder's token. `unlock` must report success, not a loss.
 fn a_release_that_was_done_is_no_loss_though_another_holds_it_since<K: Kind>() {
     let (server, proxy) = watched();
     let guard = K::new(&through(&proxy), "order:42").lock().unwrap();
@@ -141,7 +142,7 @@ fn a_release_that_was_done_is_no_loss_though_another_holds_it_since<K: Kind>() {
     assert_eq!(server.get("order:42").as_deref(), Some(id.as_str()));
 }
 
-/// A guard does not need the client any more.
+/// A guard keeps its lease renewed after its client was dropped.
 fn a_guard_outlives_its_client<K: Kind, P: Place>() {
     let server = P::one();
     let locks = brisk(&server);

@@ -1,4 +1,5 @@
-//! One holder at a time: a counter in a file, counted by four processes of one or four threads each, read, pause, write; and one in memory.
+//! A lock has one holder at a time. Processes and threads increment a counter in a file by a read, a pause and a write.
+//! Threads of two clients increment a counter in memory.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -15,13 +16,13 @@ use crate::place::{Place, each_kind_and_place};
 
 const PROCESSES: u64 = 4;
 
-/// What the processes made of the file.
+/// What the processes wrote to the file.
 #[derive(Debug)]
 struct Outcome {
     made: u64,
     counted: u64,
     changes: u64,
-    /// A thread read while another one was between read and write.
+    /// Whether a thread read the counter while another one was between its read and its write.
     met: bool,
     took: Duration,
 }
@@ -32,7 +33,7 @@ impl Outcome {
     }
 }
 
-/// Lets the agents count; `retry` is their polling interval.
+/// Runs the processes and returns the outcome. `retry` is their polling interval.
 fn contend(nodes: usize, threads: u64, acquisitions: u64, locked: bool, retry: Duration) -> Outcome {
     let servers = servers(nodes);
     let rounds = acquisitions.div_ceil(PROCESSES * threads);
@@ -56,14 +57,14 @@ fn contend(nodes: usize, threads: u64, acquisitions: u64, locked: bool, retry: D
     Outcome { made, counted: number(0), changes: number(2), met: number(4) != 0, took }
 }
 
-/// Every update is there, and the lock did go round among the processes.
+/// Asserts that no update is lost, and that the lock changed between processes at least `changes` times.
 fn excludes(nodes: usize, threads: u64, acquisitions: u64, changes: u64, retry: Duration) {
     let outcome = contend(nodes, threads, acquisitions, true, retry);
     println!("N = {nodes}, within {:?}: {outcome:?}", outcome.took);
     assert!(outcome.made >= acquisitions);
     assert_eq!(outcome.lost(), 0, "{outcome:?}");
-    assert!(!outcome.met, "two were inside at once: {outcome:?}");
-    assert!(outcome.changes >= changes, "the lock hardly changes processes: {outcome:?}");
+    assert!(!outcome.met, "the lock had two holders: {outcome:?}");
+    assert!(outcome.changes >= changes, "the lock rarely changed between processes: {outcome:?}");
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn no_update_is_lost_on_one_node() {
     excludes(1, 4, rounds(20_000), 10, Duration::from_millis(1));
 }
 
-/// Threads of one process hand the lock on among themselves; single ones have to get it from another process.
+/// Threads of one process hand the lock to each other. With one thread per process, each acquisition needs the servers.
 #[test]
 fn no_update_is_lost_among_single_threads() {
     excludes(1, 1, rounds(10_000), rounds(5_000), Duration::from_millis(1));
@@ -87,15 +88,15 @@ fn no_update_is_lost_on_five_nodes() {
     excludes(5, 1, rounds(3_000), rounds(1_000), Duration::from_millis(2));
 }
 
-/// The control: the same counting does lose updates without locks.
+/// A negative control: without the lock, the same code loses updates.
 #[test]
 fn without_the_lock_updates_are_lost() {
     let outcome = contend(1, 4, 20_000, false, Duration::ZERO);
     println!("no lock: {outcome:?}");
-    assert!(outcome.lost() > 0 && outcome.met, "the rig sees no damage: {outcome:?}");
+    assert!(outcome.lost() > 0 && outcome.met, "the rig detects no lost updates: {outcome:?}");
 }
 
-/// Threads of two clients, several of each.
+/// Several threads of two clients increment the counter.
 fn no_update_is_lost_among_clients<K: Kind, P: Place>() {
     let nodes = P::start(3);
     let counter = AtomicU64::new(0);

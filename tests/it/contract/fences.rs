@@ -1,4 +1,5 @@
-//! Fencing tokens rise strictly from each holder to the next, in whatever process, whatever a minority of the nodes forgets in between.
+//! Fencing tokens rise strictly from each holder to the next, in every process, even if a minority of the nodes loses
+//! its data in between.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::rig::{SOON, builder, ms, open, patient};
 use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_kind_and_place};
 
-/// One hold; its token, which stays the same through an extension and when it is asked for again.
+/// Holds the lock once and returns its fencing token. An extension must not change the token.
 fn token<K: Kind>(locks: &Redlock) -> u64 {
     let guard = K::new(locks, "fenced").try_lock_for(SOON).unwrap();
     let token = guard.fencing_token().unwrap();
@@ -25,7 +26,8 @@ fn rise(tokens: &[u64]) {
     assert!(tokens.iter().all(|token| *token < 1 << 53));
 }
 
-/// `rounds` holds, by three clients in turn, with something done between any two.
+/// Holds the lock `rounds` times, by the clients in turn, and calls `between` before each hold. Returns the fencing
+/// tokens.
 fn tokens<K: Kind>(locks: &[Redlock], rounds: usize, between: impl Fn(usize)) -> Vec<u64> {
     let hold = |(round, locks): (usize, &Redlock)| {
         between(round);
@@ -41,7 +43,8 @@ fn three(client: impl Fn() -> Redlock) -> Vec<Redlock> {
 fn tokens_rise<K: Kind, P: Place>() {
     for nodes in [1, 3, 5] {
         let servers = P::start(nodes);
-        // The first server to be older than the longest lease would take away the votes of the others.
+        // The restart guard is off. Otherwise the first server older than the longest lease would make the other nodes
+        // lose their votes.
         let unguarded = || P::client(&servers, patient().restart_guard(false));
         rise(&tokens::<K>(&three(unguarded), 60, |_| ()));
     }
@@ -49,7 +52,7 @@ fn tokens_rise<K: Kind, P: Place>() {
 
 fn tokens_rise_from_thread_to_thread<K: Kind, P: Place>() {
     let servers = P::start(5);
-    // As in `tokens_rise`: the servers of a run that lasts as long as a lease have not all started at one moment.
+    // The restart guard is off as in `tokens_rise`, because the servers do not start at the same moment.
     let locks = P::client(&servers, patient().restart_guard(false));
     let seen = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -68,7 +71,8 @@ fn tokens_rise_from_thread_to_thread<K: Kind, P: Place>() {
     rise(&seen);
 }
 
-/// One node that forgets everything starts again from the time of day, which is later.
+/// If the only node loses its data, its counter starts again at the current time, which is later than every earlier
+/// token.
 fn tokens_rise_though_the_only_node_forgets<K: Kind>() {
     let server = Server::start();
     let one = std::slice::from_ref(&server);
@@ -76,7 +80,7 @@ fn tokens_rise_though_the_only_node_forgets<K: Kind>() {
     rise(&tokens::<K>(&three(|| open(one)), 16, forget));
 }
 
-/// Two of five forget everything between holds, each time two others.
+/// Two of the five nodes lose their data before each hold, and each time two other nodes.
 fn tokens_rise_though_a_minority_forgets<K: Kind>() {
     let servers = servers(5);
     let unguarded = || builder(&servers).restart_guard(false).build().unwrap();
@@ -87,7 +91,7 @@ fn tokens_rise_though_a_minority_forgets<K: Kind>() {
     rise(&tokens::<K>(&three(unguarded), 10, forget));
 }
 
-/// The same with the restart guard, by which the two cast no vote for a lease and the other three decide.
+/// With the restart guard, the two restarted nodes have no votes for the length of a lease, so the other three decide.
 fn tokens_rise_while_the_restarted_may_not_vote<K: Kind>() {
     let servers = servers(5);
     eventually("the servers are older than the lease", SOON, || servers.iter().all(|server| uptime(server) >= 3));
@@ -95,8 +99,9 @@ fn tokens_rise_while_the_restarted_may_not_vote<K: Kind>() {
     let mut last = 0;
     for round in 0..8 {
         if round % 2 == 1 {
-            // Where all have just restarted, the first of them to be older than the lease takes away the votes of the others.
-            eventually("one has not restarted lately", SOON, || uptime(&servers[(round + 3) % 5]) >= 3);
+            // If all nodes had just restarted, the first one older than the lease would make the others lose their
+            // votes. So the test waits for one old node.
+            eventually("one node is older than the lease", SOON, || uptime(&servers[(round + 3) % 5]) >= 3);
             servers[round % 5].restart();
             servers[(round + 1) % 5].restart();
         }
@@ -108,12 +113,12 @@ fn tokens_rise_while_the_restarted_may_not_vote<K: Kind>() {
     }
 }
 
-/// Whole seconds.
+/// The uptime in whole seconds.
 fn uptime(server: &Server) -> u64 {
     server.info("uptime_in_seconds").unwrap().parse().unwrap()
 }
 
-/// Every holder has another majority: counters of which each stands on some nodes only would break this.
+/// Each holder gets the votes of another majority. Counters that are stored on a few nodes only would fail this test.
 fn tokens_rise_though_each_holder_has_another_majority<K: Kind, P: Place>() {
     let servers = P::start(5);
     let mut last = 0;
@@ -125,8 +130,9 @@ fn tokens_rise_though_each_holder_has_another_majority<K: Kind, P: Place>() {
     }
 }
 
-/// One node's counter is far ahead, as after a jump of its clock. A holder with its vote gets a token from there; the next one, without it, must
-/// get a larger one all the same: that is what storing the token on a majority is for.
+/// One node's counter is far ahead, as after a jump of its clock. A holder with this node's vote gets its token from
+/// there. The next holder, without this node's vote, must get a larger one. So the library stores each token on a
+/// majority.
 fn tokens_rise_though_one_node_is_ahead<K: Kind, P: Place>() {
     let servers = P::start(5);
     let locks = open(&servers);
@@ -140,7 +146,7 @@ fn tokens_rise_though_one_node_is_ahead<K: Kind, P: Place>() {
     rise(&[first, with, without, others]);
 }
 
-/// The token of a holder that two of the nodes do not vote for.
+/// The fencing token of a holder without the votes of two nodes.
 fn token_without<K: Kind, P: Place>(locks: &Redlock, servers: &[P], blocked: [usize; 2]) -> u64 {
     for i in blocked {
         K::give(&servers[i], "fenced", "foreign");

@@ -1,4 +1,4 @@
-//! The lease of a guard: renewed, not renewed, lengthened, limited.
+//! The lease of a guard: with and without renewals, extended, and limited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,15 @@ use super::rig::{SOON, brisk, calls, locks_on, ms, short, through, watched};
 use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_kind_and_place};
 
-/// Long enough that a busy machine gets a renewal through, short enough to watch some of them.
+/// A lease that a busy machine renews in time, and that is short enough for several renewals in one test.
 const LEASE: Duration = ms(1200);
 
 fn hasty(proxy: &Proxy, lease: Duration) -> Redlock {
     short(lease).node(proxy.url()).build().unwrap()
 }
 
-/// Holds for two leases and a half, on so many nodes; checks all the time, and looks at every node.
+/// Holds the lock on this number of nodes for two and a half leases. Checks the guard and a majority of the nodes
+/// throughout.
 fn held_for_some_leases<K: Kind, P: Place>(nodes: usize) {
     let servers = P::start(nodes);
     let guard = K::new(&P::client(&servers, short(P::LEASE)), "order:42").lock().unwrap();
@@ -43,7 +44,8 @@ fn renewal_outlasts_the_lease<K: Kind, P: Place>() {
     }
 }
 
-/// Renewal has a rhythm of a third of a lease; it neither floods the server nor waits until the last moment.
+/// The client renews the lease each time a third of it has passed. It neither sends more renewals than that, nor waits
+/// until the lease nearly ends.
 fn renewal_is_due_at_a_third<K: Kind>() {
     let (_server, proxy) = watched();
     let locks = hasty(&proxy, LEASE);
@@ -72,19 +74,19 @@ fn without_renewal_the_lease_runs_out<K: Kind>() {
     assert!(guard.extend(LEASE).unwrap_err().is_lost());
     assert!(guard.fencing_token().unwrap_err().is_lost());
     assert_eq!(proxy.count("extend"), 0);
-    eventually("others get it", SOON, || server.get("order:42").is_none());
+    eventually("the key expires", SOON, || server.get("order:42").is_none());
     assert_eq!(K::unlock(guard).unwrap_err(), error);
 }
 
-/// The holder is told before another one can have the key.
+/// `check` reports the loss before another client can take the key.
 fn the_loss_is_told_before_the_key_is_gone<K: Kind, P: Place>() {
     let server = P::one();
     let guard = K::new(&brisk(&server), "order:42").renew(false).lock().unwrap();
     loop {
         let alive = K::token(&server, "order:42").is_some();
         let ok = guard.check().is_ok();
-        // The key was looked at first: were the holder told too late, this would see it.
-        assert!(alive || !ok, "the key is gone and the holder does not know");
+        // The test looks at the key before it calls `check`, so it would notice a late report.
+        assert!(alive || !ok, "the key is gone, but check() returned Ok");
         if !alive {
             break;
         }
@@ -104,7 +106,7 @@ fn extend_lengthens_and_never_shortens<K: Kind, P: Place>() {
     assert!(locks_on(&server).is_empty());
 }
 
-/// Renewals of the ordinary length leave a longer lease alone.
+/// Renewals do not shorten a longer lease.
 fn an_extension_stays_through_renewals<K: Kind>() {
     let (server, proxy) = watched();
     let guard = K::new(&hasty(&proxy, ms(600)), "order:42").lock().unwrap();
@@ -132,7 +134,7 @@ fn min_hold_keeps_the_lock_taken<K: Kind, P: Place>() {
     let guard = K::new(&one, "order:42").min_hold(hold).lock().unwrap();
     K::unlock(guard).unwrap();
     let next = K::new(&two, "order:42").try_lock_for(SOON).unwrap();
-    assert!(start.elapsed() >= ms(495), "taken by another one after {:?}", start.elapsed());
+    assert!(start.elapsed() >= ms(495), "another client took the lock after {:?}", start.elapsed());
     K::unlock(next).unwrap();
     let long = P::LEASE * 9 / 10;
     K::unlock(K::new(&one, "order:42").min_hold(long).lock().unwrap()).unwrap();
@@ -140,7 +142,7 @@ fn min_hold_keeps_the_lock_taken<K: Kind, P: Place>() {
     assert!(left <= long, "{left:?}");
 }
 
-/// A hold that lasted longer than the minimum ends at once.
+/// If a hold lasted longer than its minimum, then `unlock` releases the lock at once.
 fn min_hold_adds_nothing_to_a_longer_hold<K: Kind, P: Place>() {
     let server = P::one();
     let guard = K::new(&brisk(&server), "order:42").min_hold(ms(20)).lock().unwrap();
@@ -168,7 +170,7 @@ fn max_hold_ends_renewal<K: Kind>() {
     assert!(K::unlock(guard).unwrap_err().is_lost());
 }
 
-/// A forgotten guard is bounded by it as well.
+/// `max_hold` also limits the hold of a forgotten guard.
 fn max_hold_bounds_a_forgotten_guard<K: Kind, P: Place>() {
     let server = P::one();
     std::mem::forget(K::new(&brisk(&server), "order:42").max_hold(P::LEASE).lock().unwrap());
@@ -176,17 +178,18 @@ fn max_hold_bounds_a_forgotten_guard<K: Kind, P: Place>() {
     let other = thread::spawn(move || {
         loop {
             match other.lock() {
-                // More than a lease has passed on the clock in memory while this thread was in the middle of an attempt, and had no processor.
+                // The clock in memory can advance by more than a lease during an attempt, if the thread got no
+                // processor. Then the attempt fails.
                 Err(error) if error.is_unavailable() => {}
                 held => return K::unlock(held.unwrap()).unwrap(),
             }
         }
     });
-    server.until("another one gets it", || other.is_finished());
+    server.until("another client takes the lock", || other.is_finished());
     other.join().unwrap();
 }
 
-/// Counts the renewals that were confirmed.
+/// Counts the confirmed renewals.
 #[derive(Clone, Default)]
 struct Renewed(Arc<AtomicUsize>);
 
@@ -204,12 +207,12 @@ fn max_renewals_ends_renewal<K: Kind>() {
     let guard = K::new(&settings.build().unwrap(), "order:42").max_renewals(2).lock().unwrap();
     eventually("the renewals are used up", SOON, || guard.check().is_err());
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
-    // A renewal that is not answered in time on a busy machine is sent again: those that were confirmed count.
+    // On a busy machine, the client may send a renewal again if its reply is late. Only confirmed renewals count.
     assert_eq!(renewed.0.load(Ordering::SeqCst), 2);
     assert!(start.elapsed() > LEASE + LEASE / 2, "{:?}", start.elapsed());
 }
 
-/// Nothing keeps the machine busy while a lock is held: one round for each due renewal and not more.
+/// Between two renewals, a held lock sends nothing.
 #[test]
 fn an_idle_holder_sends_only_renewals() {
     let (_server, proxy) = watched();

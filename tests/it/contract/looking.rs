@@ -1,4 +1,4 @@
-//! `is_locked` and `inspect`: the holder of a lock, be it this client, another one, or a program of another library.
+//! `is_locked` and `inspect` show the holder of a lock, be it this client, another client, or a foreign program.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::rig::{locks_on, open};
 use crate::kinds::Kind;
 use crate::place::{Place, each_kind_and_place};
 
-/// Asks by a client that holds nothing.
+/// Inspects the lock by a client that holds nothing.
 fn look<K: Kind, P: Place>(servers: &[P]) -> Option<redlock_sync::Holder> {
     let lock = K::new(&open(servers), "order:42");
     let holder = lock.inspect().unwrap();
@@ -31,7 +31,7 @@ fn our_own_holder_is_seen<K: Kind, P: Place>() {
     }
 }
 
-/// Among all locks, and by its key.
+/// Asserts that the lock is listed by `holders` and by `held_locks`.
 fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
     let named = locks.holders("order:42").unwrap();
     assert!(named.len() == 1 && named[0].holder.id == *id, "{named:?}");
@@ -46,7 +46,7 @@ fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
     assert_eq!(locks.held_locks("[o]rder:*").unwrap(), [], "a bracket stands for itself");
 }
 
-/// A holder without a name of its own is known by host, process and thread.
+/// The default holder name has the host, the process and the thread.
 fn a_holder_without_a_name_is_known_by_its_process<K: Kind, P: Place>() {
     let server = P::one();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
@@ -55,7 +55,7 @@ fn a_holder_without_a_name_is_known_by_its_process<K: Kind, P: Place>() {
     assert_eq!(look::<K, P>(&[server]).unwrap().id.holder_name(), holder_name);
 }
 
-/// Another program's value, with and without a colon, and a key that never ends.
+/// Values of foreign programs, with and without a colon, under a key that never expires.
 fn foreign_tokens_are_shown_as_they_are<K: Kind, P: Place>() {
     let server = P::one();
     let one = std::slice::from_ref(&server);
@@ -69,7 +69,7 @@ fn foreign_tokens_are_shown_as_they_are<K: Kind, P: Place>() {
     }
 }
 
-/// Of several nodes the majority counts.
+/// With several nodes, only a token on a majority is a holder.
 fn a_minority_holds_nothing<K: Kind, P: Place>() {
     let servers = P::start(3);
     K::give(&servers[0], "order:42", "one");

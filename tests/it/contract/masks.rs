@@ -1,4 +1,4 @@
-//! How many nodes it takes. Foreign tokens stand on some nodes beforehand; each combination is tried.
+//! The number of votes that a lock needs. Foreign tokens stand on some of the nodes beforehand, in each combination.
 
 use redlock_tests::Stopwatch;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::kinds::Kind;
 use crate::place::{Place, each_kind_and_place};
 
 const KEY: &str = "mask";
-/// Less than what a round waits for, a node timeout.
+/// A time shorter than the node timeout, so that the test notices an attempt that waits.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
-/// Sets foreign tokens on the nodes in the mask, and on no others.
+/// Sets foreign tokens on exactly the nodes in the mask.
 fn take<K: Kind, P: Place>(servers: &[P], mask: u32) -> Vec<bool> {
     let taken: Vec<bool> = (0..servers.len()).map(|i| mask & (1 << i) != 0).collect();
     for (server, &taken) in servers.iter().zip(&taken) {
@@ -22,7 +22,7 @@ fn take<K: Kind, P: Place>(servers: &[P], mask: u32) -> Vec<bool> {
     taken
 }
 
-/// The foreign tokens are all there and nothing else is.
+/// Asserts that exactly the foreign tokens are on the nodes.
 fn only_foreign<K: Kind, P: Place>(servers: &[P], taken: &[bool]) {
     for (server, &taken) in servers.iter().zip(taken) {
         assert_eq!(K::token(server, KEY).as_deref(), taken.then_some("foreign"));
@@ -30,14 +30,14 @@ fn only_foreign<K: Kind, P: Place>(servers: &[P], taken: &[bool]) {
     }
 }
 
-/// One try, which must be decided at once: won exactly with a majority of free nodes.
+/// Makes one attempt, which must be decided at once. It must succeed if and only if a majority of the nodes is free.
 fn try_mask<K: Kind, P: Place>(locks: &Redlock, servers: &[P], mask: u32) {
     let taken = take::<K, P>(servers, mask);
     let free = taken.iter().filter(|taken| !**taken).count();
     let start = Stopwatch::start();
     let result = K::new(locks, KEY).try_lock();
     let took = start.elapsed();
-    assert!(took < AT_ONCE, "mask {mask:#b} took {took:?}, as if it waited for something");
+    assert!(took < AT_ONCE, "mask {mask:#b} took {took:?}and did not end at once");
     if free > servers.len() / 2 {
         let guard = result.unwrap_or_else(|error| panic!("mask {mask:#b}: {error}"));
         for (server, &taken) in servers.iter().zip(&taken) {
@@ -71,7 +71,8 @@ fn each_mask_of_two<K: Kind, P: Place>() {
     every_mask::<K, P>(2);
 }
 
-/// Two clients of an even number of nodes, half of them held by each: both are told at once, and one that tries again wins in the end.
+/// With an even number of nodes, a foreign token stands on half of them. The attempt fails at once. Once the foreign
+/// tokens are gone, an attempt succeeds.
 fn a_tie_ends_at_once<K: Kind, P: Place>() {
     for nodes in [2, 4] {
         let servers = P::start(nodes);

@@ -1,14 +1,15 @@
-//! What every lock must do when nothing is broken, or no more than it is made to stand.
+//! What each lock must do without faults, or with faults that it must tolerate.
 //!
 //! 1. `exclusion`: one holder at a time, by a counter that several processes share.
-//! 2. `masks`: how many nodes it takes, and that a try which fails leaves nothing behind.
-//! 3. `short_lease`: leases as short as can be; also run in release, without overflow checks.
+//! 2. `masks`: the number of votes that a lock needs. A failed attempt leaves nothing.
+//! 3. `short_lease`: the shortest leases, and invalid lengths. CI also runs these in release mode, without overflow
+//!    checks.
 //! 4. `fences`: fencing tokens rise from holder to holder.
-//! 5. `residue`: what is left after thousands of cycles: nothing.
-//! 6. `taking`, `waiting`, `nesting`, `leases`, `endings`, `settings`, `looking`: the public API, by idea.
-//! 7. `one_name`: two kinds of lock of one name.
+//! 5. `residue`: thousands of cycles leave no keys, threads or files.
+//! 6. `taking`, `waiting`, `nesting`, `leases`, `endings`, `settings`, `looking`: the public API by topic.
+//! 7. `one_name`: two kinds of lock with the same name.
 //!
-//! `rig` is what they share.
+//! `rig` has the helpers.
 
 mod endings;
 mod exclusion;

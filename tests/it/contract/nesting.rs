@@ -1,4 +1,4 @@
-//! Re-entry: what a thread that holds a lock gets when it asks again.
+//! Re-entry: what a thread gets if it asks again for a lock that it holds.
 
 use std::cell::RefCell;
 use std::sync::mpsc;
@@ -66,7 +66,7 @@ fn handles_of_one_client_nest_and_those_of_another_do_not<P: Place>() {
     outer.check().unwrap();
 }
 
-/// Guards that are in a thread-local to the end of their thread: each is known while others are dropped.
+/// Guards in a thread-local are dropped at the end of their thread. Meanwhile the thread can still re-enter the lock.
 #[test]
 fn guards_in_a_thread_local_nest_to_the_end_of_the_thread() {
     struct Last(ReentrantMutex, Option<ReentrantMutexGuard>, mpsc::Sender<Result<(), Error>>);
@@ -82,7 +82,8 @@ fn guards_in_a_thread_local_nest_to_the_end_of_the_thread() {
     for is_first in [true, false] {
         let lock = open(std::slice::from_ref(&server)).reentrant_mutex("order:42");
         let (tell, told) = mpsc::channel();
-        // Thread-locals are destroyed in the order in which they were used first, or the other way round.
+        // Platforms destroy thread-locals in the order of their first use, or in the reverse order. The test covers
+        // both.
         let uses_it = move || {
             if is_first {
                 LAST.with_borrow_mut(|last| *last = None);
@@ -116,7 +117,7 @@ fn a_lost_lock_is_not_entered_until_the_outer_guards_are_gone<P: Place>() {
         assert!(lock.try_lock_for(ms(1)).unwrap_err().is_lost());
     }
     assert_eq!(inner.unlock().unwrap_err().lost_reason(), Some(LostReason::Deleted));
-    assert!(lock.lock().unwrap_err().is_lost(), "one outer guard is there still");
+    assert!(lock.lock().unwrap_err().is_lost(), "a lost guard is still alive, but lock() returned Ok");
     assert!(server.get("order:42").is_none());
     assert!(outer.unlock().unwrap_err().is_lost());
     let again = lock.lock().unwrap();
@@ -134,7 +135,8 @@ fn a_nested_hold_shortens_nothing<P: Place>() {
     assert!(server.pttl("order:42").unwrap() > Duration::from_secs(15));
 }
 
-/// A thread that would wait for itself is told so by `lock`; the timed forms end in busy, at once.
+/// If a thread would wait for itself, `lock` returns `WouldDeadlock`, and the calls with a time limit return `Busy` at
+/// once.
 #[test]
 fn a_thread_does_not_wait_for_itself() {
     let (_server, proxy, reentrant) = nested();
@@ -160,7 +162,7 @@ fn a_thread_does_not_wait_for_itself() {
     held.check().unwrap();
 }
 
-/// A guard that may change threads says nothing of this thread any more; the other end can still be awaited here.
+/// After `into_send`, the thread no longer counts as the holder, so it can wait until another thread releases the lock.
 fn a_sendable_guard_is_not_this_threads<P: Place>() {
     let server = P::one();
     let plain = open(std::slice::from_ref(&server)).mutex("order:42");

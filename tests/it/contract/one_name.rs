@@ -1,4 +1,4 @@
-//! Two kinds of lock of one name: the second is refused, and the first is as it was.
+//! Two kinds of lock with the same name: the second one is refused, and the first one is unchanged.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::rig::open;
 use crate::place::{Place, each_place};
 
 const KEY: &str = "order:42";
-/// Longer than a lease is without it.
+/// A time that is longer than the default lease.
 const LONGER: Duration = Duration::from_secs(60);
 
-/// Each kind, with what its key is. The two sides of a read-write lock are one kind of key.
+/// Each kind, and a name for the type of its key. Both sides of a read-write lock share a key.
 const KINDS: [(&str, &str); 5] =
     [("mutex", "string"), ("permit", "permits"), ("reader", "holders"), ("writer", "holders"), ("latch", "arrivals")];
 
-/// What is under the key.
+/// A lock of any kind, or an arrival at a latch.
 enum Held {
     Mutex(MutexGuard),
     Permit(SemaphorePermit),
@@ -71,7 +71,7 @@ impl Held {
         }
     }
 
-    /// Renews it, or asks for it.
+    /// Extends the lease and checks it. For a latch, checks that the arrival still counts.
     fn lasts(&self) -> Result<(), Error> {
         let lease: &Lease = match self {
             Held::Mutex(guard) => guard,
@@ -109,7 +109,7 @@ fn kinds_of_one_name_refuse_each_other<P: Place>() {
             wrong(Held::try_take(&others, second), "a try");
             wrong(Held::look(&others, second), "a look");
             held.lasts().unwrap_or_else(|error| panic!("a {second} broke a {first}: {error}"));
-            // The key of the first is replaced while it is held.
+            // Another kind replaces the key while the first lock is held.
             node.del(KEY);
             let next = Held::take(&others, second).unwrap_or_else(|error| panic!("{second}: {error}"));
             wrong(held.lasts(), "a renewal");
@@ -121,7 +121,8 @@ fn kinds_of_one_name_refuse_each_other<P: Place>() {
     }
 }
 
-/// In one client, where threads wait for each other without a call: also in the thread that holds the first.
+/// Threads of one client wait for each other without a request. The second kind must be refused in the holder's thread
+/// and in other threads.
 fn kinds_of_one_name_refuse_each_other_in_one_client<P: Place>() {
     let node = P::one();
     let locks = open(std::slice::from_ref(&node));

@@ -1,4 +1,5 @@
-//! What ten thousand cycles leave behind, compared with the first hundred and with what was before. In an agent of its own, whose threads and files nothing else uses.
+//! Ten thousand cycles must leave no more keys, threads or files than the first hundred. The cycles run in a separate
+//! process, so that nothing else changes its threads and files.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,7 +11,7 @@ use redlock_tests::{Act, Proxy, Server, eventually, poll, rounds};
 
 use super::rig::{SOON, locks_on, watched};
 
-/// What the agent tells after a part.
+/// The process's report after each part.
 #[derive(Debug)]
 struct Report {
     threads: usize,
@@ -18,7 +19,7 @@ struct Report {
     released: u64,
     busy: u64,
     failed: u64,
-    /// Commands that were cut off during the part.
+    /// The number of commands that were cut off during this part.
     cut: usize,
 }
 
@@ -37,7 +38,7 @@ impl Agent {
         Agent { process, say, hear }
     }
 
-    /// The next report. While it is awaited, connections get cut in every way.
+    /// Reads the next report. Meanwhile it cuts connections in every way.
     fn report(&mut self, proxy: &Proxy) -> Report {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -64,8 +65,8 @@ impl Drop for Agent {
     }
 }
 
-/// Cuts connections between, before, after and amid commands; twice in a row, as the library tries once more by itself. Returns how often it
-/// struck a command.
+/// Cuts connections between, before, after and within commands, twice in a row because the library repeats a call once.
+/// Returns the number of commands that were cut off.
 fn cut(proxy: &Proxy, done: &AtomicBool) -> usize {
     let acts = [Act::ResetBefore, Act::ResetAfter, Act::CutReply(3)];
     let faults = ["acquire", "release"].into_iter().flat_map(|name| acts.clone().map(|act| (name, act)));
@@ -76,7 +77,7 @@ fn cut(proxy: &Proxy, done: &AtomicBool) -> usize {
         }
         for nth in [30, 1] {
             let fault = proxy.on_nth(name, nth, act.clone());
-            // A command that is gone with the connection of another one uses the rule up, and nothing is cut.
+            // If the command disappears with another command's connection, the rule is used up but cuts nothing.
             let over = || (done.load(Ordering::Relaxed) || fault.hits() > 0).then_some(());
             _ = poll(Duration::from_secs(1), over);
             struck += fault.hits();
@@ -87,13 +88,14 @@ fn cut(proxy: &Proxy, done: &AtomicBool) -> usize {
     struck
 }
 
-/// No key of a lock is left; at worst one whose release was lost ends with its lease.
+/// Asserts that no key of a lock is left. A lock whose release was lost may last until its lease ends.
 fn no_lock_is_left(server: &Server) {
-    eventually("no key is left but fences", SOON + SOON, || locks_on(server).is_empty());
+    eventually("only fence counters are left", SOON + SOON, || locks_on(server).is_empty());
     assert!(server.keys().len() <= 3, "{:?}", server.keys());
 }
 
-/// The connections that the agent's two clients may keep to the server: each has four, two more that did not answer, and one for pushes.
+/// The connections that the process's two clients may keep. Each has four connections, two that did not answer, and one
+/// for notifications.
 const KEPT: usize = 2 * (4 + 2 + 1);
 
 const CYCLES: u64 = rounds(10_000);
@@ -113,9 +115,10 @@ fn many_cycles_leave_nothing_behind() {
     assert_eq!(last.released + last.busy + last.failed, CYCLES);
     assert!(last.released > CYCLES / 5 && last.busy > CYCLES / 20 && last.cut > 10, "too few of a kind: {last:?}");
     assert!(last.threads <= first.threads, "threads are left: {first:?}, {last:?}");
-    // A client keeps what was needed at once, which can be more than in the first hundred; but no more than its connections.
+    // A client keeps as many connections as it needed at once, up to its limit. This can be more than in the first
+    // hundred cycles.
     assert!(first.files <= before.files + KEPT, "{before:?}, {first:?}");
     assert!(last.files <= before.files + KEPT, "files are left: {first:?}, {last:?}");
-    assert_eq!((after.threads, after.files), (before.threads, before.files), "the clients are gone");
+    assert_eq!((after.threads, after.files), (before.threads, before.files), "threads or files are left");
     assert!(agent.process.wait().unwrap().success());
 }

@@ -7,7 +7,7 @@ use super::rig::{locks_on, ms, open, patient};
 use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_kind_and_place};
 
-/// Takes the lock by that URL and sees its key on the server.
+/// Takes a lock through this URL, and checks its key on the server.
 fn works<K: Kind>(url: &str, keys: impl Fn() -> Vec<String>) {
     let guard = K::new(&redlock_tests::open(url), "order:42").lock().unwrap();
     assert_eq!(keys(), ["order:42"]);
@@ -29,7 +29,7 @@ fn a_password_works<K: Kind>() {
     works::<K>(&named, || locks_on(&server));
 }
 
-/// A wrong password, or none, is told at once, and never the password itself.
+/// A wrong or missing password is an error at once. The error does not contain the password.
 fn a_wrong_password_is_told_at_once<K: Kind>() {
     let server = Server::builder().password("Sesame1").start();
     for login in [":Wrong1@", ""] {
@@ -40,7 +40,7 @@ fn a_wrong_password_is_told_at_once<K: Kind>() {
     }
 }
 
-/// The keys in a database, fences aside.
+/// The keys in a database, except fence counters.
 fn keys_in(server: &Server, database: u32) -> Vec<String> {
     let mut client = server.client();
     redis::cmd("SELECT").arg(database).exec(&mut client).unwrap();
@@ -58,7 +58,7 @@ fn a_database_index_works<K: Kind>() {
     K::unlock(K::new(&redlock_tests::open(four), "order:42").try_lock().unwrap()).unwrap();
 }
 
-/// One index for each node, if that is wanted.
+/// Each node's URL can have another database index.
 fn a_database_index_for_each_node_works<K: Kind>() {
     let servers = servers(3);
     let urls: Vec<String> = servers.iter().zip(1..).map(|(server, db)| format!("{}{db}", server.url())).collect();
@@ -81,7 +81,7 @@ fn a_prefix_is_part_of_the_key<K: Kind, P: Place>() {
     K::unlock(K::new(&open(one), "order:42").try_lock().unwrap()).unwrap();
 }
 
-/// A fence key lies in the hash slot of its lock.
+/// A fence counter is in the same hash slot as its lock.
 fn fences_share_the_slot<K: Kind, P: Place>() {
     let server = P::one();
     let locks = open(std::slice::from_ref(&server));
@@ -95,7 +95,8 @@ fn fences_share_the_slot<K: Kind, P: Place>() {
     }
 }
 
-/// CRC16 (XMODEM) of what stands between the first braces, or of all, modulo 16384: as the cluster specification has it.
+/// The hash slot by the cluster specification: CRC16 (XMODEM) modulo 16384, of the text between the first braces, or of
+/// the whole key.
 fn slot_of(key: &[u8]) -> u16 {
     let open = key.iter().position(|&byte| byte == b'{');
     let tag = open.and_then(|at| {
@@ -131,7 +132,7 @@ fn debug_shows_addresses_and_no_password() {
     assert!(!broken.contains("Sesame1"), "{broken}");
 }
 
-/// What a server is told and what it says in return stays out of errors as well.
+/// Errors contain neither user nor password.
 #[test]
 fn errors_show_no_password() {
     let locks = Redlock::builder().node("redis://alice:Sesame1@127.0.0.1:1/").unavailable_after(ms(0)).build().unwrap();
@@ -142,7 +143,7 @@ fn errors_show_no_password() {
     assert!(text.contains("127.0.0.1:1"), "{text}");
 }
 
-/// More connections than a server can ever have are refused, not tried.
+/// `build` refuses a number of connections that no server allows.
 #[test]
 fn connections_are_bounded() {
     for each in [0, 10_001, u32::MAX] {

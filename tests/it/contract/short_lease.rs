@@ -1,5 +1,5 @@
-//! Leases as short as can be, and lengths that cannot be. CI runs these in release too, where arithmetic that overflows wraps:
-//! `cargo test --release --test it contract::short_lease`.
+//! The shortest leases, and lengths that must be refused. CI also runs these tests in release mode, where overflowing
+//! arithmetic wraps: `cargo test --release --test it contract::short_lease`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use redlock_tests::{Server, eventually, servers};
 
 use super::rig::{SOON, ms, urls};
 
-/// From a moment after the lock was granted to the last moment at which it was surely held still.
+/// A time just after the lock was granted, and the last time at which it was certainly still held.
 type Hold = (Instant, Instant);
 
 fn short(urls: &[String]) -> Redlock {
@@ -19,8 +19,8 @@ fn short(urls: &[String]) -> Redlock {
     builder.retry(Retry::every(ms(3))).build().unwrap()
 }
 
-/// Holds for a while, as long as the lease is good. Whatever pauses this thread, the hold that it notes was one: its start was read after the
-/// grant and its end before a check that said yes.
+/// Holds the lock for `length`, or until its lease ends. However the thread is paused, the noted interval lies within
+/// the hold. Its start was read after the grant, and its end before a successful `check`.
 fn hold(locks: &Redlock, renew: bool, length: Duration) -> Option<Hold> {
     let guard = locks.mutex("short").renew(renew).try_lock_for(ms(200)).ok()?;
     let start = Instant::now();
@@ -36,8 +36,8 @@ fn hold(locks: &Redlock, renew: bool, length: Duration) -> Option<Hold> {
     last
 }
 
-/// Contends until told to stop; holds of one millisecond, up to some leases long. Every other one is not renewed: its lease runs out while it
-/// holds, and only its own deadline says so.
+/// Contends until `stop`, with holds of one millisecond up to some leases. Every other hold has no renewals, so its
+/// lease expires during the hold, and only its own deadline shows this.
 fn contend(urls: &[String], seed: u64, stop: &AtomicBool, holds: &Mutex<Vec<Hold>>) {
     let locks = short(urls);
     for i in seed.. {
@@ -50,7 +50,7 @@ fn contend(urls: &[String], seed: u64, stop: &AtomicBool, holds: &Mutex<Vec<Hold
     }
 }
 
-/// Stops one server for 300 ms, and then another one, at least ten times, and until that is enough.
+/// Stops the servers in turn, each for 300 ms, at least ten times and until `is_enough`.
 fn pause_in_turn(servers: &[Server], is_enough: impl Fn() -> bool) {
     for (_, server) in servers.iter().cycle().enumerate().take_while(|(round, _)| *round < 10 || !is_enough()) {
         server.stop();
@@ -69,7 +69,7 @@ fn a_paused_node_never_makes_two_holders() {
             let (urls, stop, holds) = (&urls, &stop, &holds);
             scope.spawn(move || contend(urls, client * 11, stop, holds));
         }
-        eventually("the contenders are at work", SOON, || holds.lock().unwrap().len() >= 8);
+        eventually("the contenders take the lock", SOON, || holds.lock().unwrap().len() >= 8);
         let end = Instant::now() + 3 * SOON;
         pause_in_turn(&servers, || holds.lock().unwrap().len() >= 20 || Instant::now() > end);
         stop.store(true, Ordering::Relaxed);
@@ -79,7 +79,7 @@ fn a_paused_node_never_makes_two_holders() {
     println!("{} holds", holds.len());
     assert!(holds.len() >= 20, "only {} holds, too few to show anything", holds.len());
     for pair in holds.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "two holders at once: {:?} and {:?}", pair[0], pair[1]);
+        assert!(pair[0].1 <= pair[1].0, "the lock had two holders: {:?} and {:?}", pair[0], pair[1]);
     }
 }
 

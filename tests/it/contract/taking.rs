@@ -1,4 +1,4 @@
-//! `lock`, `try_lock`, `try_lock_for`, `try_lock_until`: when each one waits, and how it ends.
+//! `lock`, `try_lock`, `try_lock_for`, `try_lock_until`: whether they wait, and how they end.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::rig::{SOON, locks_on, ms, open};
 use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_kind_and_place, each_place};
 
-/// A client that holds the lock and one that wants it.
+/// A client that holds the lock, and another one that wants it.
 fn two<P: Place>(server: &P) -> (Redlock, Redlock) {
     let one = std::slice::from_ref(server);
     (open(one), open(one))
@@ -35,7 +35,7 @@ fn the_lease_is_the_keys_time_to_live<K: Kind, P: Place>() {
     let guard = lock.lock().unwrap();
     let left = server.pttl("order:42").unwrap();
     assert!(left <= Duration::from_secs(100) && left > Duration::from_secs(60), "{left:?}");
-    assert!(guard.remaining() < left, "the holder trusts the key for longer than it lives");
+    assert!(guard.remaining() < left, "the guard's lease outlasts the key");
 }
 
 fn dropping_the_guard_releases<K: Kind, P: Place>() {
@@ -90,12 +90,12 @@ fn a_waiting_lock_is_taken_once_it_is_free<K: Kind, P: Place>() {
             K::unlock(guard).unwrap();
             granted
         });
-        eventually("the other one waits", SOON, || server.waits() == 1);
+        eventually("the other client waits", SOON, || server.waits() == 1);
         let before = Instant::now();
         held.check().unwrap();
         K::unlock(held).unwrap();
         let granted = waiter.join().unwrap();
-        assert!(granted >= before, "granted while it was held");
+        assert!(granted >= before, "the waiter got the lock before its release");
     }
 }
 
@@ -114,7 +114,7 @@ fn try_lock_until_ends_at_that_moment<P: Place>() {
     other.reentrant_mutex("order:42").try_lock_until(past).unwrap().unlock().unwrap();
 }
 
-/// A moment that has passed still has its one try, also behind others in the queue.
+/// A call without waiting time still makes one attempt.
 fn no_time_is_one_try<K: Kind, P: Place>() {
     let server = P::one();
     let (holder, other) = two(&server);
@@ -129,7 +129,7 @@ fn max_attempts_ends_with_busy<K: Kind>() {
     let holder = open(std::slice::from_ref(&server));
     let _held = K::new(&holder, "order:42").lock().unwrap();
     let other = super::rig::through(&proxy);
-    // From here on the server knows the script.
+    // This attempt makes the server load the script.
     assert!(K::new(&other, "order:42").retry(Retry::every(ms(2)).max_attempts(1)).lock().err().unwrap().is_busy());
     for attempts in [1, 3] {
         proxy.clear_log();
@@ -137,12 +137,12 @@ fn max_attempts_ends_with_busy<K: Kind>() {
         let lock = K::new(&other, "order:42").retry(retry);
         let start = Instant::now();
         assert!(lock.lock().err().unwrap().is_busy());
-        assert!(start.elapsed() >= ms(u64::from(attempts) - 1), "it did not wait in between");
+        assert!(start.elapsed() >= ms(u64::from(attempts) - 1), "there was no pause between the attempts");
         assert_eq!(proxy.count("acquire"), usize::try_from(attempts).unwrap());
     }
 }
 
-/// The same name under either kind is the same lock.
+/// A mutex and a reentrant mutex with the same name are the same lock.
 fn the_kinds_exclude_each_other<P: Place>() {
     let server = P::one();
     let (one, two) = two(&server);
@@ -154,7 +154,7 @@ fn the_kinds_exclude_each_other<P: Place>() {
     held.unlock().unwrap();
 }
 
-/// Different keys have nothing to do with each other, and so do different clients of one thread.
+/// Locks of different keys are independent, also in several clients of one thread.
 fn other_keys_are_other_locks<K: Kind, P: Place>() {
     let server = P::one();
     let (one, two) = two(&server);

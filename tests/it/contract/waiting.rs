@@ -1,4 +1,4 @@
-//! Threads of one process that want the same lock: a line, and one waiter to the server.
+//! Threads of one process that want the same lock share one wait on the server, and get the lock in order.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::rig::{SOON, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
 use crate::place::Place;
 
-/// Starts a thread that waits for the lock and notes its number when it has it. Returns once it stands in the queue.
+/// Starts a thread that waits for the lock and then records its number. Returns once the thread waits in the queue.
 fn waiter<K: Kind>(lock: K, number: usize, order: &Arc<Mutex<Vec<usize>>>) -> JoinHandle<()> {
     let order = Arc::clone(order);
     let (tell, told) = mpsc::channel();
@@ -34,11 +34,12 @@ fn join(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Waits until a thread sleeps, and is seen asleep time and again: then it is in the queue, as there is no I/O before that.
+/// Waits until the thread was seen asleep eight times in a row. It then waits in the queue, because it does no I/O
+/// before that.
 fn asleep(thread: &Path) {
     let stat = Path::new("/proc").join(thread).join("stat");
     let mut calm = 0;
-    eventually("the thread stands in the queue", SOON, || {
+    eventually("the thread waits in the queue", SOON, || {
         let text = fs::read_to_string(&stat).unwrap();
         let sleeps = text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
         calm = if sleeps { calm + 1 } else { 0 };
@@ -60,8 +61,8 @@ fn threads_are_served_in_the_order_of_arrival<K: Kind>() {
     assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<_>>());
 }
 
-/// At 20 ms less half of jitter, one waiter needs at least 290 ms for 30 attempts; a hundred would need 3 ms.
-/// For as long as the holder is one that has to be polled, which shows how often that is done.
+/// The holder's token is foreign, so the client polls. A single poller with a pause of 20 ms, less up to half as
+/// jitter, needs at least 290 ms for 30 attempts. A hundred pollers would need 3 ms.
 fn a_hundred_threads_are_one_waiter<K: Kind>() {
     let (server, proxy) = watched();
     server.set("order:42", "stranger");
@@ -81,7 +82,7 @@ fn a_hundred_threads_are_one_waiter<K: Kind>() {
     let start = Instant::now();
     proxy.wait_count("acquire", 30, SOON);
     let took = start.elapsed();
-    assert!(took >= ms(280), "30 attempts within {took:?} are those of more than one waiter");
+    assert!(took >= ms(280), "30 attempts within {took:?} mean that several threads poll");
     let used: HashSet<u64> =
         proxy.seen().iter().filter(|seen| seen.name == "acquire").map(|seen| seen.connection).collect();
     assert!(used.len() <= 2, "{} connections for one waiter", used.len());
@@ -89,7 +90,7 @@ fn a_hundred_threads_are_one_waiter<K: Kind>() {
     join(threads);
 }
 
-/// A thread that gives up in the middle of the line does not stop those behind.
+/// A thread in the queue that gives up does not block the threads behind it.
 fn a_wait_that_is_given_up_leaves_no_gap<K: Kind>() {
     let (server, proxy) = watched();
     let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
@@ -109,7 +110,7 @@ fn a_wait_that_is_given_up_leaves_no_gap<K: Kind>() {
     assert_eq!(*order.lock().unwrap(), [1, 3]);
 }
 
-/// While a thread waits it has no connection: other locks of the client go on, be there only one connection.
+/// A waiting thread holds no connection. Other locks of the client work even with a single connection.
 fn waiting_threads_keep_no_connection<K: Kind>() {
     let (server, proxy) = watched();
     let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
@@ -121,7 +122,7 @@ fn waiting_threads_keep_no_connection<K: Kind>() {
             thread::spawn(move || K::unlock(lock.lock().unwrap()).unwrap())
         })
         .collect();
-    // A bare attempt, and one that enters the queue.
+    // The first attempt only takes a free lock. The second one enters the queue.
     proxy.wait_count("acquire", 2, SOON);
     for i in 0..20 {
         K::unlock(K::new(&locks, &format!("other:{i}")).try_lock_for(SOON).unwrap()).unwrap();
@@ -137,7 +138,7 @@ each_kind!(
     waiting_threads_keep_no_connection,
 );
 
-/// A client that waits for another one is told when its turn comes, and does not poll.
+/// A waiting client gets the lock by a grant, and does not poll.
 fn a_waiting_client_is_told<K: Kind, P: Place>() {
     let server = P::one();
     let [held, lock] = [(); 2].map(|()| K::new(&open(std::slice::from_ref(&server)), "order:42"));
@@ -151,10 +152,10 @@ fn a_waiting_client_is_told<K: Kind, P: Place>() {
     eventually("the other client waits", SOON, || server.waits() == 1);
     K::unlock(held).unwrap();
     let holder_name = waiter.join().unwrap();
-    assert!(holder_name.starts_with("granted:"), "`{holder_name}` came by polling");
+    assert!(holder_name.starts_with("granted:"), "`{holder_name}` is not the name of a grant");
 }
 
-/// Only a single node grants a lock without an attempt.
+/// Only a single node can grant a lock without an attempt.
 mod string {
     mod on_servers {
         crate::place::each_kind_at!(string, crate::place::Database, a_waiting_client_is_told);

@@ -1,7 +1,9 @@
-//! What goes wrong with kinds of lock that are no mutex, by the numbers of the table of its own.
+//! Faults of the kinds of lock other than the mutex. The test names have the numbers of "Other kinds of lock" in
+//! `redlock-sync/src/guarantees.md`.
 //!
-//! Each of them takes the way of a mutex through attempts, rounds, votes, renewals and releases. The first case shows that on every run, for readers and several
-//! permits too; by the feature `kinds` the faults of mutexes are run for the kinds of one holder at a time.
+//! Attempts, rounds, votes, renewals and releases use the same code for all kinds of lock. The tests `kind_01` check
+//! this on every run, with readers and semaphores of several permits. With the feature `kinds`, the fault tests of
+//! mutexes also run for the other kinds with one holder.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use redlock_tests::{Act, Proxy, Server, eventually};
 
 use crate::kinds::{Kind, OfOneKey, OfOneKeyGuard};
 
-/// More than a busy machine needs for anything here.
+/// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -49,7 +51,7 @@ impl Guard for OfOneKeyGuard {
 type Held = Box<dyn Guard>;
 type Take = fn(&Redlock, &str) -> Result<Held, Error>;
 
-/// How each of them is taken.
+/// How a lock of each kind is taken.
 const KINDS: [(&str, Take); 4] = [
     ("permit", |locks, key| Ok(Box::new(locks.semaphore(key, 2).acquire()?))),
     ("reader", |locks, key| Ok(Box::new(locks.rw_lock(key).read()?))),
@@ -57,12 +59,12 @@ const KINDS: [(&str, Take); 4] = [
     ("several", |locks, key| Ok(Box::new(OfOneKey::new(locks, key).lock()?))),
 ];
 
-/// One of each, under keys of these names.
+/// One lock of each kind. The key has the name of the kind.
 fn all(locks: &Redlock) -> Vec<(&'static str, Held)> {
     KINDS.map(|(kind, take)| (kind, take(locks, kind).unwrap_or_else(|error| panic!("{kind}: {error}")))).into()
 }
 
-/// Releases each of them, which is an error of those that are not held any more.
+/// Releases each guard. The release of a guard that no longer holds its lock must fail.
 fn end(all: Vec<(&'static str, Held)>, is_held: bool) {
     for (kind, held) in all {
         let ended = held.end();
@@ -74,12 +76,12 @@ fn in_memory(memory: &Memory) -> Redlock {
     memory.build(Redlock::builder().node_timeout(Duration::from_secs(5)).unavailable_after(Duration::ZERO)).unwrap()
 }
 
-/// Which nodes have something under the key.
+/// Whether each node has the key.
 fn has(memory: &Memory, nodes: usize, key: &str) -> Vec<bool> {
     (1..=nodes).map(|node| __private::command(memory, node, &["EXISTS", key]) == ["1"]).collect()
 }
 
-/// Rows 10 and 11 of the faults.
+/// Faults 10 and 11.
 #[test]
 fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     let memory = Memory::new(3);
@@ -92,7 +94,7 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     }
     for _ in 0..3 {
         memory.advance(LEASE / 2);
-        assert!(held.iter().all(|(_, lease)| lease.state() == LeaseState::Held), "they are renewed");
+        assert!(held.iter().all(|(_, lease)| lease.state() == LeaseState::Held), "a lease was not renewed");
     }
     end(held, true);
     assert!(KINDS.iter().all(|(kind, _)| has(&memory, 3, kind)[1..] == [false; 2]));
@@ -101,7 +103,7 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     for (kind, take) in KINDS {
         assert!(take(&locks, "another").err().unwrap().is_unavailable(), "{kind}");
     }
-    // A renewal in vain, and the end.
+    // The first step makes a renewal fail. The second one passes the end of the lease.
     memory.advance(LEASE / 2);
     memory.advance(LEASE);
     for (kind, lease) in &held {
@@ -113,7 +115,7 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     end(all(&locks), true);
 }
 
-/// Faults 2 and 38, and fault 12: the end of the lease.
+/// Faults 2, 12 and 38: keys that are deleted, and leases that expire.
 #[test]
 fn kind_01_what_the_servers_lose_is_lost_or_filled_in() {
     for nodes in [1, 3] {
@@ -145,7 +147,7 @@ fn kind_01_what_the_servers_lose_is_lost_or_filled_in() {
     }
 }
 
-/// Rows 5, 6 and 7.
+/// Faults 5, 6 and 7.
 #[test]
 fn kind_01_connections_break() {
     let server = Server::start();
@@ -166,7 +168,7 @@ fn kind_01_connections_break() {
     }
 }
 
-/// Fault 6: a release that no server confirms is repeated.
+/// Fault 6: the client repeats a release that no server has confirmed.
 #[test]
 fn kind_01_a_release_is_repeated() {
     let memory = Memory::new(1);
@@ -182,7 +184,7 @@ fn kind_01_a_release_is_repeated() {
     });
 }
 
-/// The writer and the multi-lock; permits, readers and latches have files of their own.
+/// This test covers all kinds in `KINDS`. Permits, readers and latches have further cases in their own files.
 #[test]
 fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
     let server = Server::start();
@@ -213,7 +215,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
         }
         drop(held);
         let held = all(&locks);
-        // What keeps each of them waiting.
+        // Other clients hold these locks, so each attempt below has to wait.
         let blocked = KINDS.map(|(kind, take)| {
             let key = format!("{kind}:taken");
             let blocking: Vec<Held> = match kind {
@@ -253,7 +255,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
     }
 }
 
-/// A latch is closed again when its time is over, and its name is free for another kind.
+/// When a latch's lifetime is over, the latch is closed again, and another kind of lock can use its name.
 #[test]
 fn kind_06_the_life_of_a_latch_ends() {
     for nodes in [1, 3] {
@@ -264,7 +266,7 @@ fn kind_06_the_life_of_a_latch_ends() {
         latch.count_down_as("b").unwrap();
         assert!(latch.is_open().unwrap());
         memory.advance(LEASE * 3 / 4);
-        assert!(in_memory(&memory).count_down_latch("import", 2).is_open().unwrap(), "the last arrival counts");
+        assert!(in_memory(&memory).count_down_latch("import", 2).is_open().unwrap(), "its last arrival is too old");
         memory.advance(LEASE);
         assert_eq!((latch.is_open().unwrap(), latch.arrived().unwrap()), (false, 0));
         drop(in_memory(&memory).mutex("import").lock().unwrap());

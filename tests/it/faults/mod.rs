@@ -1,8 +1,8 @@
-//! Faults by their numbers in the guarantees: what is injured, and what the outcome must be.
+//! Tests of the faults in `redlock-sync/src/guarantees.md`. Each test has the number of its fault in its name.
 //!
-//! 1. `servers`: faults 1 to 22, what happens to servers and connections.
-//! 2. `holders`: faults 23 to 49, what happens to keys, holders and waiters.
-//! 3. `kinds`: the cases of the other kinds of lock that have no file of their kind.
+//! 1. `servers`: faults 1 to 22, of servers and connections.
+//! 2. `holders`: faults 23 to 49, of keys, holders and waiters.
+//! 3. `kinds`: the cases of the other kinds of lock that have no file of their own.
 
 mod holders;
 mod kinds;

@@ -1,4 +1,4 @@
-//! What the fault tests share: servers behind proxies, clients of them, and the measure of a loss.
+//! Helpers of the fault tests: servers behind proxies, clients, and checks of when a lock is lost.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -8,20 +8,23 @@ use redlock_tests::{Proxy, Server, Stopwatch, eventually, poll, servers};
 
 use crate::kinds::Kind;
 
-/// For conditions that come in milliseconds, on a machine that is busy with other tests.
+/// The longest wait for a condition that normally takes milliseconds. It suffices on a machine that runs other tests
+/// too.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// Renewed each 1.5 s; long enough for a machine that stutters, short enough to wait for its end.
+/// A lease that is renewed every 1.5 s. It outlasts short stalls of the machine, and a test can wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(4500);
-/// For a lease that has to last while servers start again, which can take seconds where five tests start servers at a time; renewed each three seconds.
+/// A lease that has to last while servers restart. A restart can take seconds if five tests restart servers at once.
+/// The client renews this lease every three seconds.
 pub(crate) const ROOMY: Duration = Duration::from_secs(9);
-/// A lease that no test waits for: what goes before its end was not its end.
+/// A lease that no test waits for. If its key disappears earlier, the lease has not expired.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// More than the client's default: a stutter of the machine is no fault of a node.
+/// The node timeout is longer than the client's default, so that a stall of the machine does not look like a fault of a
+/// node.
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// What the machine may add to a bounded wait.
+/// The time that the machine may add to a bounded wait.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
-/// N servers, each behind a proxy.
+/// N servers, each behind its own proxy.
 pub(crate) struct Rig {
     pub(crate) servers: Vec<Server>,
     pub(crate) proxies: Vec<Proxy>,
@@ -37,7 +40,8 @@ impl Rig {
         Rig { servers, proxies }
     }
 
-    /// Settings of a client by way of the proxies. Without the restart guard: a server of a test is younger than its leases.
+    /// A builder whose nodes are the proxies. The restart guard is off because the servers of a test are younger than
+    /// its leases.
     pub(crate) fn builder(&self) -> Builder {
         Redlock::builder()
             .nodes(self.proxies.iter().map(Proxy::url))
@@ -50,68 +54,70 @@ impl Rig {
         self.builder().build().unwrap()
     }
 
-    /// A client that has connections to all nodes already, whose servers know the scripts.
+    /// A client that already has connections to all nodes. The servers have already loaded the scripts.
     pub(crate) fn open_warm<K: Kind>(&self) -> Redlock {
         let locks = self.open();
         warm::<K>(&locks, LEASE);
         locks
     }
 
-    /// A client that no proxy injures.
+    /// A client that connects to the servers directly, without the proxies.
     pub(crate) fn open_direct(&self) -> Redlock {
         let urls = self.servers.iter().map(Server::url);
         Redlock::builder().nodes(urls).restart_guard(false).lease(LEASE).node_timeout(NODE_TIMEOUT).build().unwrap()
     }
 
-    /// As many nodes as make a majority.
+    /// The number of nodes in a majority.
     pub(crate) fn need(&self) -> usize {
         self.servers.len() / 2 + 1
     }
 
-    /// As many nodes as can be missed.
+    /// The number of nodes that may fail while a majority remains.
     pub(crate) fn spare(&self) -> usize {
         self.servers.len() - self.need()
     }
 
-    /// How many commands of that name came to all nodes.
+    /// The number of commands with this name that all proxies together received.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.proxies.iter().map(|proxy| proxy.count(name)).sum()
     }
 
-    /// How many releases of this token came to all nodes. Others can come at any time: what went unconfirmed is repeated.
+    /// The number of releases of this token that all proxies together received. Releases of other tokens can come at
+    /// any time, because the client repeats unconfirmed ones.
     pub(crate) fn releases_of(&self, token: &str) -> usize {
         let all = self.proxies.iter().flat_map(Proxy::seen);
         all.filter(|seen| seen.name == "release" && seen.args.iter().any(|arg| arg == token)).count()
     }
 
-    /// How many nodes have this token at the key.
+    /// The number of nodes that have this token under the key.
     pub(crate) fn holding(&self, key: &str, token: &str) -> usize {
         self.servers.iter().filter(|server| server.holder(key).as_deref() == Some(token)).count()
     }
 
-    /// No node has the key.
+    /// Whether no node has the key.
     pub(crate) fn is_free(&self, key: &str) -> bool {
         self.servers.iter().all(|server| server.holder(key).is_none())
     }
 }
 
-/// Uses a lock of its own, with all its calls: then there are connections to all nodes, and the servers know the scripts.
+/// Calls all methods of one lock. Afterwards the client has connections to all nodes, and the servers have loaded the
+/// scripts.
 pub(crate) fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
     let guard = K::new(locks, "warm-up").lease(lease).lock().unwrap();
     guard.extend(lease).unwrap();
     guard.fencing_token().unwrap();
     K::new(locks, "warm-up").is_locked().unwrap();
     K::unlock(guard).unwrap();
-    // The acquire that raises the fence is another script.
+    // An acquire that raises the fence counter uses another script.
     K::unlock(K::new(locks, "warm-up").fenced(true).lease(lease).lock().unwrap()).unwrap();
 }
 
-/// Runs the test for each number of nodes at the same time: most of it is waiting.
+/// Runs the test for all numbers of nodes in parallel, because the tests mostly wait.
 pub(crate) fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
     for_each("nodes", ns, test);
 }
 
-/// Runs the test for each of several things at the same time.
+/// Runs the test for all given values in parallel.
 pub(crate) fn for_each<T: Clone + Send + Debug>(what: &str, all: &[T], test: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         let test = &test;
@@ -129,7 +135,7 @@ pub(crate) fn for_each<T: Clone + Send + Debug>(what: &str, all: &[T], test: imp
     });
 }
 
-/// Runs `work` and asserts that it took no longer than that, plus what the machine may add.
+/// Runs `work`, and asserts that it took at most `limit` plus `SLACK`.
 pub(crate) fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
     let start = Stopwatch::start();
     let result = work();
@@ -138,18 +144,19 @@ pub(crate) fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -
     result
 }
 
-/// No renewal succeeds any more. Waits for the loss as in [`lost_at_deadline`], from the first renewal that failed.
+/// Waits for the first failed renewal, then for the loss as in [`lost_at_deadline`]. The caller makes sure that no
+/// renewal succeeds any more.
 pub(crate) fn lost_at_own_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
     eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
     lost_at_deadline::<K>(guard)
 }
 
-/// The lease's deadline cannot move any more. Waits for the loss and asserts that `check()` is Ok until that deadline and not a moment
-/// longer, and that `on_lost` is called then. The deadline and the reason.
+/// Waits for the loss of a lease whose deadline can no longer move. Asserts that `check()` returns Ok exactly until the
+/// deadline, and that `on_lost` is called then. Returns the deadline and the reason.
 pub(crate) fn lost_at_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
     let (tell, told) = std::sync::mpsc::channel();
     guard.on_lost(move |_| _ = tell.send(Instant::now()));
-    // The deadline lies between the two.
+    // The deadline lies between `early` and `late`.
     let early = Instant::now();
     let left = guard.remaining();
     let late = Instant::now() + left;
@@ -171,15 +178,16 @@ pub(crate) fn lost_at_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReaso
     (late, reason)
 }
 
-/// Waits for a loss that the next renewal finds: a third of the lease after the fault at the latest, and what its requests take. The reason.
+/// Waits for a loss that the next renewal finds, and returns the reason. The renewal comes at most a third of the lease
+/// after the fault.
 pub(crate) fn lost_by_renewal<K: Kind>(guard: &K::Guard, lease: Duration, fault: Instant) -> LostReason {
-    let lost = poll(SOON, || guard.check().err()).expect("lost");
+    let lost = poll(SOON, || guard.check().err()).expect("the lock is never lost");
     let took = fault.elapsed();
     assert!(took <= lease / 3 + NODE_TIMEOUT + SLACK, "lost {took:?} after the fault, and not by the next renewal");
     lost.lost_reason().unwrap_or_else(|| panic!("{lost}"))
 }
 
-/// The names and addresses of all nodes for which the error brings a message.
+/// The numbers and messages of all nodes in the error.
 pub(crate) fn nodes_named(error: &Error) -> Vec<(usize, String)> {
     match error {
         Error::Unavailable { nodes, .. } | Error::Unconfirmed { nodes, .. } => {
@@ -189,14 +197,15 @@ pub(crate) fn nodes_named(error: &Error) -> Vec<(usize, String)> {
     }
 }
 
-/// Fails unless this is a `Config` error that names the node and says what it said; `|` parts what the servers' makers call it.
+/// Asserts that this is a `Config` error with the node's address and its message. If servers phrase the message
+/// differently, then `said` lists the phrases, separated by `|`.
 pub(crate) fn assert_misuse(error: &Error, address: &str, said: &str) {
     let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
     let is_said = said.split('|').any(|said| message.contains(said));
     assert!(message.contains(address) && is_said, "`{message}` lacks `{address}` or `{said}`");
 }
 
-/// Asserts that a lock is not to be had, at once and not at some deadline, by none of the ways to ask for it.
+/// Asserts that every method of locking fails with a `Config` error at once, not at a deadline.
 pub(crate) fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
     let lock = K::new(locks, "a");
     let first = within(NODE_TIMEOUT, "lock()", || lock.lock().err().unwrap());

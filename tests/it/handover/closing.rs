@@ -1,4 +1,4 @@
-//! `close()` while others wait.
+//! `close()` and `shutdown()` while threads wait or hold locks.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -10,11 +10,12 @@ use redlock_tests::{Server, eventually};
 
 use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
 
-/// Promptly, on a busy machine.
+/// The time that a call and the end of a wait may take on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(1);
 
-/// The head of a queue blocked on the server, three threads behind it, one that waits for a program that never pushes, one that polls because no
-/// connection is left, and a holder.
+/// Closes a client that has one holder and these waits: one thread waits on the server for a key, and three threads
+/// wait behind it. Another thread waits for a key of a foreign program, which sends no notification. If `connections`
+/// is 1, no connection is left to listen on, so the waits poll.
 fn closes_all(rig: &Rig, connections: u32) {
     let other = rig.client();
     let theirs = other.mutex(KEY).lock().unwrap();
@@ -36,8 +37,9 @@ fn closes_all(rig: &Rig, connections: u32) {
         all.extend((0..3).map(|_| wait(locks.mutex(KEY))));
         all.push(wait(locks.mutex("foreign").retry(long)));
         rig.until_blocked(0, 2);
-        // In the queue, or between two looks: neither shows from outside. A thread that is not in the queue yet is told so as well.
-        eventually("the last one has been refused", SOON, || {
+        // A thread can be in the queue or between two attempts, which the test cannot see. A thread outside the queue
+        // must also get `Closed`.
+        eventually("the wait for the foreign key is in its queue", SOON, || {
             rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))
         });
         let start = Instant::now();
@@ -55,7 +57,7 @@ fn closes_all(rig: &Rig, connections: u32) {
     assert_eq!(locks.mutex("more").try_lock().unwrap_err(), Error::Closed);
     assert_eq!(rig.holding("held"), 0);
     drop(guard);
-    // None of them waits any more, as far as the servers know: nothing is granted to them.
+    // The servers have no waits of this client any more, so the release grants the lock to none of its threads.
     theirs.unlock().unwrap();
     rig.assert_free_but(KEY, &["foreign"]);
     assert_eq!(rig.servers[0].get("foreign").as_deref(), Some("stranger"));
@@ -71,7 +73,8 @@ fn close_ends_waits_that_poll_too() {
     for_sizes(&[1, 3], |rig| closes_all(rig, 1));
 }
 
-/// Whatever the threads of the client are doing at that moment, none of them holds a lock after `close()` has returned.
+/// Threads of the client lock, try to lock and unlock while `close()` runs. After it has returned, no thread may hold a
+/// lock.
 #[test]
 fn no_thread_holds_a_lock_of_a_closed_client() {
     let rig = Rig::start(1);
@@ -103,19 +106,19 @@ fn no_thread_holds_a_lock_of_a_closed_client() {
                     }
                 });
             }
-            // Now and then another client is in between, so that some wait for a grant.
+            // In some rounds another client takes the lock, so that some threads wait for a grant.
             if round % 3 == 0 {
                 other.mutex(KEY).lock().unwrap().unlock().unwrap();
             }
-            eventually("they work", SOON, || taken.load(Ordering::Relaxed) > 20 + round % 7);
+            eventually("the threads take locks", SOON, || taken.load(Ordering::Relaxed) > 20 + round % 7);
             locks.close().unwrap();
             is_closed.store(true, Ordering::SeqCst);
         });
-        assert_eq!(rig.servers[0].get(KEY), None, "left in the end, in round {round}");
+        assert_eq!(rig.servers[0].get(KEY), None, "the key is left in round {round}");
     }
 }
 
-/// Holders come to their end in peace; nothing new begins.
+/// During a shutdown, holders can finish their work. New locks and claims fail.
 fn shuts_down(rig: &Rig) {
     let (locks, other) = (rig.client(), rig.client());
     let theirs = other.mutex("theirs").lock().unwrap();
@@ -150,15 +153,15 @@ fn shuts_down(rig: &Rig) {
             assert_eq!(wait.join().unwrap(), Err(Error::Closed));
         }
         assert_eq!(locks.mutex("more").try_lock().unwrap_err(), Error::Closed);
-        assert!(!shutdown.is_finished() && !locks.is_ready(), "a lock is held, and no more work is to come");
+        assert!(!shutdown.is_finished() && !locks.is_ready(), "the shutdown has ended, or the client is still ready");
         go.send(()).unwrap();
         let (outcome, took) = timed(|| shutdown.join().unwrap());
         assert_eq!(outcome, Ok(Ended::default()));
-        assert!(took < SOON / 2, "it did not notice the end of the last hold for {took:?}");
+        assert!(took < SOON / 2, "the shutdown noticed the last release only after {took:?}");
         holder.join().unwrap();
     });
     assert_eq!(locks.mutex(KEY).is_locked().unwrap_err(), Error::Closed);
-    assert_eq!(locks.shutdown(SOON), Ok(Ended::default()), "there is nothing to wait for");
+    assert_eq!(locks.shutdown(SOON), Ok(Ended::default()), "a second shutdown found locks");
     theirs.unlock().unwrap();
     if rig.servers.len() == 1 {
         other.queue("emails").claim().unwrap().ack().unwrap();
@@ -171,7 +174,8 @@ fn a_shutdown_lets_holders_finish() {
     for_sizes(&[1, 3], shuts_down);
 }
 
-/// Also one that was not confirmed at first: the release of a lock is waited for, and that of a claim.
+/// After the grace period, a shutdown gives up locks of each kind and claims. It waits for the servers to confirm their
+/// releases.
 #[test]
 fn a_shutdown_gives_up_what_is_left() {
     let rig = Rig::start(1);
@@ -187,7 +191,7 @@ fn a_shutdown_gives_up_what_is_left() {
             move || {
                 let job: Job = mails.claim().unwrap();
                 started.store(true, Ordering::SeqCst);
-                eventually("the shutdown has given it up", SOON, || go_on.load(Ordering::SeqCst));
+                eventually("the shutdown gives up the claim", SOON, || go_on.load(Ordering::SeqCst));
                 job.ack()
             }
         });
@@ -195,9 +199,9 @@ fn a_shutdown_gives_up_what_is_left() {
         let held = ["b", "a"].map(|key| locks.mutex(key).lock().unwrap());
         let several = locks.multi_lock(["c", "d"]).lock().unwrap();
         let permit = locks.semaphore("geocoder", 2).acquire().unwrap();
-        // A second signal ends the wait of the first.
+        // A second shutdown, as after a second signal, ends the wait of the first one.
         let first = scope.spawn(|| locks.shutdown(SOON));
-        eventually("the first has begun", SOON, || {
+        eventually("the first shutdown has begun", SOON, || {
             locks.mutex("more").try_lock().and_then(MutexGuard::unlock).is_err()
         });
         let ended = locks.shutdown(ms(20)).unwrap();
@@ -216,8 +220,8 @@ fn a_shutdown_gives_up_what_is_left() {
     assert_eq!(other.queue("emails").claim().unwrap().body(), b"welcome");
 }
 
-/// They are in one packet, which it reads when it goes on: the client repeats nothing then. The node timeout is long enough for a busy machine: the connection must
-/// be a good one until then.
+/// The client sends all releases in one packet, which the server reads when it continues. The client need not repeat
+/// them. The node timeout is long, so that the connection stays usable on a busy machine.
 #[test]
 fn a_server_that_hangs_during_the_close_has_the_releases_of_all_kinds() {
     let server = Server::start();
@@ -228,20 +232,21 @@ fn a_server_that_hangs_during_the_close_has_the_releases_of_all_kinds() {
     let ended = locks.close().unwrap();
     assert_eq!((ended.given_up, ended.unconfirmed), (["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(), 5));
     server.cont();
-    eventually("nothing is left, long before the leases end", SOON / 2, || server.keys().is_empty());
+    eventually("the releases are executed before the leases end", SOON / 2, || server.keys().is_empty());
     drop((mutex, permits, reader, several));
 }
 
-/// A release that a majority confirmed is repeated for the server that is away, but no longer waited for.
+/// A majority has confirmed the release, and the client repeats it for the server that is down. The shutdown must not
+/// wait for that server.
 #[test]
 fn a_server_that_is_away_holds_up_no_shutdown() {
     let rig = Rig::start(3);
     let locks = settings(&rig.proxy_urls()).build().unwrap();
     let guard = locks.mutex(KEY).lease(SOON * 2).lock().unwrap();
-    eventually("all servers have it", SOON, || rig.holding(KEY) == 3);
+    eventually("all servers have the key", SOON, || rig.holding(KEY) == 3);
     rig.proxies[2].refuse();
     guard.unlock().unwrap();
     let (ended, took) = timed(|| locks.shutdown(SOON));
     assert_eq!(ended, Ok(Ended::default()));
-    assert!(took < SOON / 2, "it took {took:?}");
+    assert!(took < SOON / 2, "the shutdown took {took:?}");
 }

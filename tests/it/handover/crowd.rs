@@ -1,4 +1,4 @@
-//! Many hand-overs with waiters that give up at random: no two are ever inside at once, and no lock is lost.
+//! Many hand-overs, with waiters that give up at random. The lock never has two holders, and it never stays taken.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use redlock_tests::Took;
 
 use super::rig::{KEY, Rig, SOON, ms, settings, timed};
 
-/// What the crowd does, and what it found.
+/// The state that all threads of one test share, and the numbers that the test checks.
 #[derive(Default)]
 struct Crowd {
     inside: AtomicBool,
@@ -19,14 +19,14 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Takes the lock now and then with a short timeout, until the crowd has had it often enough.
+    /// Takes the lock until `is_enough`. Some attempts, chosen at random, have a very short time limit.
     fn work(&self, lock: &Mutex, impatient: u32, is_enough: impl Fn(&Crowd) -> bool) {
         let mut random = Random::new();
         while !is_enough(self) {
             let taken = if random.below(100) < impatient {
                 lock.try_lock_for(Duration::from_micros(u64::from(random.below(3000))))
             } else {
-                // No thread may wait for long while the others go on without a hold.
+                // The time limit makes the test fail if one thread waits for long while the other threads go on.
                 lock.try_lock_for(SOON)
             };
             match taken {
@@ -38,7 +38,7 @@ impl Crowd {
     }
 
     fn hold(&self, guard: MutexGuard) {
-        assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
+        assert!(!self.inside.swap(true, Ordering::SeqCst), "the lock had two holders");
         guard.check().unwrap();
         self.passed.fetch_add(1, Ordering::Relaxed);
         self.granted.fetch_add(usize::from(guard.id().holder_name().starts_with("granted:")), Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Crowd {
     }
 }
 
-/// A small generator, so that each thread draws its own numbers.
+/// A small random number generator for each thread.
 struct Random(u64);
 
 impl Random {
@@ -71,7 +71,7 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
             let locks = settings(&rig.urls()).build().unwrap();
             for i in 0..threads {
                 let (crowd, is_enough) = (&crowd, &is_enough);
-                // Every third thread with other settings: it cannot be handed what the others have.
+                // Every third thread has other settings, so another thread cannot hand its lease to it.
                 let lease = if i % 3 == 2 { Duration::from_secs(20) } else { Duration::from_secs(10) };
                 let lock = locks.mutex(KEY).lease(lease);
                 scope.spawn(move || crowd.work(&lock, impatient, is_enough));
@@ -82,13 +82,13 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
     crowd
 }
 
-/// A hundred thousand in an optimised build, which the step `release` has too.
+/// An optimised build makes a hundred thousand hand-overs, as in the CI step `release`.
 const HAND_OVERS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
 
 #[test]
 fn no_lock_is_lost_in_many_hand_overs() {
     let rig = Rig::start(1);
-    // Each client is one waiter: every hand-over is between two of them.
+    // Each client has one thread, so every hand-over is between two clients.
     let between = run(&rig, 5, 1, 30, |crowd| crowd.granted.load(Ordering::Relaxed) >= HAND_OVERS / 10);
     let mixed = run(&rig, 3, 4, 30, |crowd| crowd.passed.load(Ordering::Relaxed) >= HAND_OVERS / 10 * 9);
     let all = between.passed.into_inner() + mixed.passed.into_inner();
@@ -103,7 +103,8 @@ fn no_lock_is_lost_on_several_nodes() {
     assert!(crowd.passed.into_inner() >= 2_000);
 }
 
-/// A thread that uses two clients is a waiter of its own in each: neither's release takes the other's mark away.
+/// A thread that uses two clients has a separate wait in each of them. The release by one client must not remove the
+/// other client's wait.
 #[test]
 fn one_thread_waits_in_two_clients() {
     let rig = Rig::start(1);

@@ -1,4 +1,4 @@
-//! Fencing tokens rise from holder to holder, whichever way the lock went.
+//! Fencing tokens rise from holder to holder, however the lock changes hands.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use redlock_sync::MutexGuard;
 
 use super::rig::{KEY, Rig, SOON, for_sizes, this_thread, until_asleep};
 
-/// The largest fence that was given out, and how many were.
+/// The largest fencing token so far, and the numbers of tokens, holds and grants.
 #[derive(Default)]
 struct Fences {
     last: AtomicU64,
@@ -18,17 +18,18 @@ struct Fences {
 }
 
 impl Fences {
-    /// The holder looks and notes; no other thread does meanwhile.
+    /// Checks that the holder's fencing token is larger than all earlier ones. Only the holder calls this.
     fn note(&self, guard: &MutexGuard, how: &str) {
         let fence = guard.fencing_token().unwrap();
         let last = self.last.swap(fence, Ordering::SeqCst);
         assert!(fence > last, "{fence} after {last}, {how}, {:?}", guard.id());
-        assert_eq!(guard.fencing_token(), Ok(fence), "another one for the same holder");
+        assert_eq!(guard.fencing_token(), Ok(fence), "the same holder got a second fencing token");
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Clients with several threads each; `asks` says whether the holder number so and so of a thread asks for its fence.
+/// Three clients with several threads each take the lock in turn. `asks` decides which of a thread's holds ask for a
+/// fencing token.
 fn rise(rig: &Rig, threads: usize, rounds: usize, asks: fn(client: usize, thread: usize, i: usize) -> bool) -> Fences {
     let fences = Fences::default();
     thread::scope(|scope| {
@@ -53,7 +54,7 @@ fn rise(rig: &Rig, threads: usize, rounds: usize, asks: fn(client: usize, thread
             }
         }
     });
-    // Last of all by a client that has never asked before, and one more after it that finds the lock free.
+    // At the end, two new clients take the free lock one after the other.
     for how in ["by a new client", "by another"] {
         let guard = rig.client().mutex(KEY).lock().unwrap();
         fences.note(&guard, how);
@@ -69,7 +70,7 @@ fn fences_rise_when_everybody_always_asks() {
         let rounds = if rig.servers.len() == 1 { 150 } else { 60 };
         let fences = rise(rig, 2, rounds, |_, _, _| true);
         assert_eq!(fences.asked.into_inner(), 6 * rounds + 2);
-        assert!(rig.servers.len() > 1 || fences.granted.into_inner() > 0, "no grant among them");
+        assert!(rig.servers.len() > 1 || fences.granted.into_inner() > 0, "no holder got the lock by a grant");
     });
 }
 
@@ -77,7 +78,8 @@ fn fences_rise_when_everybody_always_asks() {
 fn fences_rise_when_some_ask_now_and_then() {
     for_sizes(&[1, 3], |rig| {
         let rounds = if rig.servers.len() == 1 { 200 } else { 80 };
-        // One client never asks, so that it grants without a fence; one asks at times, one thread of it never; one always does.
+        // Client 0 never asks, so it grants the lock without a fencing token. Client 1 asks at times, in one of its
+        // threads. Client 2 always asks.
         let fences = rise(rig, 2, rounds, |client, thread, i| match client {
             0 => false,
             1 => thread == 0 && i % 3 == 0,
@@ -96,7 +98,7 @@ fn a_first_question_after_a_long_time_without_any_is_answered() {
     });
 }
 
-/// The successor in the same process has the same token on the servers, and a fence of its own.
+/// A thread that gets the lease from another thread has the same token on the servers, but its own fencing token.
 #[test]
 fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_its_own() {
     for_sizes(&[1, 3], |rig| {
@@ -113,7 +115,7 @@ fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_its_own() {
                 let waiter = scope.spawn(|| {
                     tell.send(this_thread()).unwrap();
                     let guard = lock.lock().unwrap();
-                    assert_eq!(guard.id(), &token, "this was no hand-over");
+                    assert_eq!(guard.id(), &token, "the thread did not get the lease of the first holder");
                     fences.note(&guard, "second");
                     guard.unlock().unwrap();
                 });

@@ -1,4 +1,5 @@
-//! One grant for each release, in order; what a granted lock is worth; when waiters poll.
+//! Each release grants the lock to one wait, in order. A granted lock is as good as any other. Waits poll only if they
+//! must.
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,15 +12,16 @@ use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, timed};
 
 const WAITERS: usize = 6;
 
-/// What the first node was asked for between the first release and the last acquisition.
+/// The number of commands that the first node received between the first release and the last acquisition.
 #[derive(Debug)]
 struct Asked {
     attempts: usize,
     all: usize,
 }
 
-/// Waiters of a client each come one after the other and get the lock one release at a time; the order in which they got it, with what that
-/// took. `None` if a wait for a notification ran out meanwhile, which puts its waiter at the back of the queue.
+/// Several clients queue up, and each releases when the test tells it to. Returns the order in which they got the lock,
+/// and the number of commands. Returns `None` if a wait timed out meanwhile, because such a wait makes an attempt
+/// itself.
 fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
     let proxy = &rig.proxies[0];
     let first = rig.watched().mutex(KEY).lock().unwrap();
@@ -45,11 +47,11 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
         first.unlock().unwrap();
         let mut order = Vec::new();
         for left in (0..WAITERS).rev() {
-            let next = told.recv_timeout(SOON).expect("one of them is granted the lock");
+            let next = told.recv_timeout(SOON).expect("a waiter gets the lock");
             order.push(next);
-            // No other one was woken: they are still blocked, or have gone back to it.
+            // The release woke no other waiter, or each of them waits again.
             rig.until_blocked(0, left);
-            assert!(told.try_recv().is_err(), "two were granted the lock");
+            assert!(told.try_recv().is_err(), "two waiters got the lock");
             if left == 0 {
                 let asked = Asked { attempts: proxy.count("acquire"), all: proxy.count("*") };
                 go[next].send(()).unwrap();
@@ -60,26 +62,29 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
         unreachable!("the last one returns");
     });
     rig.assert_free(KEY);
-    // A wait whose timer ran out looked by itself.
+    // A wait that timed out made an attempt of its own.
     let most = if rig.servers.len() == 1 { 0 } else { WAITERS };
     (asked.attempts <= most).then_some((order, asked))
 }
 
-/// As long as no wait for a notification runs out, which takes 2.5 s at least, only the one that is granted the lock sends anything at all.
+/// Only the waiter that is granted the lock sends commands. The others sleep.
 #[test]
 fn each_release_is_one_grant_to_the_longest_wait() {
     for_sizes(&[1, 3], |rig| {
         let (order, asked) = (0..5).find_map(|_| one_by_one(rig)).expect("the machine is too busy for this test");
         assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
-        // One node: the wait that is granted the lock has it. Several: it lets one attempt take the key.
+        // With one node, the granted wait has the lock without an attempt. With several nodes, it makes one attempt,
+        // which takes the key.
         let attempts = if rig.servers.len() == 1 { 0 } else { WAITERS };
         assert_eq!(asked.attempts, attempts, "{asked:?}");
-        // A release each, the short one of the first before it, and perhaps the talk on a new connection or an early renewal.
+        // Each holder sends one release, and the first one also a short release. A new connection or an early renewal
+        // can add some commands.
         assert!(asked.all <= 5 * WAITERS, "{asked:?}");
     });
 }
 
-/// Waits for the lock in a thread; the test goes on when it is blocked.
+/// Waits for the lock in a thread, and calls `then` once the server has the wait. Returns the outcome, and the time
+/// from then on.
 fn while_waiting(rig: &Rig, lock: &Mutex, then: impl FnOnce()) -> (Result<(), Error>, Duration) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -110,10 +115,11 @@ fn an_id_of_ones_own_is_kept_when_granted() {
     });
 }
 
-/// A holder that chose the readable part of its token grants like any other, so that no waiter has to poll.
+/// A holder that chose its own holder name grants the lock like any other, so a waiter need not poll.
 #[test]
 fn a_holder_with_an_id_of_its_own_is_not_polled() {
-    // A wait that polls looks at least every 100 ms. On several nodes each wait looks about once a second, or four times if it listens aside.
+    // A wait that polls makes an attempt at least every 100 ms. With several nodes, each wait makes about one attempt
+    // per second, or four if it listens on another node than most waits.
     for (size, looks) in [(1, 0), (3, 3)] {
         let rig = &Rig::start(size);
         let held = rig.client().mutex(KEY).holder_name("worker-7").lock().unwrap();
@@ -126,21 +132,21 @@ fn a_holder_with_an_id_of_its_own_is_not_polled() {
             held.unlock().unwrap();
         });
         assert_eq!(end, Ok(()));
-        assert!(polls <= looks, "{polls} attempts while the holder will push");
+        assert!(polls <= looks, "{polls} attempts although the holder will notify the waiter");
         assert!(took < ms(700) + SLACK, "{took:?}");
     }
 }
 
 type Call = fn(&Mutex) -> Result<MutexGuard, Error>;
 
-/// Only the dead wait for it: it is granted to none of them.
+/// Releases a lock whose only wait belongs to a process that is gone. The release must grant the lock to no wait.
 fn waited_for_by_the_dead(rig: &Rig, key: &str) {
     let held = rig.client().mutex(key).lock().unwrap();
     for server in &rig.servers {
         server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:queue")).arg(1).arg("redlock-sync:0/1"));
     }
     held.unlock().unwrap();
-    assert_eq!(rig.holding(key), 0, "it is granted to no waiter");
+    assert_eq!(rig.holding(key), 0, "the lock was granted to a dead wait");
 }
 
 #[test]
@@ -159,13 +165,14 @@ fn a_lock_for_which_only_the_dead_wait_is_free_for_all() {
     });
 }
 
-/// The reply that brings a grant comes when that is over: it is worth nothing then, whether another holder has the lock by now or none.
+/// A waiter reads its notification after the grant has expired. The waiter must not take it for the lock, whether or
+/// not another client holds the lock now.
 #[test]
 fn a_grant_that_comes_late_is_no_lock() {
     for is_taken in [true, false] {
         let rig = Rig::start(1);
         let held = brisk(&rig.urls(), ms(1000)).mutex(KEY).lock().unwrap();
-        // So patient that the reply is still waited for.
+        // This node timeout is long enough that the waiter still waits for the late reply.
         let builder = Redlock::builder().node(rig.proxies[0].url()).node_timeout(Duration::from_secs(8));
         let lock = builder.lease(Duration::from_secs(30)).build().unwrap().mutex(KEY);
         thread::scope(|scope| {
@@ -174,19 +181,19 @@ fn a_grant_that_comes_late_is_no_lock() {
             scope.spawn(move || {
                 let guard = lock.lock().unwrap();
                 guard.check().expect("a lock that is held");
-                assert_eq!(rig.having(KEY, guard.id().as_str()), 1, "it believes to hold the lock");
+                assert_eq!(rig.having(KEY, guard.id().as_str()), 1, "the server has another token");
                 tell.send(()).unwrap();
                 guard.unlock().unwrap();
             });
             rig.until_blocked(0, 1);
             rig.proxies[0].latency(ms(2500));
             held.unlock().unwrap();
-            eventually("the grant is over", SOON, || rig.holding(KEY) == 0);
+            eventually("the grant expires", SOON, || rig.holding(KEY) == 0);
             let other = is_taken.then(|| rig.client().mutex(KEY).lock().unwrap());
             rig.proxies[0].latency(Duration::ZERO);
             if let Some(other) = other {
                 rig.until_blocked(0, 1);
-                assert!(told.try_recv().is_err(), "it believes to hold what another holds");
+                assert!(told.try_recv().is_err(), "the waiter took the late grant for the lock");
                 assert_eq!(rig.having(KEY, other.id().as_str()), 1);
                 other.unlock().unwrap();
             }
@@ -246,7 +253,7 @@ fn a_granted_lock_is_worth_as_much_as_any_other() {
     });
 }
 
-/// A lock that is granted after a long wait, and what is then seen.
+/// Calls `seen` with a lock that was granted after a long wait.
 fn granted_late(lease: Duration, wait: Duration, set: fn(Mutex) -> Mutex, seen: fn(&Rig, MutexGuard)) {
     let rig = Rig::start(1);
     let held = rig.client().mutex(KEY).lock().unwrap();

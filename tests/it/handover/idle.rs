@@ -1,4 +1,4 @@
-//! What waits cost the server while nothing happens.
+//! The number of commands that waits cost the server while nothing happens.
 
 use std::thread;
 use std::time::Duration;
@@ -9,10 +9,11 @@ use redlock_tests::{Server, eventually};
 
 use super::rig::SOON;
 
-/// Waits of each kind, each for a lock of its own.
+/// The number of waits of each kind. Each wait is for a different lock.
 const WAITS: usize = 60;
 const WATCHED: Duration = Duration::from_secs(3);
-/// Commands, those inside of scripts included. If each wait looked once in five seconds, it would be several times as many.
+/// The most commands, including those within scripts. One command per wait every five seconds would be several times as
+/// many.
 const MOST: u64 = 150;
 
 #[test]
@@ -34,7 +35,7 @@ fn a_client_looks_after_all_of_its_waits_in_one_call() {
                 assert_eq!(locks.semaphore(name("permit", i), 2).acquire().map(drop), Err(Error::Closed));
             });
             scope.spawn(move || assert_eq!(locks.count_down_latch(name("latch", i), 1).wait(), Err(Error::Closed)));
-            // All threads at one latch have one key.
+            // All threads at one latch wait at the same key.
             scope.spawn(move || assert_eq!(locks.count_down_latch("latch", 1).wait(), Err(Error::Closed)));
         }
         let wait_in = |key: &String| {

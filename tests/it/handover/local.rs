@@ -1,4 +1,5 @@
-//! Threads of one client: the lock passes from one to the next without a word to the servers, but not for ever, and not where it must not.
+//! Threads of one client hand the lock to each other without a request. The tests check the order, the limits, and the
+//! cases that need an acquisition of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +12,8 @@ use redlock_tests::{Stopwatch, eventually};
 
 use super::rig::{KEY, Rig, SOON, brisk, for_sizes, ms, settings, this_thread, until_asleep, warm};
 
-/// A thread that waits for the lock, tells its number and the token it got, and releases when it is told to.
+/// Threads that wait for the lock. Each sends its number and its token when it has the lock, and releases the lock when
+/// the test tells it to.
 struct Queue<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     tell: Sender<(usize, LockId)>,
@@ -26,7 +28,7 @@ impl<'scope, 'env> Queue<'scope, 'env> {
         Queue { scope, tell, told, go: Vec::new(), threads: Vec::new() }
     }
 
-    /// One thread more; it stands in the queue when this returns.
+    /// Starts one more thread, and returns once it waits in the queue.
     fn add(&mut self, lock: Mutex) {
         let (i, tell) = (self.go.len(), self.tell.clone());
         let (go, gone) = mpsc::channel();
@@ -43,19 +45,19 @@ impl<'scope, 'env> Queue<'scope, 'env> {
     }
 
     fn next(&self) -> (usize, LockId) {
-        self.told.recv_timeout(SOON).expect("the next in the queue has the lock")
+        self.told.recv_timeout(SOON).expect("the next thread in the queue gets the lock")
     }
 
     fn release(&self, i: usize) {
         self.go[i].send(()).unwrap();
     }
 
-    /// All threads that are in the queue now have the lock one after the other; their tokens in that order.
+    /// Lets all threads take and release the lock one after the other. Returns their numbers and tokens in that order.
     fn drain(self) -> Vec<(usize, LockId)> {
         let order: Vec<_> = (0..self.go.len())
             .map(|_| {
                 let (i, id) = self.next();
-                assert!(self.told.try_recv().is_err(), "two have the lock");
+                assert!(self.told.try_recv().is_err(), "two threads have the lock");
                 self.release(i);
                 (i, id)
             })
@@ -68,7 +70,8 @@ impl<'scope, 'env> Queue<'scope, 'env> {
 #[test]
 fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
     for_sizes(&[1, 3], |rig| {
-        // Now and then the servers are asked whether other processes wait. The lock is given up where a quarter of this is too short for that.
+        // At times the holder asks the servers whether other processes wait. It releases the lock if they do not answer
+        // within a quarter of the node timeout, so that is long here.
         let locks = settings(&rig.proxy_urls()).node_timeout(SOON / 2).build().unwrap();
         warm(&locks);
         let lock = locks.mutex(KEY);
@@ -82,7 +85,7 @@ fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
             queue.drain()
         });
         assert_eq!(order.iter().map(|(i, _)| *i).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
-        // One lease from the first to the last, and one release.
+        // All threads use one lease, so there is only one release.
         let spoken = rig.proxies[0].count("free") + rig.proxies[0].count("release");
         assert_eq!(spoken, 1, "releases");
         assert!(order.iter().all(|(_, id)| *id == token), "{order:?}");
@@ -90,7 +93,7 @@ fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
     });
 }
 
-/// Settings that differ, and settings that are counted from the acquisition, need an acquisition of their own.
+/// A thread with other settings, or with settings that count from the acquisition, must acquire the lock itself.
 #[test]
 fn a_thread_that_wants_other_settings_acquires_by_itself() {
     let rig = Rig::start(1);
@@ -147,7 +150,7 @@ fn locks_that_count_from_their_acquisition_are_never_handed_over() {
     }
 }
 
-/// What the former guard was told to do on a loss is over with it, and its end leaves the successor alone.
+/// After a hand-over, the former guard's `on_lost` handler is never called, and its end does not touch the lease.
 #[test]
 fn the_former_guard_is_inert() {
     let rig = Rig::start(1);
@@ -165,20 +168,20 @@ fn the_former_guard_is_inert() {
         first.unlock().unwrap();
         let (i, id) = queue.next();
         assert_eq!(id, token);
-        // Renewed on the successor's behalf, for longer than a lease.
+        // The lease is renewed for the successor, for longer than one lease.
         let start = Stopwatch::start();
         while start.elapsed() < ms(1400) {
-            assert_eq!(rig.having(KEY, token.as_str()), 1, "gone with the former guard");
+            assert_eq!(rig.having(KEY, token.as_str()), 1, "the key disappeared after the hand-over");
             thread::sleep(ms(5));
         }
         rig.servers[0].del(KEY);
-        // The successor is told; then the former one has had the same chance.
+        // Another thread takes the lock after the loss. By then the former guard's handler would have been called.
         scope.spawn(move || {
             let guard = lock.lock().unwrap();
             guard.unlock().unwrap();
             tell.send(()).unwrap();
         });
-        ready.recv_timeout(SOON).expect("the lost lock can be had");
+        ready.recv_timeout(SOON).expect("another thread takes the lost lock");
         queue.release(i);
         let end = queue.threads.pop().unwrap().join().unwrap();
         assert!(end.unwrap_err().is_lost());
@@ -187,7 +190,8 @@ fn the_former_guard_is_inert() {
     rig.assert_free(KEY);
 }
 
-/// The mark of a wait that is over stays with the lock while that is handed over. It is not the mark of the thread's next wait.
+/// A thread gets the lock in one client by a grant, and another thread of that client takes over the lease. The first
+/// thread then waits in a second client. The release must notify this second wait.
 #[test]
 fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
     let rig = Rig::start(1);
@@ -204,7 +208,7 @@ fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
             tell.send(()).unwrap();
             gone.recv().unwrap();
             guard.unlock().unwrap();
-            // By the first client it would stand in the queue behind the thread that has the lock now.
+            // With the first client, this thread would wait in the queue behind the thread that holds the lock.
             let guard = two.lock().unwrap();
             let at = Instant::now();
             guard.unlock().unwrap();
@@ -221,12 +225,13 @@ fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
         let released = Instant::now();
         queue.release(i);
         let took = traveller.join().unwrap().saturating_duration_since(released);
-        assert!(took < ms(1500), "it was forgotten, and came by its own time after {took:?}");
+        assert!(took < ms(1500), "no grant reached the wait, which took {took:?}");
     });
     rig.assert_free(KEY);
 }
 
-/// Handed over time and again around the moment when the renewal is due: it is renewed for the thread that has it then.
+/// Two threads hand the lease to each other while its renewal falls due. The lease must be renewed for whichever thread
+/// holds it.
 #[test]
 fn a_lease_is_renewed_whenever_it_is_handed_over() {
     let rig = Rig::start(1);
@@ -242,7 +247,8 @@ fn a_lease_is_renewed_whenever_it_is_handed_over() {
                     while long.load(Ordering::SeqCst) < rounds {
                         let guard = lock.lock().unwrap();
                         let mut since = since.lock().unwrap();
-                        // A third of the lease after the last long hold a renewal is due; after that a thread holds it for longer than a lease.
+                        // If a renewal was due since the last long hold, the thread holds the lock for longer than one
+                        // lease.
                         if since.elapsed() > lease / 3 + ms(60) {
                             let end = Instant::now() + lease + ms(200);
                             while Instant::now() < end {
@@ -274,7 +280,7 @@ fn those_in_line_get_a_lock_that_was_lost() {
             assert_ne!(&id, first.id());
             let lost = first.check().unwrap_err().lost_reason();
             assert_eq!(lost, Some(LostReason::Deleted));
-            // The end of the lost one leaves the new holder alone.
+            // The unlock of the lost guard leaves the new holder's key in place.
             assert!(first.unlock().unwrap_err().is_lost());
             assert_eq!(rig.having(KEY, id.as_str()), rig.servers.len());
             queue.release(i);
@@ -308,7 +314,7 @@ fn unlock_all_with_threads_in_line_gives_up_one_lock_and_they_get_it() {
     });
 }
 
-/// A lock that is on its way from one thread to the next is held by this client, so it is given up too.
+/// A lock that is on its way from one thread to the next is held by this client, so `unlock_all` gives it up too.
 #[test]
 fn unlock_all_gives_up_what_is_being_handed_over() {
     let rig = Rig::start(1);
@@ -320,13 +326,14 @@ fn unlock_all_gives_up_what_is_being_handed_over() {
         thread::scope(|scope| {
             let mut queue = Queue::new(scope);
             queue.add(lock.clone());
-            // The next thread has not run yet, mostly, when this one goes on.
+            // The next thread has mostly not run yet at this point.
             first.unlock().unwrap();
             assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1, "in round {round}");
             let (i, id) = queue.next();
             queue.release(i);
             let end = queue.threads.pop().unwrap().join().unwrap();
-            // It got what was given up, and is told so, or found that out in time and took the lock anew.
+            // The next thread either got the lease that was given up, and its calls report the loss. Or it noticed this
+            // in time and acquired the lock again.
             assert_eq!(end.is_err(), id == token, "in round {round}: {end:?}");
         });
     }

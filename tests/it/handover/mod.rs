@@ -1,18 +1,21 @@
-//! How a lock goes from its holder to a waiter: grants between processes, hand-over between threads.
+//! How a lock changes hands: grants between processes, and hand-overs between threads.
 //!
-//! Each client has queues of its own, so several clients in one process act as processes; where one has to die, it is a real one.
+//! Each client has its own queues, so several clients in one process act like several processes. Tests that kill a
+//! process start real ones.
 //!
-//! 1. `grants`: one grant for each release, in order; what a granted lock is worth; when waiters poll.
-//! 2. `crowd`: a hundred thousand hand-overs with waiters that give up.
+//! 1. `grants`: each release grants the lock to one wait, in order.
+//! 2. `crowd`: a hundred thousand hand-overs, with waiters that give up.
 //! 3. `processes`: holders and waiters that are killed or stopped.
-//! 4. `nodes`: several nodes, some of them dead or stopped; no connection left for waiting.
-//! 5. `closing`: `close()` while others wait.
+//! 4. `nodes`: several nodes, some of them down or stopped; clients that cannot listen.
+//! 5. `closing`: `close()` and `shutdown()` while threads wait.
 //! 6. `local`: threads of one client: order, settings, losses.
-//! 7. `fences`: fencing tokens rise whichever way the lock goes.
-//! 8. `idle`: what waits cost while nothing happens.
-//! 9. `rig`: what these share.
+//! 7. `fences`: fencing tokens rise however the lock changes hands.
+//! 8. `idle`: the cost of waits while nothing happens.
+//! 9. `review`: faults that a review found.
+//! 10. `stopping`: processes that a signal stops.
+//! 11. `rig`: helpers.
 //!
-//! Whether each gets its turn beside a crowd is tested in `alone`, which has the machine to itself.
+//! The test target `alone` checks whether each waiter gets its turn beside many others. It runs without other tests.
 
 mod closing;
 mod crowd;

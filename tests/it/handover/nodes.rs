@@ -1,4 +1,4 @@
-//! Several nodes, of which one is dead or stopped; and no connection left to wait on.
+//! Several nodes, one of which is down or stopped, and clients that cannot listen.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,12 +9,13 @@ use redlock_tests::{Act, Server, Took};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, settings, timed};
 
-/// Also the longest wait for a notification while such a lock is held.
+/// The lease of the holder, and so the longest wait for its notification.
 const LEASE: Duration = Duration::from_millis(4500);
-/// The time-out of a node for these clients.
+/// The node timeout of these clients.
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A waiter is blocked on the first node when something happens to that node and the holder releases; how long it waited from then on.
+/// A client waits on the first node. That node is killed or stopped, and then the holder releases. Returns how long the
+/// wait took from then on.
 fn injured_while_waiting(rig: &Rig, injure: fn(&Server)) -> Duration {
     let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
     let locks = brisk(&rig.urls(), LEASE);
@@ -45,7 +46,7 @@ fn the_node_waited_on_is_killed() {
     });
 }
 
-/// Nothing tells that a stopped node will not answer: the wait ends by its own time, which is that of the holder's lease.
+/// The client does not learn that the stopped node will not answer. Its wait ends with the holder's lease.
 #[test]
 fn the_node_waited_on_is_stopped() {
     for_sizes(&[3, 5], |rig| {
@@ -55,7 +56,8 @@ fn the_node_waited_on_is_stopped() {
     });
 }
 
-/// Three clients pass the lock on, the first node being away: they wait on the next one, and each gets its share.
+/// The first node is down. Three clients listen on another node and pass the lock to each other, and none waits for
+/// long.
 #[test]
 fn hand_over_works_with_a_dead_node() {
     for_sizes(&[3, 5], |rig| {
@@ -72,8 +74,8 @@ fn hand_over_works_with_a_dead_node() {
                             for _ in 0..EACH {
                                 let (guard, took) = timed(|| lock.try_lock_for(SOON).unwrap());
                                 longest = longest.max(took);
-                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
-                                // Long enough for the others to be waiting.
+                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "the lock had two holders");
+                                // The pause gives the other clients time to wait.
                                 thread::sleep(ms(2));
                                 guard.check().unwrap();
                                 inside.fetch_sub(1, Ordering::SeqCst);
@@ -90,11 +92,12 @@ fn hand_over_works_with_a_dead_node() {
         assert!(listened >= 3, "{listened} listened on another node");
         assert!(longest < ms(2000) && took < Duration::from_secs(10), "longest wait {longest:?}, all {took:?}");
         let rest: Vec<_> = rig.servers[1..].iter().filter_map(|server| server.get(KEY)).collect();
-        assert!(rest.len() < rig.servers.len() / 2, "granted to no waiter: {rest:?}");
+        assert!(rest.len() < rig.servers.len() / 2, "keys are left: {rest:?}");
     });
 }
 
-/// Several locks waited for by one client, over one notification connection: none is polled. Where subscribing is refused all poll, and all are got.
+/// One client waits for several locks over one notification connection, and does not poll. If the server refuses
+/// `SUBSCRIBE`, then all waits poll, and each gets its lock.
 #[test]
 fn waits_share_a_connection_or_poll() {
     for is_refused in [false, true] {
@@ -124,7 +127,7 @@ fn waits_share_a_connection_or_poll() {
                 thread::sleep(ms(700));
                 let asked = rig.proxies[0].count("acquire");
                 assert_eq!(asked >= 3 * keys.len(), is_refused, "{asked} attempts");
-                // On several nodes a wait looks by itself about once a second.
+                // With several nodes, a wait makes about one attempt per second.
                 let most = if rig.proxies.len() == 1 { 0 } else { 2 * keys.len() };
                 assert!(is_refused || asked <= most, "{asked} attempts");
                 let released = Instant::now();

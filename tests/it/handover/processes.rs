@@ -1,4 +1,4 @@
-//! Holders and waiters in processes of their own, which are killed or stopped.
+//! Holders and waiters in other processes, which are killed or stopped.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use redlock_sync::Redlock;
 use redlock_tests::eventually;
 use rustix::process::Signal;
 
-use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, ms};
+use super::rig::{KEY, NOTICED_WITHIN, Rig, SLACK, SOON, brisk, for_sizes, ms};
 use crate::process::Process;
 
-/// A grant lasts a second at least; this long with this lease.
+/// With this lease, a grant lasts one lease. No grant lasts less than a second.
 const LEASE: Duration = Duration::from_millis(4500);
 
-/// A process that waits for the lock.
+/// Starts a process that waits for the lock.
 fn waiter(urls: &[String], lease: Duration) -> Process {
     Process::start(&["wait", KEY, &lease.as_millis().to_string()], urls)
 }
@@ -39,16 +39,16 @@ fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
     assert!(took <= LEASE + SLACK, "{took:?}");
 }
 
-/// A thread that waits behind the process; when it got the lock, and that it really had it.
+/// Waits for the lock in another client. Checks that the lock is held, and returns when the client got it.
 fn bystander(locks: &Redlock, longest: Duration) -> Instant {
-    let guard = locks.mutex(KEY).try_lock_for(longest).expect("the grant is over some time");
+    let guard = locks.mutex(KEY).try_lock_for(longest).expect("the grant expires");
     let at = Instant::now();
     guard.check().unwrap();
     guard.unlock().unwrap();
     at
 }
 
-/// The server served the waiter, but it is killed before it has read what it was sent.
+/// The server has notified the waiter, which is killed before it reads the notification.
 #[test]
 fn a_granted_waiter_that_is_killed_holds_others_up_for_the_grant_at_most() {
     for_sizes(&[1, 3], |rig| {
@@ -64,15 +64,15 @@ fn a_granted_waiter_that_is_killed_holds_others_up_for_the_grant_at_most() {
             victim.kill();
             let killed = Instant::now();
             let took = next.join().unwrap() - killed;
-            // Its own wait for the notification ends with the old lease, the grant with its span.
-            assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
+            // The next wait ends with the old lease at the latest, and the grant ends after its span.
+            assert!(took <= LEASE + NOTICED_WITHIN + SLACK, "{took:?}");
         });
-        assert!(victim.lines.try_recv().is_err(), "it had the lock all the same");
+        assert!(victim.lines.try_recv().is_err(), "the killed waiter reported that it had the lock");
         rig.assert_to_be_had(KEY);
     });
 }
 
-/// It is killed while it is blocked: the server may or may not have noticed when the lock is released.
+/// The waiter is killed during its wait. At the release, the server may or may not have noticed this.
 #[test]
 fn a_waiter_that_is_killed_while_blocked_leaves_the_lock_to_others() {
     for_sizes(&[1, 3], |rig| {
@@ -88,7 +88,7 @@ fn a_waiter_that_is_killed_while_blocked_leaves_the_lock_to_others() {
     });
 }
 
-/// A process that was stopped before the lock was released, when it goes on again.
+/// A waiter's process that was stopped before the lock was released.
 struct Stopped<'a> {
     rig: &'a Rig,
     waiter: Process,
@@ -102,16 +102,16 @@ impl Stopped<'_> {
         rig.until_blocked(0, 1);
         waiter.stop();
         held.unlock().unwrap();
-        // The server on which it listens has served it: what it was sent waits for it.
-        eventually("the waiter is served", SOON, || (0..rig.servers.len()).any(|node| rig.blocked(node) == 0));
+        // The server has sent the notification, which the stopped process has not read yet.
+        eventually("the waiter is notified", SOON, || (0..rig.servers.len()).any(|node| rig.blocked(node) == 0));
         Stopped { rig, waiter, released: Instant::now() }
     }
 
-    /// The lock that it says it has, it has.
+    /// Asserts that the waiter gets the lock, and that the servers agree.
     fn ends_well(mut self) -> String {
         let token = self.waiter.line();
         let (rig, need) = (self.rig, self.rig.servers.len() / 2 + 1);
-        assert!(rig.having(KEY, &token) >= need, "it believes to hold the lock: {token}");
+        assert!(rig.having(KEY, &token) >= need, "no majority has the token {token}");
         assert_eq!(self.waiter.ask("check"), "ok");
         assert_eq!(self.waiter.ask("unlock"), "ok");
         rig.assert_free(KEY);
@@ -134,13 +134,13 @@ fn a_granted_waiter_that_is_stopped_until_another_holds_goes_on_waiting() {
         let stopped = Stopped::new(rig);
         let guard = brisk(&rig.urls(), LEASE).mutex(KEY).try_lock_for(SOON).unwrap();
         let took = stopped.released.elapsed();
-        assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
+        assert!(took <= LEASE + NOTICED_WITHIN + SLACK, "{took:?}");
         stopped.waiter.signal(Signal::CONT);
-        // It waits anew, and for this to be seen it has to be blocked again.
+        // The waiter waits again, which the test sees when its wait is back in the queue.
         rig.until_blocked(0, 1);
-        assert!(stopped.waiter.lines.try_recv().is_err(), "it believes to hold what another holds");
+        assert!(stopped.waiter.lines.try_recv().is_err(), "the waiter took the old grant for the lock");
         guard.check().unwrap();
-        assert!(rig.having(KEY, guard.id().as_str()) > rig.servers.len() / 2, "the holder's key was touched");
+        assert!(rig.having(KEY, guard.id().as_str()) > rig.servers.len() / 2, "the holder's key changed");
         guard.unlock().unwrap();
         stopped.ends_well();
     });
@@ -150,10 +150,10 @@ fn a_granted_waiter_that_is_stopped_until_another_holds_goes_on_waiting() {
 fn a_granted_waiter_that_is_stopped_until_the_grant_is_over_asks_again() {
     for_sizes(&[1, 3], |rig| {
         let stopped = Stopped::new(rig);
-        eventually("the grant is over", SOON, || rig.holding(KEY) == 0);
-        // Several nodes keep it for the attempt only.
+        eventually("the grant expires", SOON, || rig.holding(KEY) == 0);
+        // With several nodes, the grant only lasts long enough for an attempt.
         let is_whole = stopped.released.elapsed() + ms(100) > ms(1000);
-        assert!(is_whole || rig.servers.len() > 1, "the grant was over too soon");
+        assert!(is_whole || rig.servers.len() > 1, "the grant expired too early");
         stopped.waiter.signal(Signal::CONT);
         stopped.ends_well();
     });

@@ -1,4 +1,4 @@
-//! What a review found.
+//! Faults that a review of the library found.
 
 use redlock_tests::{Stopwatch, Took};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, this_thread, timed, until_asleep};
 
-/// A grant that no waiter took, and whose key is deleted by hand: the next holder has the lock alone.
+/// A wait got the grant but does not take it, and the key is deleted by hand. The next holder must be the only one.
 #[test]
 fn a_grant_whose_key_was_deleted_is_void() {
     for is_watched_by_fences in [false, true] {
         let rig = Rig::start(1);
         let held = rig.client().mutex(KEY).lock().unwrap();
-        // A wait whose client listens, and does no more.
+        // This client only subscribes to its channel.
         let mut idle = rig.servers[0].client();
         redis::cmd("SUBSCRIBE").arg("redlock-sync:1").exec(&mut idle).unwrap();
         rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{order:42}:queue").arg(1).arg("redlock-sync:1/1"));
@@ -29,11 +29,11 @@ fn a_grant_whose_key_was_deleted_is_void() {
         mine.check().unwrap();
         let second = rig.client().mutex(KEY).try_lock_for(ms(2000));
         let both = second.is_ok() && mine.check().is_ok() && second.as_ref().unwrap().check().is_ok();
-        assert!(!both, "two hold the lock");
+        assert!(!both, "the lock has two holders");
     }
 }
 
-/// Threads of one client hand the lock on among themselves also when it came from another process.
+/// Threads of one client also hand over a lock that another process granted.
 #[test]
 fn a_granted_lock_is_handed_over_like_any_other() {
     let rig = Rig::start(1);
@@ -57,11 +57,11 @@ fn a_granted_lock_is_handed_over_like_any_other() {
         held.unlock().unwrap();
         let (one, two) = (told.recv_timeout(SOON).unwrap(), told.recv_timeout(SOON).unwrap());
         assert!(one.holder_name().starts_with("granted:"));
-        assert_eq!(one, two, "released and taken anew");
+        assert_eq!(one, two, "the second thread got another token");
     });
 }
 
-/// A waiter behind a minimum hold gets the lock when that is over.
+/// A waiter gets the lock when the holder's minimum hold ends.
 #[test]
 fn the_end_of_a_minimum_hold_is_told() {
     for_sizes(&[1, 3], |rig| {
@@ -78,12 +78,12 @@ fn the_end_of_a_minimum_hold_is_told() {
             rig.until_blocked(0, 1);
             held.unlock().unwrap();
             let took = waiter.join().unwrap();
-            assert!(took < ms(1600), "N = {}: got it after {took:?}", rig.servers.len());
+            assert!(took < ms(1600), "N = {}: got the lock after {took:?}", rig.servers.len());
         });
     });
 }
 
-/// A lease that is not renewed keeps others out for its length, however it was got.
+/// A lease without renewals keeps other clients out for its length at most, however the lock was acquired.
 #[test]
 fn a_grant_is_not_longer_than_the_lease() {
     let lease = Duration::from_secs(1);
@@ -101,7 +101,7 @@ fn a_grant_is_not_longer_than_the_lease() {
         });
         let start = Instant::now();
         let left = guard.remaining();
-        // A holder that hangs.
+        // The guard is neither released nor dropped meanwhile, as if its holder hung.
         let other = rig.client().mutex(KEY).lock().unwrap();
         late.push((kind, left, start.elapsed()));
         drop(other);
@@ -110,7 +110,7 @@ fn a_grant_is_not_longer_than_the_lease() {
     assert!(late.iter().all(|(_, left, took)| *left <= lease && *took < ms(1700)), "{late:?}");
 }
 
-/// A thread that has the lock after `unlock_all` really has it.
+/// While `unlock_all` runs again and again, each thread that passes `check()` must really hold the lock.
 #[test]
 fn unlock_all_leaves_no_holder_without_a_lock() {
     let rig = Rig::start(1);
@@ -130,7 +130,7 @@ fn unlock_all_leaves_no_holder_without_a_lock() {
                         let is_there = rig.servers[0].get(KEY).as_deref() == Some(guard.id().as_str());
                         if !is_there && guard.check().is_ok() {
                             stop.store(true, Ordering::Relaxed);
-                            panic!("holds what is not there, after {} locks", done.load(Ordering::Relaxed));
+                            panic!("a thread holds a lock without a key, after {} locks", done.load(Ordering::Relaxed));
                         }
                     }
                     _ = guard.unlock();
@@ -145,7 +145,7 @@ fn unlock_all_leaves_no_holder_without_a_lock() {
     });
 }
 
-/// "Takes at most one node timeout longer" than it was given, also when the server stops answering meanwhile.
+/// `try_lock_for` takes at most one node timeout longer than its limit, also if the server stops answering meanwhile.
 #[test]
 fn a_wait_with_a_deadline_ends_in_time_though_the_server_hangs() {
     let rig = Rig::start(1);
@@ -167,13 +167,13 @@ fn a_wait_with_a_deadline_ends_in_time_though_the_server_hangs() {
     assert!(took < ms(1000 + 250) + SLACK, "took {took:?}");
 }
 
-/// Waits that are shorter than the pause between two looks of an idle server at its time-outs.
+/// These waits are shorter than the interval in which an idle server looks for timeouts.
 #[test]
 fn short_waits_are_short() {
     let rig = Rig::start(1);
     let locks = rig.client();
     let held = rig.client().mutex(KEY).lock().unwrap();
-    // A busy machine makes some of them long.
+    // The median is compared, because a busy machine makes some waits long.
     let median = |work: &dyn Fn()| {
         let mut times: Vec<_> = (0..21).map(|_| timed(work).1).collect();
         times.sort_unstable_by_key(Took::by_clock);
@@ -183,7 +183,7 @@ fn short_waits_are_short() {
     let steady = redlock_sync::Retry::every(ms(2)).max_attempts(5);
     let counted = median(&|| drop(locks.mutex(KEY).retry(steady.clone()).lock()));
     held.unlock().unwrap();
-    // A program that holds it for 10 ms, and notifies no wait.
+    // A foreign program that holds the lock for 10 ms and notifies no wait.
     let foreign = median(&|| {
         let mut set = redis::cmd("SET");
         rig.servers[0].ask::<()>(set.arg(KEY).arg("foreign").arg("PX").arg(10));

@@ -1,4 +1,4 @@
-//! Processes that are told to stop, by real signals: no other process waits for a lease of theirs.
+//! Processes that a signal tells to stop. No other process has to wait for the end of their leases.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::rig::{Rig, SOON, ms, timed};
 
-/// Longer than any test waits: a lock that is had was released.
+/// A lease that outlasts every test. If another client gets the lock, then it was released.
 const LEASE: Duration = Duration::from_secs(600);
 
 struct Service {
@@ -40,7 +40,7 @@ impl Service {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// What it said in the end, and how that was.
+    /// The rest of the process's output, and its exit status.
     fn end(mut self) -> (String, ExitStatus) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
@@ -59,14 +59,14 @@ fn stops(nodes: usize, signal: Signal) {
     let theirs = others.mutex("theirs").lock().unwrap();
     let service = Service::start(&rig, "300", "shutdown");
     rig.until_blocked(0, 1);
-    // Each is waited for, though one is held by a thread that hangs.
+    // The shutdown must release both locks, although a thread that hangs holds one of them.
     let waits = ["stuck", "turns"].map(|key| waits_for(&others, key));
     service.signal(signal);
     let ((said, status), took) = timed(|| service.end());
     assert!(status.success(), "{said}");
     assert!(said.contains("gave up: Ok([\"stuck\"])"), "{said}");
     assert!(said.contains("waiting: Err(Closed)"), "{said}");
-    assert!(took < SOON, "it took {took:?}");
+    assert!(took < SOON, "the waits took {took:?}");
     for wait in waits {
         wait.join().unwrap();
     }
@@ -84,7 +84,8 @@ fn a_process_told_to_stop_leaves_no_lock_behind() {
     });
 }
 
-/// Guards of threads that still run when the process ends in these ways are not dropped: what the page about shutdowns says.
+/// If the process ends in one of these ways, the guards of its running threads are not dropped. `docs/shutdown.md` says
+/// so.
 #[test]
 fn a_process_that_ends_otherwise_keeps_its_locks_until_their_lease_ends() {
     let rig = Rig::start(1);
@@ -96,11 +97,11 @@ fn a_process_that_ends_otherwise_keeps_its_locks_until_their_lease_ends() {
         writeln!(service.process.stdin.as_mut().unwrap()).unwrap();
         let (said, status) = service.end();
         assert_eq!(status.signal(), (how == "abort").then_some(Signal::ABORT.as_raw()), "{how}: {said}");
-        assert!(server.pttl("stuck").is_some_and(|left| left > LEASE / 2), "nothing has released it after {how}");
+        assert!(server.pttl("stuck").is_some_and(|left| left > LEASE / 2), "the lock was released at {how}");
         assert!(others.mutex("stuck").try_lock_for(ms(50)).unwrap_err().is_busy());
         for key in ["stuck", "turns"] {
             let lock = others.mutex(key);
-            // The thread that takes turns may have been between two.
+            // The thread that takes turns may have held no lock when the process ended.
             if let Some(holder) = lock.inspect().unwrap() {
                 assert!(lock.force_unlock(&holder).unwrap());
             }

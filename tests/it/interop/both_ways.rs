@@ -1,4 +1,5 @@
-//! Neither takes what the other has, nor gives it up or lengthens it: on one server, and on three where the library knows several.
+//! Each library refuses a lock that the other one holds, and neither releases nor extends it. The tests use one server,
+//! and three if the library supports several.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// What stands under the key on all servers.
+    /// The value of the key, which must be the same on all servers.
     fn stored(&self) -> Option<String> {
         let each: Vec<Option<String>> = self.servers.iter().map(|server| server.get(KEY)).collect();
         assert!(each.iter().all(|value| *value == each[0]), "{each:?}");
@@ -74,7 +75,7 @@ fn their_lock_is_respected<K: Kind>(pair: &mut Pair) {
     K::unlock(lock.try_lock().unwrap()).unwrap();
 }
 
-/// They held the lock once, and still think so.
+/// The other program held the lock before and still believes that it does.
 fn they_cannot_extend_or_release_ours<K: Kind>(pair: &mut Pair) {
     pair.says("acquire", "yes");
     pair.lose();
@@ -83,14 +84,14 @@ fn they_cannot_extend_or_release_ours<K: Kind>(pair: &mut Pair) {
         pair.says("extend", "no");
     }
     let said = pair.program.ask("release");
-    // rslock does not say.
+    // rslock returns no result.
     assert!(said == "no" || pair.library == Library::Rslock, "{said}");
     guard.check().unwrap();
     assert_eq!(pair.stored().as_deref(), Some(guard.id().as_str()));
     K::unlock(guard).unwrap();
 }
 
-/// The other way round: we held it once, they hold it now.
+/// This library held the lock before, and the other program holds it now.
 fn we_cannot_release_theirs<K: Kind>(pair: &mut Pair) {
     let guard = K::new(&pair.locks, KEY).lock().unwrap();
     pair.lose();

@@ -1,4 +1,5 @@
-//! Locks of other layouts under one name: no two hold it at once, the later one gets an error, and no key is changed.
+//! Locks with different layouts under one name. Both sides never hold the lock at once, the later one gets an error,
+//! and no key is changed.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use redlock_tests::foreign::Library;
 
 use super::{KEY, field, urls};
 
-/// `RLock`, a hash.
+/// Redisson's `RLock` is a hash.
 #[test]
 fn the_locks_of_redisson_are_another_layout() {
     if !Library::Redisson.is_here() {
@@ -33,7 +34,7 @@ fn the_locks_of_redisson_are_another_layout() {
     assert_eq!(program.ask("acquire-lock"), "yes");
 }
 
-/// A read-write lock and a semaphore, which are sorted sets.
+/// A read-write lock and a semaphore are sorted sets.
 #[test]
 fn our_other_kinds_are_another_layout() {
     if !Library::RedisPy.is_here() {

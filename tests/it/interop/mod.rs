@@ -1,10 +1,11 @@
-//! Programs of other libraries on the same keys, at pinned versions, on real servers.
+//! Programs of other libraries use the same keys, at pinned versions and on real servers.
 //!
-//! With feature `interop`, as their packages are fetched, once, into the target directory. A library whose language is not here is skipped, which is said
-//! on stderr; in CI it is an error (`skipped.rs`).
+//! The tests need the feature `interop`, because their packages are fetched once into the target directory. If a
+//! language is not installed, its libraries are skipped with a message on stderr. In CI this is an error
+//! (`skipped.rs`).
 //!
-//! `both_ways.rs`: neither takes a lock that the other has, nor gives it up or lengthens it. `turns.rs`: they poll a lock which clients of ours pass on.
-//! `layouts.rs`: what has another layout is an error, and stays as it is.
+//! `both_ways.rs`: neither side takes, releases or extends a lock of the other. `turns.rs`: programs that poll a lock
+//! get their turn beside our clients. `layouts.rs`: a lock with another layout is an error and is not changed.
 
 mod both_ways;
 mod layouts;
@@ -20,10 +21,10 @@ use redlock_sync::Redlock;
 use redlock_tests::foreign::{Library, python};
 use redlock_tests::{Server, eventually, servers};
 
-/// python-redis-lock puts `lock:` before its names.
+/// python-redis-lock prepends `lock:` to its names.
 const KEY: &str = "lock:order:42";
 
-/// `#[test]`s that call a function with each library.
+/// Makes a `#[test]` for each library, which calls the function with the library.
 macro_rules! each_library {
     ($test:path: $($name:ident = $library:ident),+ $(,)?) => {
         $(#[test]
@@ -48,7 +49,7 @@ macro_rules! each_library {
 }
 use each_library;
 
-/// So many servers, and a client of ours.
+/// Starts servers, and a client of this library.
 fn field(nodes: usize) -> (Vec<Server>, Redlock) {
     let servers = servers(nodes);
     let builder = Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(Duration::from_secs(2));
@@ -59,7 +60,7 @@ fn urls(servers: &[Server]) -> String {
     servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
 }
 
-/// Two processes of ours and two of Python count in one file.
+/// Two processes of this library and two Python processes increment a counter in one file.
 #[test]
 fn mixed_processes_lose_no_update() {
     const ROUNDS: u64 = 250;
@@ -72,7 +73,7 @@ fn mixed_processes_lose_no_update() {
     let rounds = ROUNDS.to_string();
     let ours = || {
         let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
-        // With two threads the lock would stay in the process for most of the time.
+        // With two threads, the lock would stay within the process most of the time.
         agent.arg("contend").arg(&file).args([&rounds, "1", "yes", "1000", &server.url()]);
         agent.stdin(Stdio::null()).spawn().unwrap()
     };
@@ -80,7 +81,7 @@ fn mixed_processes_lose_no_update() {
         let mut python = python::with_packages(include_str!("counter.py"));
         python.arg(&file).args([&rounds, &server.url()]).stdin(Stdio::null()).spawn().unwrap()
     };
-    // All of them want it before one has it: they start at different speeds.
+    // All processes want the lock before one gets it, because they start at different speeds.
     server.ask::<()>(cmd("SET").arg("counter").arg("the test").arg("EX").arg(600));
     let all = [ours(), theirs(), ours(), theirs()];
     let is_wanted = || {
@@ -88,7 +89,7 @@ fn mixed_processes_lose_no_update() {
         let polls = clients.lines().filter(|client| client.contains(" cmd=set ")).count();
         (server.ask::<usize>(cmd("ZCARD").arg("{counter}:queue")), polls) == (2, 2)
     };
-    eventually("two wait and two poll", Duration::from_secs(60), is_wanted);
+    eventually("two processes wait and two poll", Duration::from_secs(60), is_wanted);
     assert!(server.del("counter"));
     for mut process in all {
         assert!(process.wait().unwrap().success());
@@ -97,6 +98,6 @@ fn mixed_processes_lose_no_update() {
     let number = |i: usize| u64::from_le_bytes(record[8 * i..8 * i + 8].try_into().unwrap());
     println!("counted {}, process changed {} times", number(0), number(2));
     assert_eq!(number(0), 4 * ROUNDS);
-    assert!(number(2) >= 20, "they hardly met: the process changed {} times", number(2));
-    assert_eq!(number(4), 0, "two were inside at once");
+    assert!(number(2) >= 20, "the lock rarely changed between processes: {} times", number(2));
+    assert_eq!(number(4), 0, "the lock had two holders");
 }

@@ -1,11 +1,11 @@
-//! A language that is not here is named, and is an error in CI.
+//! A language that is not installed is named, and is an error in CI.
 
 use std::env;
 use std::process::{Command, Output};
 
 use redlock_tests::Server;
 
-/// Runs a test of this binary without any tool on `PATH`.
+/// Runs a test of this binary with a `PATH` without any tools.
 fn without_tools(test: &str, ci: Option<&str>) -> Output {
     let server = Server::start();
     let mut tests = Command::new(env::current_exe().unwrap());

@@ -1,6 +1,6 @@
-//! Programs of other libraries that poll the lock while clients of ours pass it on among themselves: each gets its turn.
+//! Programs of other libraries poll the lock while our clients pass it to each other. Each program gets its turn.
 //!
-//! The bench `load` has the same with processes, for longer, and with higher bars.
+//! The bench `load` does the same with processes, for longer, and with stricter limits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,28 +16,29 @@ use super::{KEY, each_library};
 
 const OURS: usize = 4;
 const BRIEF: Duration = Duration::from_millis(2);
-/// Each 12 s a pause is long enough to meet nearly any of them.
+/// About every 12 s, a pause between our holds is long enough for nearly any polling program.
 const SPAN: Duration = Duration::from_secs(30);
-/// Of all acquisitions from its first turn on, in per cent.
+/// The least share of all acquisitions from the program's first turn on, in per cent.
 const SHARE: f64 = 2.0;
-/// After the first turn, by which ours see that there is another program.
+/// The longest wait of the program after its first turn. From then on, our clients know that there is another program.
 const LONGEST_WAIT: Duration = Duration::from_secs(6);
-/// Of one of ours.
+/// The longest wait of our clients.
 const OUR_LONGEST_WAIT: Duration = Duration::from_secs(4);
 
 each_library!(gets_its_turn);
 
 fn gets_its_turn(library: Library) {
-    // One at a time: it is about time.
+    // The tests of the libraries run one at a time, because they measure time.
     static GATE: Mutex<()> = Mutex::new(());
     let _alone = GATE.lock().unwrap_or_else(PoisonError::into_inner);
-    // On a busy machine all of the few long pauses can pass between two of its looks.
+    // On a busy machine, all of the few long pauses can fall between two attempts of the program. So the test runs
+    // twice if needed.
     if !has_turns_beside_ours(library) {
         assert!(has_turns_beside_ours(library), "{} got no turn, twice", library.name());
     }
 }
 
-/// False if it had none at all.
+/// Returns false if the program got no turn.
 fn has_turns_beside_ours(library: Library) -> bool {
     let server = Server::start();
     let mut program = library.start(&server.url(), KEY);
@@ -59,7 +60,7 @@ fn has_turns_beside_ours(library: Library) -> bool {
     let longest = waits.max().unwrap_or_default();
     let count: usize = ours.iter().map(|(count, _)| count).sum();
     let our_longest = ours.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
-    // Ours had the lock alone before.
+    // Before the first turn, our clients had the lock alone.
     let beside = float(count as u64) * SPAN.saturating_sub(first).div_duration_f64(SPAN);
     let share = 100.0 * float(theirs as u64) / (float(theirs as u64) + beside).max(1.0);
     println!(
@@ -74,7 +75,7 @@ fn has_turns_beside_ours(library: Library) -> bool {
     true
 }
 
-/// How often a client of ours had the lock, and its longest wait. Each hold ends with the lock still its own.
+/// How often one of our clients had the lock, and its longest wait. Each hold must still be valid at its end.
 fn pass_on(url: &str, enough: &AtomicBool) -> (usize, Duration) {
     let builder = Redlock::builder().node(url).node_timeout(Duration::from_secs(2));
     let lock = builder.build().unwrap().mutex(KEY);

@@ -1,4 +1,4 @@
-//! What a server remembers of the waits for a latch, and how a wait that is bounded ends.
+//! What a server stores of the waits for a latch, and how a wait with a deadline ends.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 use super::{KEY, SOON, WAITS, open, store_on};
 
-/// How many waits a server remembers.
+/// The number of waits that a server has stored.
 fn remembered(server: &Server) -> usize {
     server.ask(cmd("ZCARD").arg(WAITS))
 }
 
-/// The client listens already, so the first look of a wait enters.
+/// The client is already subscribed, so the first check of a wait also stores the wait.
 #[test]
 fn a_wait_that_is_shorter_than_the_round_trip_leaves_nothing() {
     let server = Server::start();
@@ -22,7 +22,7 @@ fn a_wait_that_is_shorter_than_the_round_trip_leaves_nothing() {
     let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(5)).build().unwrap();
     thread::scope(|scope| {
         let other = scope.spawn(|| locks.count_down_latch("other", 1).wait_for(SOON));
-        eventually("it listens", SOON, || server.keys().contains(&"{other}:latch_waits".to_owned()));
+        eventually("the client listens", SOON, || server.keys().contains(&"{other}:latch_waits".to_owned()));
         let slow = proxy.on_each("wait for", Act::Delay(Duration::from_millis(60)));
         for _ in 0..5 {
             assert!(locks.count_down_latch(KEY, 1).wait_for(Duration::from_millis(20)).unwrap_err().is_busy());
@@ -38,24 +38,24 @@ fn a_wait_that_is_shorter_than_the_round_trip_leaves_nothing() {
     });
 }
 
-/// A process that was killed cannot leave.
+/// A killed process cannot remove its wait, so the server must not store the wait for long.
 #[test]
 fn a_bounded_wait_is_remembered_to_its_deadline_at_most() {
     let server = Server::start();
     let locks = open(std::slice::from_ref(&server));
     thread::scope(|scope| {
         let long = scope.spawn(|| locks.count_down_latch(KEY, 1).wait());
-        eventually("the long one is known", SOON, || remembered(&server) == 1);
+        eventually("the unlimited wait is stored", SOON, || remembered(&server) == 1);
         let bounded = scope.spawn(|| locks.count_down_latch(KEY, 1).wait_for(Duration::from_secs(20)));
-        eventually("the bounded one is known", SOON, || remembered(&server) == 2);
+        eventually("the bounded wait is stored", SOON, || remembered(&server) == 2);
         let ends: Vec<(String, f64)> = server.ask(cmd("ZRANGE").arg(WAITS).arg(0).arg(-1).arg("WITHSCORES"));
         let kept = server.pttl(WAITS).unwrap();
         locks.count_down_latch(KEY, 1).count_down().unwrap();
         bounded.join().unwrap().unwrap();
         long.join().unwrap().unwrap();
         let apart = ends[1].1 - ends[0].1;
-        assert!(apart > 3_000_000.0, "one ends within 20 s, the other in an hour: {apart} ms");
-        assert!(kept > Duration::from_secs(3000), "the other one is remembered as long as before: {kept:?}");
+        assert!(apart > 3_000_000.0, "the bounded wait is stored as long as the other one: {apart} ms");
+        assert!(kept > Duration::from_secs(3000), "the unlimited wait is stored for too short a time: {kept:?}");
     });
 }
 
@@ -81,7 +81,7 @@ fn a_latch_that_opens_tells_each_client_once_and_no_wait_that_has_ended() {
             })
             .collect();
         let entered = || -> i64 { server.ask(cmd("ZCOUNT").arg(WAITS).arg(1_000_000).arg("inf")) };
-        eventually("all are known", SOON, || entered() == 10);
+        eventually("all waits are stored", SOON, || entered() == 10);
         clients[0].count_down_latch(KEY, 1).count_down().unwrap();
         for waiter in waiters {
             waiter.join().unwrap().unwrap();
@@ -94,13 +94,14 @@ fn a_latch_that_opens_tells_each_client_once_and_no_wait_that_has_ended() {
         if message == "end" {
             break;
         }
-        // Others are the beats of the connections.
+        // Messages without a slash are tests of the connections.
         told.extend(message.contains('/').then_some(message));
     }
     assert_eq!(told.len(), 2, "{told:?}");
 }
 
-/// Three rounds in one look that begins just before the deadline: a brief one, a full one since the numbers differ, and one that gives a node what it lacks.
+/// The last check begins just before the deadline and needs three rounds. The first one is brief, the second one is
+/// full because the numbers differ, and the third one repairs a node.
 #[test]
 fn a_bounded_wait_is_late_by_two_node_timeouts_at_most() {
     let timeout = Duration::from_secs(2);
@@ -112,7 +113,7 @@ fn a_bounded_wait_is_late_by_two_node_timeouts_at_most() {
         latch.arrived().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| locks.count_down_latch("other", 1).wait_for(Duration::from_secs(20)));
-            eventually("it listens", SOON, || {
+            eventually("the client listens", SOON, || {
                 servers.iter().all(|server| server.keys().contains(&"{other}:latch_waits".to_owned()))
             });
             for proxy in &proxies {
@@ -122,7 +123,7 @@ fn a_bounded_wait_is_late_by_two_node_timeouts_at_most() {
             let began = Instant::now();
             let latch = &latch;
             let wait = scope.spawn(move || {
-                // The first look, a second of sleep, and the beginning of the second look.
+                // The time covers the first check, a second of sleep, and the beginning of the second check.
                 let wait = timeout * 4 / 5 + Duration::from_millis(1200);
                 assert!(latch.wait_for(wait).unwrap_err().is_busy());
                 began.elapsed().saturating_sub(wait)
@@ -136,8 +137,8 @@ fn a_bounded_wait_is_late_by_two_node_timeouts_at_most() {
             late
         })
     };
-    // What a busy machine adds.
+    // The time that a busy machine adds.
     let slack = Duration::from_millis(200);
     let best = (0..3).map(|_| late()).find(|late| *late < 2 * timeout + slack);
-    assert!(best.is_some(), "later than that three times");
+    assert!(best.is_some(), "the wait was too late in all three runs");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with leaders, by the numbers of the guarantees, and what candidates cost.
+//! Faults of leaders, by their numbers in the guarantees, and the cost of candidates.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -13,10 +13,10 @@ use super::{KEY, SOON, until_the_end};
 use crate::place::Place;
 use crate::process::{Crowd, Process, urls};
 
-/// Short enough to wait for its end, and long enough for a machine that stutters.
+/// A lease that outlasts short stalls of the machine, and that a test can wait for.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A candidate of this process, with the lease of the others.
+/// The client of a candidate in this process. It has the same lease as the other candidates.
 fn candidate(servers: &[Server]) -> Redlock {
     let builder = Redlock::builder().nodes(urls(servers)).lease(LEASE).node_timeout(LEASE / 3);
     builder.restart_guard(false).build().unwrap()
@@ -29,7 +29,7 @@ fn built_11_a_leader_that_is_killed_is_followed_within_its_lease() {
         let mut leader = Process::built("lead", KEY, LEASE, &urls(&servers));
         assert_eq!(leader.line(), "leads");
         let next = candidate(&servers).leader(KEY).spawn(until_the_end).unwrap();
-        eventually("it waits", SOON, || servers[0].waits() == 1);
+        eventually("the wait is queued", SOON, || servers[0].waits() == 1);
         let killed = Stopwatch::start();
         leader.kill();
         eventually("the next one leads", SOON, || next.is_leader());
@@ -49,18 +49,18 @@ fn built_12_a_leader_that_was_paused_learns_of_it_before_it_acts() {
         leader.stop();
         let next = candidate(&servers).leader(KEY).spawn(until_the_end).unwrap();
         eventually("the next one leads", SOON, || next.is_leader());
-        // Its first look after the pause, before any renewal of its own.
+        // The former leader calls `check` right after its pause, before its own next renewal.
         leader.tell("check");
         leader.signal(Signal::CONT);
         assert_eq!(leader.line(), "lost");
-        assert!(next.is_leader(), "it took the lock away");
+        assert!(next.is_leader(), "the former leader ended the new term");
         next.resign();
         next.join().unwrap();
-        assert_eq!(leader.line(), "leads", "it is a candidate again");
+        assert_eq!(leader.line(), "leads", "the former leader leads no more");
     }
 }
 
-/// While one process leads for sure, no other does: from the first `check` that was `Ok` to the last one.
+/// The terms in the processes' lines. Each lasts from the first successful `check` to the last one.
 fn terms(lines: &[String]) -> Vec<(u128, u128)> {
     let mut terms: BTreeMap<(u128, u128), (u128, u128)> = BTreeMap::new();
     for line in lines {
@@ -73,7 +73,7 @@ fn terms(lines: &[String]) -> Vec<(u128, u128)> {
     terms
 }
 
-/// Processes that are killed and stopped all the time, with a server that hangs at times.
+/// Processes are killed and stopped all the time, and at times a server hangs.
 #[test]
 fn built_12_no_two_leaders_pass_their_check_at_one_moment() {
     let servers = servers(3);
@@ -83,15 +83,15 @@ fn built_12_no_two_leaders_pass_their_check_at_one_moment() {
     let terms = terms(&crowd.end());
     assert!(terms.len() > 3, "{} terms", terms.len());
     for pair in terms.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "two lead: {pair:?}");
+        assert!(pair[0].1 <= pair[1].0, "there are two leaders: {pair:?}");
     }
 }
 
-/// Each in a client of its own, as in a process of its own.
+/// Each candidate has its own client, so it acts like a separate process.
 const CANDIDATES: usize = 100;
 const WATCHED: Duration = Duration::from_secs(4);
 
-/// How many commands the server executes while nothing happens but that so many wait.
+/// The number of commands that the server executes while this many candidates wait and nothing else happens.
 fn cost_of_waiting(wait: impl Fn(&Redlock) -> Result<(), Error> + Sync) -> u64 {
     let servers = servers(1);
     let open = || {
@@ -105,7 +105,7 @@ fn cost_of_waiting(wait: impl Fn(&Redlock) -> Result<(), Error> + Sync) -> u64 {
             scope.spawn(|| assert_eq!(wait(locks), Err(Error::Closed)));
         }
         eventually("all wait", SOON, || servers[0].waits() == CANDIDATES);
-        // They may have looked for the holder a last time.
+        // In this second, the candidates may look for the holder for the last time.
         thread::sleep(Duration::from_secs(1));
         let before = commands(&servers[0]);
         thread::sleep(WATCHED);
@@ -122,6 +122,6 @@ fn cost_of_waiting(wait: impl Fn(&Redlock) -> Result<(), Error> + Sync) -> u64 {
 fn built_15_candidates_cost_the_server_what_waits_cost() {
     let waits = cost_of_waiting(|locks| locks.mutex(KEY).lock().map(drop));
     let candidates = cost_of_waiting(|locks| locks.leader(KEY).run(until_the_end));
-    // Each client tests its connection once a second, and the seconds of the two are not the same.
+    // Each client tests its connection once a second, so the two numbers can differ slightly.
     assert!(candidates <= waits * 5 / 4, "{candidates} commands of candidates, {waits} of waits in {WATCHED:?}");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with a job that is run once, by the numbers of the guarantees.
+//! Faults of a job that runs once, by their numbers in the guarantees.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use super::{HOUR, MARK, NAME, SOON, call, client, has_only, never, panicked};
 use crate::place::Place;
 use crate::process::{Crowd, Process, urls};
 
-/// Short enough to wait for its end, and long enough for a machine that stutters.
+/// A lease that outlasts short stalls of the machine, and that a test can wait for.
 const LEASE: Duration = Duration::from_secs(6);
 
 pub(super) fn built_01_a_body_that_failed_or_panicked_is_run_again<P: Place>() {
@@ -29,7 +29,7 @@ pub(super) fn built_01_a_body_that_failed_or_panicked_is_run_again<P: Place>() {
         panicked(&other);
         has_only(&nodes, &[]);
         assert!(!other.once(NAME).is_done().unwrap());
-        // From its start.
+        // The body runs again from its start.
         let ran = other.once(NAME).run(|_| {
             half_done.set(half_done.get() + 1);
             Ok::<_, Error>(half_done.get())
@@ -48,25 +48,26 @@ fn built_02_a_process_that_dies_in_the_body_is_followed_by_another() {
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Busy));
     let killed = Stopwatch::start();
     dies.kill();
-    // Until its lease has ended.
-    eventually("another one runs", SOON, || matches!(call(&locks, 1).unwrap(), Once::Ran(1)));
+    // Another call runs the job once the lease of the killed process has ended.
+    eventually("another call runs the job", SOON, || matches!(call(&locks, 1).unwrap(), Once::Ran(1)));
     assert!(killed.elapsed() < LEASE + Duration::from_secs(2), "{:?}", killed.elapsed());
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
 }
 
-/// A server behind a proxy, and a client of it.
+/// A server behind a proxy, and a client that connects through the proxy.
 fn behind_a_proxy() -> (Server, Proxy, Redlock) {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let locks = Redlock::builder().node(proxy.url()).node_timeout(LEASE / 3).lease(LEASE).build().unwrap();
-    // The server knows the scripts then.
+    // The server loads the scripts here.
     assert_eq!(locks.once("warm-up").run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
     (server, proxy, locks)
 }
 
 #[test]
 fn built_02_a_process_dies_between_body_and_mark() {
-    // The server gets no mark, or has it although no process was told.
+    // In the first case the server does not get the mark. In the second case it has the mark, but no process got the
+    // reply.
     for (act, next) in [(Act::BlackHole, Once::Ran(2)), (Act::HoldReply, Once::Done)] {
         let (server, proxy, _) = behind_a_proxy();
         let mut dies = Process::built("once", NAME, LEASE, &[proxy.url()]);
@@ -98,7 +99,7 @@ fn built_03_the_reply_to_the_mark_is_lost() {
     }
 }
 
-/// Renewals get through all the while, so that the lock is held.
+/// Renewals get through, so the lock stays held.
 #[test]
 fn built_04_no_majority_confirms_the_mark() {
     for (act, is_stored) in [(Act::ResetBefore, false), (Act::ResetAfter, true)] {
@@ -108,12 +109,12 @@ fn built_04_no_majority_confirms_the_mark() {
         let error = call(&locks, 1).unwrap_err();
         assert!(matches!(&error, Error::Unavailable { op: "mark", key, .. } if key == NAME), "{error}");
         assert!(began.elapsed() < LEASE * 3, "{act:?}: {:?}", began.elapsed());
-        assert!(server.get(NAME).is_none(), "the lock is released");
+        assert!(server.get(NAME).is_none(), "the lock was not released");
         proxy.heal();
         let next = call(&locks, 2);
         assert_eq!(next, Ok(if is_stored { Once::Done } else { Once::Ran(2) }), "{act:?}");
     }
-    // The server hangs until the lock is lost.
+    // Here the server hangs until the lock is lost.
     let (server, _proxy, locks) = behind_a_proxy();
     let error = locks.once(NAME).run(|_| {
         server.stop();
@@ -121,7 +122,7 @@ fn built_04_no_majority_confirms_the_mark() {
     });
     assert!(error.unwrap_err().is_lost());
     server.cont();
-    // What the server executes late is true as well.
+    // If the server executes the late mark, then the job counts as done, which is correct.
     eventually("the job is done", SOON, || matches!(call(&locks, 2), Ok(Once::Ran(2) | Once::Done)));
     assert!(locks.once(NAME).is_done().unwrap());
 }
@@ -137,7 +138,7 @@ pub(super) fn built_05_a_mark_on_a_minority_is_stored_on_a_majority_or_not_met<P
     mark(&nodes[1], HOUR);
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
     has_only(&nodes, &[MARK]);
-    // For as long as the first one keeps it.
+    // The mark is kept as long as on the first node.
     assert!(nodes.iter().all(|node| node.pttl(MARK).unwrap() <= HOUR));
     nodes[1].del(MARK);
     assert!(locks.once(NAME).is_done().unwrap());
@@ -160,14 +161,14 @@ fn built_06_a_process_that_was_paused_in_the_body_has_not_run_it() {
     assert_eq!(paused.line(), "body");
     paused.stop();
     let locks = client(&servers);
-    eventually("another one runs", SOON, || matches!(call(&locks, 1).unwrap(), Once::Ran(1)));
+    eventually("another call runs the job", SOON, || matches!(call(&locks, 1).unwrap(), Once::Ran(1)));
     paused.tell("end");
     paused.signal(Signal::CONT);
     assert_eq!(paused.line(), "lost");
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
 }
 
-/// Processes that are killed and stopped all the time, with a server that hangs at times.
+/// Processes are killed and stopped all the time, and at times a server hangs.
 #[test]
 fn built_06_no_two_calls_have_run_a_name() {
     let servers = servers(3);
@@ -182,12 +183,12 @@ fn built_06_no_two_calls_have_run_a_name() {
         }
     }
     assert!(ran.len() > 5, "{} jobs were run", ran.len());
-    // A body that ended without a success: the call failed, or its process was killed before it could tell.
+    // A body without a success means that the call failed, or that its process was killed before it could print.
     let most = ran.len() + failed + hit;
     assert!(bodies >= ran.len() && bodies <= most, "{bodies} bodies, {} runs, {failed} failed, {hit} hit", ran.len());
 }
 
-/// No clock of a client can matter, since no call carries a time of day.
+/// Calls carry no time of day, so the clocks of clients do not matter.
 #[test]
 fn built_07_no_call_carries_a_time_of_day() {
     let (_server, proxy, locks) = behind_a_proxy();
@@ -196,7 +197,7 @@ fn built_07_no_call_carries_a_time_of_day() {
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
     let seen = proxy.take_log();
     let numbers = seen.iter().flat_map(|seen| &seen.args).filter_map(|arg| arg.parse::<u64>().ok());
-    // Those of two days in ms are the largest.
+    // The largest number is two days in milliseconds.
     let largest = numbers.max().unwrap();
     assert_eq!(Duration::from_millis(largest), 48 * HOUR);
 }
@@ -208,7 +209,7 @@ fn built_08_a_server_that_lost_the_mark() {
     assert_eq!(call(&locks, 1), Ok(Once::Ran(1)));
     one[0].kill();
     one[0].restart();
-    // The client finds it again.
+    // The client reconnects to the server.
     eventually("the job runs again", SOON, || call(&locks, 2) == Ok(Once::Ran(2)));
     let three = servers(3);
     let locks = client(&three);
@@ -216,7 +217,7 @@ fn built_08_a_server_that_lost_the_mark() {
     three[0].kill();
     three[0].restart();
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
-    eventually("it gets the mark again", SOON, || {
+    eventually("the node has the mark again", SOON, || {
         locks.once(NAME).is_done().unwrap() && three[0].keys().contains(&MARK.to_owned())
     });
 }
@@ -229,14 +230,14 @@ fn built_08_a_server_that_restarted_is_not_asked_alone() {
     let job = client(&servers).once(NAME).remember(remember);
     assert!(!job.is_done().unwrap());
     servers[0].restart();
-    // The mark of which the others know nothing could be on this one.
+    // The killed node could have a mark that the other two nodes do not have.
     servers[1].kill();
     eventually("the first one is reached again", SOON, || {
         let error = job.run(never).unwrap_err();
         assert!(matches!(&error, Error::Unavailable { op: "look for the mark of", key, .. } if key == NAME), "{error}");
-        error.to_string().contains("within `remember` of 6s")
+        error.to_string().contains("`remember` of 6s")
     });
-    eventually("it is old enough", SOON, || job.is_done() == Ok(false));
+    eventually("the restarted node is old enough", SOON, || job.is_done() == Ok(false));
     assert_eq!(job.run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
 }
 
@@ -272,9 +273,9 @@ pub(super) fn built_10_each_success_is_remembered_as_its_own_call_says<P: Place>
     let (old, new) = (client(&nodes), client(&nodes));
     assert_eq!(old.once(NAME).remember(HOUR).run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
     assert_eq!(new.once(NAME).remember(24 * HOUR).run(never), Ok(Once::Done));
-    assert!(nodes[0].pttl(MARK).unwrap() <= HOUR, "a look makes it no longer");
+    assert!(nodes[0].pttl(MARK).unwrap() <= HOUR, "the call prolonged the mark");
     new.once(NAME).forget().unwrap();
     assert_eq!(new.once(NAME).remember(24 * HOUR).run(|_| Ok::<_, Error>(2)), Ok(Once::Ran(2)));
     assert_eq!(old.once(NAME).remember(HOUR).run(never), Ok(Once::Done));
-    assert!(nodes[0].pttl(MARK).unwrap() > 23 * HOUR, "nor shorter");
+    assert!(nodes[0].pttl(MARK).unwrap() > 23 * HOUR, "the call shortened the mark");
 }

@@ -1,5 +1,5 @@
-//! Random calls of three clients for two names, on one server and on three in memory. A reference of a few lines tells
-//! what each call must return, and what must stand on the servers after it.
+//! Random calls of three clients for two names, on one server and on three nodes in memory. A small reference model
+//! says what each call must return, and what must be on the servers afterwards.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ const NAMES: [&str; 2] = ["report", "import:{42}"];
 const MARKS: [&str; 2] = ["{report}:done", "import:{42}::done"];
 const CLIENTS: usize = 3;
 
-/// What a body does.
+/// The outcome of a body.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Body {
     Succeeds,
     Fails,
-    /// After its lock was taken away.
+    /// The body succeeds after its lock was taken away.
     SucceedsWithoutLock,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Run(usize, usize, Body),
-    /// Within the body of the first client, for the same name, on the same thread.
+    /// The second client calls within the first client's body, with the same name and in the same thread.
     Nested(usize, usize, usize),
-    /// While a mutex of that name is held by the first of the clients, on the same thread.
+    /// The call comes while the first of the clients holds a mutex of this name, in the same thread.
     RunBesideMutex(usize, usize),
     Look(usize, usize),
     Forget(usize, usize),
-    /// What is done by hand: the server loses the mark.
+    /// The mark is deleted by hand.
     Lose(usize),
 }
 
@@ -55,7 +55,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a thread is told that has the lock itself.
+/// The error for a thread that holds the lock itself.
 fn would_deadlock(name: usize) -> Error {
     Error::WouldDeadlock { key: NAMES[name].to_owned() }
 }
@@ -63,7 +63,7 @@ fn would_deadlock(name: usize) -> Error {
 struct Machine<P> {
     nodes: Vec<P>,
     clients: Vec<Redlock>,
-    /// The reference: which names are done.
+    /// The reference model: whether each job is done.
     done: [bool; NAMES.len()],
 }
 
@@ -130,7 +130,7 @@ impl<P: Place> Machine<P> {
         self.done[name] |= body != Body::Fails;
     }
 
-    /// A majority has the mark of each name that is done, and no node has another one.
+    /// Asserts that a majority has the mark of each job that is done, and that no node has another mark.
     fn compare(&self) {
         for (name, mark) in MARKS.iter().enumerate() {
             let having = self.nodes.iter().filter(|node| node.keys().contains(&(*mark).to_owned())).count();
@@ -148,7 +148,7 @@ fn calls_return_what_the_reference_says<P: Place>(count: usize) {
             machine.step(op);
             machine.compare();
         }
-        // Whatever came before, each name can be run, and no lock is left.
+        // Whatever happened before, each job can run and leaves no lock.
         for (name, mark) in NAMES.iter().zip(MARKS) {
             machine.nodes.iter().for_each(|node| _ = node.del(mark));
             assert_eq!(machine.clients[0].once(name).run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));

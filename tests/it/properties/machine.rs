@@ -1,5 +1,6 @@
-//! Random operations of three clients on two keys of one server, and of a person with a shell on that server. One thread, no waits: a
-//! reference of a few lines tells what each operation must answer, and what must stand on the server after it.
+//! Random operations of three clients on two keys of one server, and of an administrator with a shell. They run in one
+//! thread without waits. A small reference model says what each operation must return, and what must be on the server
+//! afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use crate::kinds::{Kind, each_kind};
 
 const KEYS: [&str; 2] = ["a", "order:42"];
 const CLIENTS: usize = 3;
-/// More than anything takes here.
+/// A time that suffices for every step here.
 const SOON: Duration = Duration::from_secs(10);
 const FOREIGN: &str = "stranger";
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    /// `lock()` where that cannot wait for ever, else `try_lock()`.
+    /// `lock()` if that cannot wait forever, else `try_lock()`.
     Lock {
         client: usize,
         key: usize,
@@ -30,7 +31,7 @@ enum Op {
     },
     Unlock(usize),
     Drop(usize),
-    /// To so many seconds.
+    /// Extends the lease to this number of seconds.
     Extend(usize, u64),
     Fence(usize),
     Look {
@@ -38,7 +39,7 @@ enum Op {
         key: usize,
     },
     UnlockAll(usize),
-    /// What is done by hand.
+    /// Changes that are made by hand.
     Delete(usize),
     Expire(usize),
     Persist(usize),
@@ -65,7 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What stands at a key.
+/// The content of a key.
 #[derive(Debug, Clone, PartialEq)]
 struct Stored {
     token: String,
@@ -79,9 +80,9 @@ struct Believed {
     key: usize,
     token: String,
     guards: usize,
-    /// Why it is lost, once its guards know.
+    /// The reason of the loss, once the guards know of it.
     lost: Option<LostReason>,
-    /// The counter was raised for it already: asking for the fence asks no server.
+    /// Whether the fence counter was raised for this lease. If so, `fencing_token` makes no request.
     has_fence: bool,
 }
 
@@ -90,15 +91,15 @@ struct Machine<'a, K: Kind> {
     shell: Connection,
     clients: Vec<Redlock>,
     stored: [Option<Stored>; KEYS.len()],
-    /// In the order in which they were acquired.
+    /// All leases in the order of their acquisition.
     leases: Vec<Believed>,
-    /// By key: the fence of each of those leases, as far as it was asked for.
+    /// The known fencing tokens of these leases, by key and by lease.
     fences: [BTreeMap<usize, u64>; KEYS.len()],
-    /// Each with the number of its lease.
+    /// The guards, each with the number of its lease.
     guards: Vec<(usize, K::Guard)>,
 }
 
-/// Whether a thread that has the lock gets it again.
+/// Whether a thread that holds the lock gets it again.
 fn nests<K: Kind>() -> bool {
     std::any::type_name::<K>().contains("Reentrant")
 }
@@ -132,7 +133,7 @@ impl<'a, K: Kind> Machine<'a, K> {
             self.end(lease, || Some(K::unlock(guard)));
             self.compare();
         }
-        // Whatever came before, the locks can be had, and leave nothing.
+        // Whatever happened before, the locks can be taken and leave no key.
         for (i, key) in KEYS.iter().enumerate() {
             self.server.del(key);
             self.stored[i] = None;
@@ -144,7 +145,7 @@ impl<'a, K: Kind> Machine<'a, K> {
     }
 
     fn step(&mut self, op: Op) {
-        // A guard's number is one of those there are.
+        // Maps the operation's number to the number of an existing guard.
         let guard = |n: usize| n.checked_rem(self.guards.len());
         match op {
             Op::Lock { client, key, patient, fenced } => self.lock(client, key, patient, fenced),
@@ -162,7 +163,7 @@ impl<'a, K: Kind> Machine<'a, K> {
                     self.end(lease, || {
                         drop(guard);
                         let is_gone = || !is_last || server.get(key).as_ref() != Some(&token);
-                        eventually("the drop has released it", SOON, is_gone);
+                        eventually("the drop releases the lock", SOON, is_gone);
                         None
                     });
                 }
@@ -202,7 +203,7 @@ impl<'a, K: Kind> Machine<'a, K> {
     fn lock(&mut self, client: usize, key: usize, patient: bool, fenced: bool) {
         let lock = K::new(&self.clients[client], KEYS[key]).fenced(fenced);
         let mine = self.leases.iter().rposition(|l| (l.client, l.key) == (client, key) && l.guards > 0);
-        // Of a kind that does not nest a lease that is lost is in no thread's way.
+        // With a mutex, a lost lease does not prevent a new acquisition.
         let mine = mine.filter(|mine| nests::<K>() || self.leases[*mine].lost.is_none());
         let waits = mine.is_none() && self.stored[key].is_some();
         let patient = patient && !waits;
@@ -223,11 +224,11 @@ impl<'a, K: Kind> Machine<'a, K> {
             (Some(_), Err(Error::WouldDeadlock { .. })) if patient => {}
             (Some(_), Err(Error::Busy { .. })) if !patient => {}
             (None, Err(Error::Busy { expires_in, .. })) => {
-                let stored = self.stored[key].as_ref().expect("it is free");
+                let stored = self.stored[key].as_ref().expect("a busy lock has a key");
                 assert_eq!(expires_in.is_some(), stored.ends);
             }
             (None, Ok(guard)) => {
-                assert_eq!(self.stored[key], None, "it is held");
+                assert_eq!(self.stored[key], None, "the lock was taken although its key existed");
                 let token = guard.id().as_str().to_owned();
                 self.stored[key] = Some(Stored { token: token.clone(), ends: true });
                 self.guards.push((self.leases.len(), guard));
@@ -237,7 +238,7 @@ impl<'a, K: Kind> Machine<'a, K> {
         }
     }
 
-    /// What a look at the server tells a lease that did not know of its loss yet.
+    /// Why the lease is lost, once a request to the server shows it.
     fn find_out(&mut self, lease: usize) -> Option<LostReason> {
         let believed = &mut self.leases[lease];
         let reason = match &self.stored[believed.key] {
@@ -249,7 +250,7 @@ impl<'a, K: Kind> Machine<'a, K> {
         believed.lost
     }
 
-    /// One guard less, by `unlock`, which says how it went, or by a drop.
+    /// Ends one guard by `how`. `unlock` returns a result, and a drop does not.
     fn end(&mut self, lease: usize, how: impl FnOnce() -> Option<Result<(), Error>>) {
         self.leases[lease].guards -= 1;
         let expected = if self.leases[lease].guards > 0 {
@@ -287,13 +288,13 @@ impl<'a, K: Kind> Machine<'a, K> {
         let expected = if has_fence { self.leases[lease].lost } else { self.find_out(lease) };
         match outcome {
             Ok(fence) => {
-                assert_eq!(expected, None, "a fence for a lock that is lost");
+                assert_eq!(expected, None, "a lost lock returned a fencing token");
                 self.leases[lease].has_fence = true;
                 let all = &mut self.fences[self.leases[lease].key];
                 assert!(fence < 1 << 53);
                 assert!(all.range(..lease).all(|(_, earlier)| *earlier < fence), "{fence} is not above {all:?}");
                 assert!(all.range(lease + 1..).all(|(_, later)| *later > fence), "{fence} is not below {all:?}");
-                assert_eq!(*all.entry(lease).or_insert(fence), fence, "it is another one each time");
+                assert_eq!(*all.entry(lease).or_insert(fence), fence, "the fencing token changed");
             }
             Err(error) => assert_eq!(error.lost_reason(), Some(expected.unwrap_or_else(|| panic!("{error}")))),
         }
@@ -319,7 +320,7 @@ impl<'a, K: Kind> Machine<'a, K> {
         assert_eq!(count, expected);
     }
 
-    /// The guards say what they must, and on the server is what must be there and nothing else.
+    /// Asserts that the guards report what the model says, and that the server has exactly the expected keys.
     fn compare(&mut self) {
         for (lease, guard) in &self.guards {
             let believed = &self.leases[*lease];
@@ -335,7 +336,7 @@ impl<'a, K: Kind> Machine<'a, K> {
         let found: (Option<String>, i64, Option<String>, i64) = ask.query(&mut self.shell).unwrap();
         let stored = |token: Option<String>, ttl: i64| token.map(|token| Stored { token, ends: ttl >= 0 });
         assert_eq!([stored(found.0, found.1), stored(found.2, found.3)], self.stored);
-        // No thread waited: beside the locks there are counters of fences, which end.
+        // No thread waits, so the only other keys are fence counters, which expire.
         let others: Vec<String> = cmd("KEYS").arg("*:*").query(&mut self.shell).unwrap();
         for other in others.iter().filter(|other| !KEYS.contains(&other.as_str())) {
             assert!(other.ends_with(":fence") && self.server.pttl(other).is_some(), "{other} is left");

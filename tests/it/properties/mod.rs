@@ -1,10 +1,10 @@
-//! Properties: what must hold for whatever comes, tried on random input.
+//! Properties that must hold for all inputs, tested with random input.
 //!
-//! 1. `machine`: random operations of several clients on a real server, beside a reference that says what each must answer.
-//! 2. `settings`: settings and node URLs, sensible and not.
+//! 1. `machine`: random operations of several clients on a real server, and a reference model.
+//! 2. `settings`: valid and invalid settings and node URLs.
 //!
-//! A plain run tries a fixed sequence of cases. `PROPTEST_CASES=5000 cargo test --test it properties` tries so many new ones. What fails is
-//! made as small as it can be, and printed.
+//! By default, the tests run a fixed sequence of cases. `PROPTEST_CASES=5000 cargo test --test it properties` runs that
+//! many new cases. A failing case is made as small as possible and printed.
 
 mod machine;
 mod settings;
@@ -13,7 +13,7 @@ use std::env;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Runs that many cases, always the same ones, unless the environment asks for a number of new ones.
+/// Runs this number of cases, always the same ones. If `PROPTEST_CASES` is set, runs that number of new cases.
 pub(crate) fn runner(cases: u32) -> TestRunner {
     let asked = env::var("PROPTEST_CASES").ok().map(|n| n.parse().expect("PROPTEST_CASES is a number"));
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, ..Config::default() };

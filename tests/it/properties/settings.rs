@@ -1,4 +1,5 @@
-//! Settings and node URLs, sensible and not: what cannot work is refused by one message with no password in it, and nothing panics.
+//! Valid and invalid settings and node URLs. Invalid ones are refused by one message without a password, and nothing
+//! panics.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use redlock_sync::{Error, Redlock, Retry};
 use super::runner;
 use crate::kinds::{Kind, each_kind};
 
-/// Nothing listens there, so a use of a lock that is not refused is `Unavailable` at once.
+/// No server listens at this address. If a call is not refused, then it fails at once as `Unavailable`.
 const NOWHERE: &str = "redis://127.0.0.1:1/";
-/// How the parts of a password begin and end, by which they are found in a message.
+/// The beginning and the end of each password, by which the tests find it in a message.
 const MARKS: [&str; 2] = ["Geheim", "nisvoll"];
 
-/// The message of a `Config` error, which is one line that a terminal can show.
+/// The message of a `Config` error. Asserts that it is a single line without control characters.
 fn refusal(error: &Error) -> &str {
     let Error::Config { message } = error else { panic!("no Config error: {error:?}") };
     assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");
@@ -46,7 +47,7 @@ fn any_text_is_a_url_or_is_refused() {
     });
 }
 
-/// Wherever URLs have a password, and whatever is in it.
+/// No message contains a password, wherever the URL has it and whatever it contains.
 #[test]
 fn no_message_about_a_url_has_its_password() {
     let inside = collection::vec(any::<char>(), 0..4).prop_map(|chars| chars.into_iter().collect::<String>());
@@ -63,7 +64,7 @@ fn no_message_about_a_url_has_its_password() {
             0 => format!("redis://{user}:{password}@{host}"),
             1 => format!("http://{user}:{password}@{host}"),
             2 => format!("{user}:{password}@{host}"),
-            // By the rules of URLs a password in a parameter ends at these, and what follows is something else.
+            // By the rules of URLs, these characters end a password in a parameter.
             _ if inside.contains(['&', '#', '?']) => return,
             3 => format!("unix:///a.sock?pass={password}&what={user}"),
             4 => format!("unix:/a.sock?user={user}@{host}&pass={password}"),
@@ -78,7 +79,7 @@ fn no_message_about_a_url_has_its_password() {
     });
 }
 
-/// Lengths of time: often near a limit, sometimes anything.
+/// Durations, most of them near a limit.
 fn time() -> impl Strategy<Value = Duration> {
     let edges = [0, 1, 9, 10, 11, 249, 250, 264, 265, 266, 1000, 86_399_999, 86_400_000, 86_400_001, u64::MAX];
     prop_oneof![
@@ -113,7 +114,7 @@ fn terms() -> impl Strategy<Value = Terms> {
 }
 
 impl Terms {
-    /// What the documentation says can work, beside the two settings of the client that a lease has to do with.
+    /// Whether the documentation allows these settings together with the client's two settings.
     fn can_work(&self, node_timeout: Duration, min_validity: Duration) -> bool {
         let outlasts = |span: Duration| {
             let drift = span / 100 + Duration::from_millis(2);

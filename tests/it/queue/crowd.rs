@@ -1,4 +1,4 @@
-//! Many threads that do everything at once, on clients of different settings: each task ends once.
+//! Many threads call all operations at once, on clients with different settings. Each task ends exactly once.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -14,15 +14,15 @@ use super::rig::{assert_empty, ms};
 const THREADS: usize = 200;
 const TIME: Duration = Duration::from_secs(3);
 
-/// What became of the tasks, by their ids.
+/// The outcome of each task, by its id.
 #[derive(Default)]
 struct Counts {
     pushed: AtomicUsize,
-    /// Acked, popped or removed.
+    /// Ids of tasks that were acked, popped or removed.
     gone: Mutex<Vec<usize>>,
     removed: Mutex<HashSet<usize>>,
     purged: AtomicUsize,
-    /// Claimed, and not ended yet.
+    /// Ids of tasks with a claim that has not ended.
     held: Mutex<HashSet<usize>>,
     lost: Mutex<Vec<usize>>,
 }
@@ -129,7 +129,7 @@ fn each_task_of_a_crowd_ends_once() {
     let (gone, removed) = (counts.gone.into_inner().unwrap(), counts.removed.into_inner().unwrap());
     let distinct: HashSet<_> = gone.iter().collect();
     eprintln!("{pushed} pushed, {} gone, {purged} purged", gone.len());
-    assert_eq!(distinct.len(), gone.len(), "some ended twice");
+    assert_eq!(distinct.len(), gone.len(), "some tasks ended twice");
     assert_eq!(gone.len() + purged, pushed);
     let lost = counts.lost.into_inner().unwrap();
     assert!(lost.iter().all(|id| removed.contains(id)), "claims of tasks that were not removed are lost");

@@ -1,4 +1,4 @@
-//! Names, ids, bodies, times and limits at their ends.
+//! Unusual and extreme names, ids, bodies, times and limits.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ fn claim(mails: &Queue) -> redlock_sync::Job {
     mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
-/// One task all the way.
+/// Takes one task through all its states.
 fn is_run(mails: &Queue, id: &str, body: &[u8]) {
     assert_eq!(mails.push(Task::new(body).id(id)).unwrap(), Pushed::New);
     let job = claim(mails);
@@ -78,7 +78,7 @@ fn any_time() {
     assert_eq!(seen[2].due_at(), UNIX_EPOCH + Duration::from_secs(9_000_000_000));
     let job = claim(&mails);
     assert_eq!((job.id(), job.attempt()), ("first", 1));
-    // The pause of a policy has no caller to tell of it.
+    // If the pause of a retry policy is too long, no call can report an error. The queue shortens the pause.
     job.retry_after(Duration::ZERO, "now").unwrap();
     let rare = mails.clone().retry(Retry::every(Duration::MAX).jitter(0.0));
     claim(&rare).retry("later").unwrap();
@@ -87,7 +87,7 @@ fn any_time() {
     assert!(mails.remove_if(&later).unwrap());
 }
 
-/// Those that die meanwhile are not among them.
+/// `revive_all` revives the tasks that are dead when it starts, and none that die meanwhile.
 #[test]
 fn all_dead_tasks_are_revived_once_though_a_worker_fails_them_again() {
     let server = Server::start();
@@ -96,7 +96,8 @@ fn all_dead_tasks_are_revived_once_though_a_worker_fails_them_again() {
     mails.push_all((0..300).map(|n| Task::new("").id(format!("{n}")))).unwrap();
     let worker = mails.worker(4, |_| Verdict::Fail("never".into())).unwrap();
     eventually("all are dead", SOON, || mails.dead_len().unwrap() == 300);
-    // In each round trip more of them die than one call revives. The connection is there by then.
+    // In each round trip, more revived tasks die again than one call revives. This request makes the connection before
+    // the proxy becomes slow.
     assert_eq!(far.dead_len().unwrap(), 300);
     proxy.latency(ms(40));
     assert_eq!(far.revive_all().unwrap(), 300);

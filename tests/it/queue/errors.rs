@@ -1,4 +1,4 @@
-//! Errors name what was tried, the queue and the server, and no key of the library.
+//! Errors name the operation, the queue and the server, but no key of the library.
 
 use redlock_sync::{Error, Redlock, Task};
 use redlock_tests::{Act, Proxy, Server, eventually};
@@ -9,7 +9,7 @@ fn open(url: &str) -> Redlock {
     Redlock::builder().node(url).node_timeout(ms(3000)).key_prefix("shop:").build().unwrap()
 }
 
-/// Says what it has to, with the name of the queue behind these words.
+/// Asserts that the error has these words followed by the queue's name, and the node's address if there is one.
 fn check(error: &Error, words: &str, address: Option<&str>) {
     let text = error.to_string();
     assert!(text.contains(&format!("{words} `shop:mails`")) && !text.contains("q:"), "{text}");
@@ -49,7 +49,7 @@ fn errors_name_the_queue_and_not_a_key() {
         }
         fault.release();
     }
-    eventually("it is taken again", SOON, || mails.len().is_ok());
+    eventually("the node is used again", SOON, || mails.len().is_ok());
     proxy.on_each("finish", Act::Error("OOM command not allowed".into()));
     check(&second.ack().unwrap_err(), "the end of a claim in queue", Some(&address));
     proxy.heal();

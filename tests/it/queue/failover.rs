@@ -1,4 +1,4 @@
-//! A replica that takes over without the last writes (9), and a server's clock that jumps (17).
+//! A replica takes over without the last writes (9), and a server's clock jumps (17).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn claim(mails: &Queue) -> Job {
     mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
-/// The new master was split off before the last calls reached it; clients come to it by the old address.
+/// The new master was disconnected before the last calls reached it. Clients reach the new master by the old address.
 #[test]
 fn queue_fault_09_a_failover_loses_what_was_not_replicated() {
     let (server, replica) = (Server::start(), Server::start());
@@ -21,7 +21,7 @@ fn queue_fault_09_a_failover_loses_what_was_not_replicated() {
     mails.push(task("kept")).unwrap();
     let kept = claim(&mails);
     mails.push_all(["acked", "claimed", "waiting"].map(task)).unwrap();
-    eventually("the replica has them", SOON, || ask::<usize>(&replica, "ZCARD", "due", &[]) == 4);
+    eventually("the replica has the tasks", SOON, || ask::<usize>(&replica, "ZCARD", "due", &[]) == 4);
     replica.promote();
     claim(&mails).ack().unwrap();
     let lost = claim(&mails);
@@ -34,7 +34,7 @@ fn queue_fault_09_a_failover_loses_what_was_not_replicated() {
     assert!(lost.ack().unwrap_err().is_lost());
     kept.extend(ms(6000)).unwrap();
     kept.ack().unwrap();
-    // One that was acked runs again; a push is missing.
+    // A task that was acked runs again, and a pushed task is missing.
     for id in ["acked", "claimed", "waiting"] {
         let job = claim(&mails);
         assert_eq!((job.id(), job.attempt()), (id, 1));
@@ -43,7 +43,8 @@ fn queue_fault_09_a_failover_loses_what_was_not_replicated() {
     assert!(mails.is_empty().unwrap() && mails.try_claim().unwrap().is_none());
 }
 
-/// No clock is touched: what stands on the server is moved to where the jump would have put it.
+/// Moves the times in the queue's keys to where a jump of the server's clock would have moved them. No clock is
+/// changed.
 fn jump(server: &Server, hours: i64) {
     let micros = hours * 3_600_000_000;
     let entries: Vec<String> = ask(server, "ZRANGE", "due", &["0", "-1"]);
@@ -59,7 +60,8 @@ fn queue_fault_17_a_clock_that_jumps_makes_tasks_early_or_late() {
     let server = Server::start();
     let mails = queue(&server.url()).lease(ms(6000));
     let due = || mails.peek_due(9).unwrap().iter().map(|entry: &Entry| entry.id().to_owned()).collect::<Vec<_>>();
-    // Forward: what is delayed is due early, and so are claims; one that no other claimant has taken goes on.
+    // After a jump forward, delayed tasks and claims are due early. A claim goes on unless another worker has taken its
+    // task.
     mails.push_all(["goes on", "is taken"].map(task)).unwrap();
     let (goes_on, taken) = (claim(&mails), claim(&mails.clone().renew(false)));
     mails.push(task("delayed").after(Duration::from_secs(1800))).unwrap();
@@ -75,7 +77,7 @@ fn queue_fault_17_a_clock_that_jumps_makes_tasks_early_or_late() {
     let last = second.fencing_token().unwrap();
     second.ack().unwrap();
     claim(&mails).ack().unwrap();
-    // Backward: what is due is late, claims are renewed and ended as before, and fences rise all the same.
+    // After a jump backward, due tasks are late. Claims are renewed and ended as before, and fencing tokens still rise.
     mails.push(task("held")).unwrap();
     let held = claim(&mails);
     let fence = held.fencing_token().unwrap();

@@ -1,4 +1,4 @@
-//! What may happen to tasks, claims and claimants. The numbers are those in `redlock-sync/src/guarantees.md`.
+//! Faults of tasks, claims and workers. The numbers are those in `redlock-sync/src/guarantees.md`.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, poll};
 
 use super::rig::{LEASE, SOON, ask, ms, open, queue, server_time, state, task};
 
-/// A claim that is not renewed, as that of a process that was stopped.
+/// A queue whose claims are not renewed, like those of a stopped process.
 fn stopped(server: &Server) -> Queue {
     queue(&server.url()).lease(ms(4000)).renew(false)
 }
@@ -42,7 +42,7 @@ fn queue_fault_03_a_late_ack_is_accepted_if_no_claim_came_between() {
     let mails = queue(&server.url());
     mails.push(task("a")).unwrap();
     let job = claim(&stopped(&server));
-    eventually("the lease is over", SOON, || job.check().is_err());
+    eventually("the lease expires", SOON, || job.check().is_err());
     eventually("the task is due again", SOON, || !mails.peek_due(1).unwrap().is_empty());
     job.ack().unwrap();
     assert!(mails.is_empty().unwrap() && mails.try_claim().unwrap().is_none());
@@ -89,7 +89,7 @@ fn queue_fault_06_a_claim_that_came_too_late_is_taken_back() {
     assert!(error.is_unavailable(), "{error}");
     held.release();
     let job = claim(&mails);
-    assert_eq!((job.id(), job.attempt()), ("b", 1), "the claim of unknown outcome is not counted");
+    assert_eq!((job.id(), job.attempt()), ("b", 1), "the claim of unknown outcome was counted");
     job.ack().unwrap();
 }
 
@@ -117,8 +117,8 @@ fn queue_fault_08_a_server_that_restarts_empty_ends_claims_and_workers_go_on() {
     eventually("the claim is lost", SOON, || job.check().is_err());
     assert!(job.ack().unwrap_err().is_lost());
     let pushed = poll(SOON, || mails.push(task("b")).ok());
-    assert!(pushed.is_some(), "the server is back");
-    eventually("the worker handles it", SOON, || mails.is_empty().is_ok_and(|is_empty| is_empty));
+    assert!(pushed.is_some(), "the push never succeeded");
+    eventually("the worker handles the task", SOON, || mails.is_empty().is_ok_and(|is_empty| is_empty));
     assert_eq!(worker.stop(SOON), 0);
 }
 
@@ -162,7 +162,7 @@ fn queue_fault_12_a_handler_that_fails_is_retried() {
             seen = mails.peek(1).unwrap().first().map_or(String::new(), |entry| entry.why().to_owned());
             seen == why
         });
-        eventually("it is handled", SOON, || mails.is_empty().unwrap());
+        eventually("the task is handled", SOON, || mails.is_empty().unwrap());
         assert_eq!(worker.stop(SOON), 0);
     }
 }
@@ -175,10 +175,10 @@ fn queue_fault_13_a_task_that_ends_its_process_dies_after_its_attempts() {
     for attempt in 1..=2 {
         let job = claim(&mails);
         assert_eq!(job.attempt(), attempt);
-        // As if the process had ended here.
+        // The process seems to end here, without a release of the claim.
         std::mem::forget(job);
     }
-    eventually("it is dead", SOON, || mails.try_claim().unwrap().is_none() && !mails.dead(1).unwrap().is_empty());
+    eventually("the task is dead", SOON, || mails.try_claim().unwrap().is_none() && !mails.dead(1).unwrap().is_empty());
     let dead = mails.dead(1).unwrap().remove(0);
     assert_eq!((dead.id(), dead.attempts(), dead.why()), ("poison", 2, "the claim ran out"));
     assert!(mails.is_empty().unwrap());
@@ -199,7 +199,7 @@ fn queue_fault_14_a_handler_that_hangs_keeps_its_task_for_the_longest_hold() {
 #[test]
 fn queue_fault_16_a_task_whose_hint_is_lost_is_found_by_the_next_look() {
     let server = Server::start();
-    // A client that listens and does nothing: the hint goes to it, as it has looked before the others.
+    // This client subscribes and does nothing else. The server notifies it first, because its wait is the oldest.
     let mut deaf = server.client();
     let mut deaf = deaf.as_pubsub();
     deaf.subscribe("redlock-sync:deaf").unwrap();
@@ -208,7 +208,7 @@ fn queue_fault_16_a_task_whose_hint_is_lost_is_found_by_the_next_look() {
     let mails = queue(&server.url()).lease(ms(30_000));
     thread::scope(|scope| {
         let job = scope.spawn(|| claim(&mails).ack());
-        eventually("another wait stands in the queue", SOON, || ask::<usize>(&server, "ZCARD", "waits", &[]) == 2);
+        eventually("another wait is in the queue", SOON, || ask::<usize>(&server, "ZCARD", "waits", &[]) == 2);
         let pushed = Stopwatch::start();
         queue(&server.url()).push(task("a")).unwrap();
         job.join().unwrap().unwrap();
@@ -222,7 +222,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     let server = Server::start();
     let mails = queue(&server.url());
     mails.push(task("a")).unwrap();
-    // Claimed.
+    // The task is pushed again while it is claimed.
     let job = claim(&mails);
     assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
     job.ack().unwrap();
@@ -230,21 +230,21 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     assert_eq!(job.attempt(), 1);
     job.ack().unwrap();
     assert!(mails.is_empty().unwrap());
-    // Its claim is over.
+    // The task is pushed again after its claim has expired.
     mails.push(task("a")).unwrap();
     let job = claim(&stopped(&server));
-    eventually("the claim is over", SOON, || !mails.peek_due(1).unwrap().is_empty());
+    eventually("the claim expires", SOON, || !mails.peek_due(1).unwrap().is_empty());
     assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
     job.ack().unwrap();
     claim(&mails).ack().unwrap();
     assert!(mails.is_empty().unwrap());
-    // A later push of a delayed task, and a death.
+    // The task is pushed again for later, and its job fails.
     mails.push(task("a")).unwrap();
     let job = claim(&mails);
     mails.push(task("a").after(ms(60_000))).unwrap();
     job.fail("boom").unwrap();
     assert!(mails.dead(1).unwrap().is_empty() && mails.peek(1).unwrap()[0].due_in() > ms(50_000));
-    // Dead.
+    // The task is pushed again after it has died.
     mails.remove("a").unwrap();
     mails.push(task("a")).unwrap();
     claim(&mails).fail("boom").unwrap();
@@ -271,7 +271,7 @@ fn queue_fault_20_a_client_that_is_closed_gives_its_claims_up() {
     assert_eq!(job.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
     assert!(job.ack().unwrap_err().is_lost());
     assert_eq!(mails.push("x").unwrap_err(), Error::Closed);
-    assert_eq!(state(&server, "a").unwrap()[0], "1", "the attempt counts");
+    assert_eq!(state(&server, "a").unwrap()[0], "1", "the attempt was not counted");
     let second = claim(&queue(&server.url()));
     assert_eq!(second.attempt(), 2);
 }

@@ -1,4 +1,4 @@
-//! Fault 15: entries that were removed or damaged by hand. No script fails, and no task that still has its time is lost.
+//! Fault 15: entries were removed or damaged by hand. No script fails, and no task that still has its time is lost.
 
 use std::time::Duration;
 

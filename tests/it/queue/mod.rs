@@ -1,11 +1,15 @@
 //! Queues of delayed tasks.
 //!
-//! 1. `rig`: clients, names, and what stands on the server.
-//! 2. `use_cases`: the rows of the acceptance list, by number, and the API's other promises.
-//! 3. `faults`, `failover`: the rows of the fault list, by number. `garbled`: entries that were damaged by hand. `types`: keys of another type.
+//! 1. `rig`: helpers.
+//! 2. `use_cases`: the cases under "Tasks by name and time" in the guarantees, by number, and other promises of the
+//!    API.
+//! 3. `faults`, `failover`: the cases under "Queues of tasks" in the guarantees, by number. `garbled`: entries damaged
+//!    by hand. `types`: keys of another type.
 //! 4. `model`: random operations against a reference model.
-//! 5. `processes`: worker processes that are killed again and again, and a checker. `together`, `crowd`: processes, or threads, that do everything at once.
-//! 6. `outages`: workers while their server is away. `errors`: what errors name. `edges`: names, ids, bodies and times at their ends.
+//! 5. `processes`: worker processes that are killed repeatedly. `together`, `crowd`: processes or threads that call all
+//!    operations at once.
+//! 6. `outages`: workers while their server is down. `errors`: the texts of errors. `edges`: unusual names, ids, bodies
+//!    and times. `workers`: how worker threads end.
 
 mod crowd;
 mod edges;

@@ -1,4 +1,4 @@
-//! Random operations, on a real server and on a reference model, which must agree after each of them.
+//! Random operations run on a real server and on a reference model, which must agree after each operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -11,19 +11,19 @@ use super::rig::{ask, ms};
 
 const OPERATIONS: u32 = 220;
 const MOST_ATTEMPTS: u32 = 4;
-/// Shorter than this a lease cannot be with the node timeout of these clients.
+/// The shortest lease that the node timeout of these clients allows.
 const SHORT: Duration = ms(1300);
 const LATER: Duration = Duration::from_secs(3600);
 const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// A queued task as it should be.
+/// The expected state of a queued task.
 #[derive(Debug)]
 struct Expected {
     is_later: bool,
     attempts: u32,
-    /// Pushed while it was claimed: whether for later.
+    /// Whether the task was pushed while it was claimed: `Some(true)` if that push was for later.
     again: Option<bool>,
-    /// The body that takes the place of its own when the claim ends: it begins anew then.
+    /// The body of a replacing push. When the claim ends, the task starts again with this body.
     next: Option<String>,
     claim: Option<Job>,
     is_over: bool,
@@ -47,7 +47,7 @@ struct Run {
     random: fastrand::Rng,
     queued: BTreeMap<&'static str, Expected>,
     dead: BTreeSet<&'static str>,
-    /// Claims that were overtaken, or whose task is gone.
+    /// Claims that expired and were taken over, and claims whose task is gone.
     stale: Vec<Job>,
     log: Vec<String>,
 }
@@ -114,7 +114,7 @@ impl Run {
                 }
                 Pushed::Changed
             }
-            // Two delays of an hour: the first of them ends first.
+            // Both pushes have the same delay, so the first one is due earlier.
             Some(_) => Pushed::Kept,
         };
         self.check(said == expected, "the outcome of the push");
@@ -142,7 +142,7 @@ impl Run {
         let passed: Vec<&str> = due.iter().filter(is_passed).copied().collect();
         let id = known(job.id());
         self.check(due.contains(&id) && !passed.contains(&id), "the task was not due");
-        // Those that stood before it have died, or begin anew later.
+        // Tasks that were due before this one have died, or start again later.
         let due = self.mails.peek_due(100).unwrap();
         passed.iter().filter(|id| due.iter().all(|entry| entry.id() != **id)).for_each(|id| self.passes(id));
         let task = self.queued.get_mut(id).unwrap();
@@ -165,7 +165,8 @@ impl Run {
         }
     }
 
-    /// Its attempts are used up, or it was replaced: it dies, or begins anew later if it was pushed so.
+    /// The script passes over this task, because its attempts are used up or it was replaced. It dies, unless a push
+    /// for later makes it start again.
     fn passes(&mut self, id: &str) {
         let task = self.queued.remove(id).unwrap();
         self.stale.extend(task.claim);
@@ -176,7 +177,7 @@ impl Run {
         }
     }
 
-    /// The end of a claim that runs, or is over and was not taken by another one.
+    /// Ends a claim that is valid, or that has expired without another claim of the task.
     fn end(&mut self) {
         let claimed: Vec<&str> =
             self.queued.iter().filter(|(_, task)| task.claim.is_some()).map(|(id, _)| *id).collect();
@@ -198,7 +199,7 @@ impl Run {
             _ => job.fail("boom").unwrap(),
         }
         match (how, again) {
-            // Pushed meanwhile: it starts anew.
+            // The task was pushed during the claim, so it starts again.
             (_, Some(is_later)) if is_replaced || matches!(how, 0 | 1 | 4) => {
                 self.queued.insert(id, Expected::new(is_later, body));
             }
@@ -237,7 +238,7 @@ impl Run {
             );
             self.stale.extend(task.and_then(|task| task.claim));
         }
-        // Those that stood before the last of them, and that were replaced by a push for later, wait for that time now.
+        // The pop passes over tasks that a push for later has replaced. They are queued for that time now.
         let passed: Vec<&str> =
             self.queued.iter().filter(|(_, task)| task.is_due() && is_replaced(task)).map(|(id, _)| *id).collect();
         let due = self.mails.peek_due(100).unwrap();
@@ -264,7 +265,7 @@ impl Run {
             self.check(removed, "removed as it was seen");
             self.stale.extend(self.queued.remove(id).and_then(|task| task.claim));
         } else {
-            // Its version is another one from then on, as is that of a claimed task.
+            // The push changes the version of the entry, also if the task is claimed.
             let replaces = Task::new("another body").id(id).if_queued(IfQueued::Replace).after(LATER);
             let said = self.mails.push(replaces).unwrap();
             self.log.push(format!("push {id} and remove it as it was before: {said:?}"));
@@ -275,11 +276,11 @@ impl Run {
                 (task.is_later, task.attempts, task.body) = (true, 0, "another body".into());
             }
             let removed = self.mails.remove_if(&entry).unwrap();
-            self.check(!removed, "it has changed");
+            self.check(!removed, "a changed task was removed");
         }
     }
 
-    /// Refused, and without effect.
+    /// Ends an outdated claim, which must fail and change nothing.
     fn end_stale(&mut self) {
         let Some(job) = self.stale.pop() else { return };
         self.log.push(format!("end a stale claim of {}", job.id()));
@@ -295,7 +296,7 @@ impl Run {
         );
     }
 
-    /// What stands on the server is what is expected, in every key.
+    /// Asserts that each key on the server has the expected content.
     fn compare(&self) {
         let keys = |part| -> BTreeSet<String> { ask(&self.server, "HKEYS", part, &[]) };
         let queued: BTreeSet<String> = self.queued.keys().map(|id| (*id).to_owned()).collect();
@@ -303,7 +304,7 @@ impl Run {
         let all: BTreeSet<String> = queued.union(&dead).cloned().collect();
         self.check(ask::<BTreeSet<String>>(&self.server, "ZRANGE", "due", &["0", "-1"]) == queued, "the tasks");
         self.check(ask::<BTreeSet<String>>(&self.server, "ZRANGE", "dead", &["0", "-1"]) == dead, "the dead");
-        // A task that was never claimed needs no state.
+        // A task that was never claimed can lack a state.
         self.check(keys("body") == all && keys("meta").is_subset(&all), "bodies and states");
         let claims: BTreeMap<String, String> = ask(&self.server, "HGETALL", "claims", &[]);
         let claims: BTreeSet<(String, String)> = claims.into_iter().collect();
@@ -319,7 +320,7 @@ impl Run {
     }
 }
 
-/// The token of its claim.
+/// The token of a claim.
 fn token(claim: &Job) -> String {
     let lease: &redlock_sync::Lease = claim;
     lease.id().as_str().to_owned()

@@ -1,4 +1,4 @@
-//! Workers in an outage: they look less and less often, and go on by themselves when it is over.
+//! Workers during an outage. They make fewer and fewer attempts, and continue without help when the outage ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,8 @@ use redlock_tests::{Act, Proxy, Server, eventually};
 use super::rig::{SOON, ms, queue, task};
 
 const OUTAGE: Duration = ms(2000);
-/// Requests in that time: of one thread, in pauses that grow from 10 ms to half a second, and those that a connection begins with.
+/// The most requests in that time. One thread makes requests with pauses that grow from 10 ms to half a second. The
+/// handshakes of connections are counted too.
 const MOST: usize = 80;
 
 struct Rig {
@@ -23,7 +24,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A worker behind a proxy that has done some work.
+    /// Starts a worker behind a proxy, and waits until it has handled a task.
     fn start() -> Rig {
         let server = Server::start();
         let proxy = Proxy::start(&server);
@@ -37,15 +38,15 @@ impl Rig {
         rig
     }
 
-    /// The worker handles a task that is pushed now.
+    /// Pushes a task, and asserts that the worker handles it.
     fn works(&self) {
         let before = self.runs.load(Ordering::SeqCst);
         eventually("a task is pushed", SOON, || self.direct.push("body").is_ok());
-        eventually("it is handled", SOON, || self.runs.load(Ordering::SeqCst) == before + 1);
-        eventually("it is done", SOON, || self.direct.is_empty().unwrap());
+        eventually("the task is handled", SOON, || self.runs.load(Ordering::SeqCst) == before + 1);
+        eventually("the task is acked", SOON, || self.direct.is_empty().unwrap());
     }
 
-    /// How many requests come in an outage.
+    /// The number of requests during an outage.
     fn requests(&self) -> usize {
         self.proxy.clear_log();
         thread::sleep(OUTAGE);
@@ -67,7 +68,7 @@ fn a_worker_goes_on_behind_a_server_that_was_away() {
     let requests = rig.requests();
     rig.proxy.heal();
     rig.goes_on("refused", requests);
-    // It takes connections, and ends each of them.
+    // This server accepts connections, and closes each of them.
     let rig = Rig::start();
     rig.proxy.on_each("*", Act::ResetBefore);
     let requests = rig.requests();
@@ -89,7 +90,7 @@ fn a_worker_goes_on_behind_a_server_that_hung() {
     rig.goes_on("stopped", requests);
 }
 
-/// What a server says for a while: that it is full, cannot write to disk, begins, or is a replica, until the address leads to the new master.
+/// Errors that a server can return for a while: it is full, cannot write to disk, is loading, or is a replica.
 #[test]
 fn a_worker_goes_on_behind_a_server_that_refused() {
     let said = [
@@ -102,16 +103,16 @@ fn a_worker_goes_on_behind_a_server_that_refused() {
     for words in said {
         let rig = Rig::start();
         rig.proxy.on_each("claim", Act::Error(words.into()));
-        // Due all the time, and told of.
+        // The task stays due, and its notification was sent.
         rig.direct.push(task("waits")).unwrap();
         let requests = rig.requests();
         rig.proxy.heal();
-        eventually("it is handled", SOON, || rig.direct.is_empty().unwrap());
+        eventually("the task is handled", SOON, || rig.direct.is_empty().unwrap());
         rig.goes_on(words, requests);
     }
 }
 
-/// The ends of jobs that were under way are repeated: no task is run twice.
+/// The worker repeats the ends of its jobs after the outage, so no task runs twice.
 #[test]
 fn jobs_under_way_in_an_outage_are_ended_after_it() {
     for act in [None, Some(Act::Error("OOM command not allowed".into()))] {
@@ -135,7 +136,7 @@ fn jobs_under_way_in_an_outage_are_ended_after_it() {
     }
 }
 
-/// Its server says so itself when the worker connects anew.
+/// When the worker connects again, the server reports its role.
 #[test]
 fn a_worker_goes_on_behind_a_server_that_was_a_replica() {
     let master = Server::start();

@@ -1,4 +1,4 @@
-//! Worker processes that are killed again and again, and a checker of what they wrote down.
+//! Worker processes are killed repeatedly. A checker examines what they printed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader};
@@ -17,16 +17,16 @@ const KILLS: usize = 6;
 const PROCESSES: usize = 8;
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a worker process tells of a task: `claimed ID FENCE`, `acked ID FENCE`, `refused ID FENCE`.
+/// The lines that a worker process printed: `claimed ID FENCE`, `acked ID FENCE`, `refused ID FENCE`.
 type Told = Mutex<Vec<(String, String, u64)>>;
 
-/// Starts a worker process; what it tells is written down by a thread of its own, until its end.
+/// Starts a worker process. A thread records its lines until it ends.
 fn start<'scope>(scope: &'scope thread::Scope<'scope, '_>, url: &str, told: &'scope Told) -> Child {
     let mut process = Command::new(env!("CARGO_BIN_EXE_agent"));
     let mut process = process.args(["queue", url]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines();
     scope.spawn(move || {
-        // The last line of a process that is killed can be a part of one.
+        // The last line of a killed process can be incomplete.
         for line in lines.map_while(Result::ok) {
             let words: Vec<&str> = line.split(' ').collect();
             if let [what, id, fence] = words[..]
@@ -50,7 +50,7 @@ fn queue_fault_01_killed_workers_lose_no_task_and_leave_none() {
             let ids = batch * TASKS / KILLS..(batch + 1) * TASKS / KILLS;
             mails.push_all(ids.map(|n| task(&format!("{n}")))).unwrap();
             thread::sleep(ms(300));
-            // The one that has run for longest, wherever it is in its work.
+            // The victim is the process that has run longest, wherever it is in its work.
             let mut victim = workers.remove(0);
             victim.kill().unwrap();
             victim.wait().unwrap();
@@ -58,7 +58,7 @@ fn queue_fault_01_killed_workers_lose_no_task_and_leave_none() {
         }
         eventually("all tasks are done", LONG, || mails.is_empty().unwrap());
         for mut worker in workers {
-            // The end of its input ends it, in peace.
+            // The process ends gracefully at the end of its input.
             drop(worker.stdin.take());
             assert!(worker.wait().unwrap().success());
         }
@@ -67,7 +67,7 @@ fn queue_fault_01_killed_workers_lose_no_task_and_leave_none() {
     check(&told.into_inner().unwrap());
 }
 
-/// All that come are served alike, whichever process was there first.
+/// Each process gets its share of the tasks, whichever process waited first.
 #[test]
 fn queue_fault_21_many_tasks_are_shared_out_fairly() {
     let server = Server::start();
@@ -103,11 +103,12 @@ fn check(told: &[(String, String, u64)]) {
             _ => {}
         }
     }
-    assert_eq!(claims.len(), TASKS, "each task was claimed");
+    assert_eq!(claims.len(), TASKS, "some tasks were never claimed");
     for (id, fences) in &claims {
         let last = fences.iter().max().unwrap();
         let acked = acks.get(id).cloned().unwrap_or_default();
-        // A process that was killed behind its ack could not tell of it; a second ack, or one by an earlier claimant, would be a stale one.
+        // If a process was killed just after its ack, then it printed no line. A second ack, or an ack of an earlier
+        // claim, would be an error.
         assert!(acked.len() <= 1, "task {id} was acked by {acked:?}");
         assert!(acked.iter().all(|fence| fence == last), "task {id} was acked by {acked:?}, claimed by {fences:?}");
         let mut distinct = fences.clone();
@@ -116,5 +117,5 @@ fn check(told: &[(String, String, u64)]) {
         assert_eq!(distinct.len(), fences.len(), "task {id} was claimed twice by one fence: {fences:?}");
     }
     let untold = claims.keys().filter(|id| !acks.contains_key(**id)).count();
-    assert!(untold <= 4 * KILLS, "{untold} tasks have no ack that was told");
+    assert!(untold <= 4 * KILLS, "no process printed the ack of {untold} tasks");
 }

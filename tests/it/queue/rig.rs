@@ -1,4 +1,4 @@
-//! Shared by the tests of queues.
+//! Helpers of the queue tests.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use redlock_sync::{Queue, Redlock, Retry, Task};
 use redlock_tests::Server;
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
-/// Long enough for a machine that stutters, short enough to wait for its end.
+/// A lease that outlasts short stalls of the machine, and that a test can wait for.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
 
 pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A client with room for a busy machine.
+/// A client with a node timeout for a busy machine.
 pub(super) fn open(url: &str) -> Redlock {
     Redlock::builder().node(url).node_timeout(ms(3000)).build().unwrap()
 }
 
-/// The queue `q` there, with a short lease, and retries at once.
+/// The queue `q` on this server, with a short lease and retries without a pause.
 pub(super) fn queue(url: &str) -> Queue {
     open(url).queue("q").lease(LEASE).retry(Retry::every(ms(1)).jitter(0.0).max_attempts(20))
 }
@@ -32,25 +32,25 @@ pub(super) fn key(part: &str) -> String {
     format!("{{q}}:q:{part}")
 }
 
-/// One command about a key of the queue, with what follows the key.
+/// Sends one command for a key of the queue. `rest` follows the key.
 pub(super) fn ask<T: FromRedisValue>(server: &Server, name: &str, part: &str, rest: &[&str]) -> T {
     server.ask(cmd(name).arg(key(part)).arg(rest))
 }
 
-/// The state of a task that was claimed: attempts, version, again, fence, token, why.
+/// The fields of a claimed task's state: attempts, version, again, fence, token, why.
 pub(super) fn state(server: &Server, id: &str) -> Option<Vec<String>> {
     let state: Option<String> = ask(server, "HGET", "meta", &[id]);
     state.map(|state| state.splitn(6, ' ').map(str::to_owned).collect())
 }
 
-/// Nothing of any task is left: only the fence counter, and waits.
+/// Asserts that only the fence counter and waits are left.
 pub(super) fn assert_empty(server: &Server) {
     let has_end = |key: &String| key.ends_with(":q:fence") || key.ends_with(":q:waits");
     let left: Vec<String> = server.keys().into_iter().filter(|key| !has_end(key)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// The server's time, since 1970.
+/// The server's time since 1970.
 pub(super) fn server_time(server: &Server) -> Duration {
     let (seconds, micros): (u64, u64) = server.ask(&cmd("TIME"));
     Duration::from_secs(seconds) + Duration::from_micros(micros)

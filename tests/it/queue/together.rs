@@ -1,5 +1,5 @@
-//! Processes that do everything at once with the same tasks, without a lock around their calls: what they wrote down must be possible one call after the
-//! other.
+//! Processes call all operations at once with the same tasks, without a lock around their calls. Their outcomes must be
+//! possible for some sequential order of the calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,10 @@ use super::rig::{assert_empty, queue, task};
 
 const PROCESSES: usize = 8;
 const OPERATIONS: usize = 120;
-/// What stays that was pushed for later: popped and removed by no process.
+/// A task that was pushed for later. No process pops or removes it.
 const SENTRY: &str = "sentry";
 
-/// One call as a process tells of it: `WHAT ID FROM TO FENCE`, times by a clock that all processes share.
+/// One call as a process prints it: `WHAT ID FROM TO FENCE`. All processes share the clock of the times.
 #[derive(Debug)]
 struct Told {
     what: String,
@@ -79,7 +79,7 @@ fn check(told: &[Told]) {
         let mut claims: Vec<&&Told> = calls.iter().filter(|told| told.what == "claimed").collect();
         claims.sort_unstable_by_key(|told| told.fence);
         for two in claims.windows(2) {
-            // Before the second claim returned the first one was ended, or its task was removed.
+            // When the second claim returned, the first one had ended or its task had been removed.
             let ends = |told: &&&Told| told.fence == two[0].fence && !["claimed", "lost"].contains(&told.what.as_str());
             let removes = |told: &&&Told| told.what == "removed" && told.to >= two[0].from;
             let is_over = calls.iter().any(|told| (ends(&told) || removes(&told)) && told.from <= two[1].to);
@@ -96,7 +96,7 @@ fn the_checker_notices() {
     };
     let good = ["new a 1 2 0", "claimed a 3 4 7", "retried a 5 6 7", "claimed a 6 8 9", "acked a 9 10 9"];
     assert!(told(&good));
-    assert!(!told(&good[..4]), "one is lost");
+    assert!(!told(&good[..4]), "the task is lost");
     assert!(!told(&["new a 1 2 0", "claimed a 3 4 7", "claimed a 6 8 9", "acked a 9 10 9", "lost a 9 11 7"]));
     assert!(told(&[
         "new a 1 2 0",
@@ -106,6 +106,6 @@ fn the_checker_notices() {
         "claimed a 6 8 9",
         "acked a 9 10 9"
     ]));
-    assert!(!told(&["new a 1 2 0", "claimed a 3 4 7", "acked a 5 6 7", "popped a 6 7 0"]), "once too often");
+    assert!(!told(&["new a 1 2 0", "claimed a 3 4 7", "acked a 5 6 7", "popped a 6 7 0"]), "the task ended twice");
     assert!(!told(&["new a 1 2 0", "claimed a 3 4 7", "retried a 5 6 7", "claimed a 6 8 7", "acked a 9 10 7"]));
 }

@@ -1,4 +1,4 @@
-//! Keys of another type: each call says so of each key that it uses, and changes nothing.
+//! Keys of another type. Each call that uses such a key reports it and changes nothing.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ struct Case {
 type Prepare = fn(&Case);
 type Run = fn(&mut Case) -> Result<(), Error>;
 
-/// Calls, the keys that each of them uses, and what precedes it.
+/// Calls, the keys that each call uses, and what happens before the call.
 const CALLS: [(&str, &[&str], Prepare, Run); 23] = [
     ("push, a new task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("new")).map(drop)),
     ("push, later", &["due", "body", "meta", "waits"], no, |case| {
@@ -73,9 +73,9 @@ fn claim_all(case: &Case) {
 
 fn claim_shortly(case: &Case) {
     let job = case.mails.clone().lease(ms(4000)).claim().unwrap();
-    eventually("its claim is over", SOON, || job.check().is_err());
-    eventually("it is due again", SOON, || case.mails.peek_due(3).unwrap().iter().any(|entry| entry.id() == job.id()));
-    // It is the first one that is due, and another one is behind it.
+    eventually("the claim expires", SOON, || job.check().is_err());
+    eventually("the task is due", SOON, || case.mails.peek_due(3).unwrap().iter().any(|entry| entry.id() == job.id()));
+    // The expired task is the first due one, and another task follows it.
     case.mails.pop_due(1).unwrap();
     case.mails.push(task("more")).unwrap();
     forget(Some(job));
@@ -94,7 +94,7 @@ fn forget(job: Option<Job>) {
 }
 
 fn case(server: &Server, name: &str) -> Case {
-    // Without renewal: what stands there is changed by the call alone.
+    // The lease is not renewed, so that only the call can change the keys.
     let mails = open(&server.url()).queue(name).lease(ms(LEASE)).renew(false);
     mails.push(task("dead")).unwrap();
     mails.claim().unwrap().fail("never").unwrap();
@@ -104,7 +104,7 @@ fn case(server: &Server, name: &str) -> Case {
     Case { mails, job }
 }
 
-/// What stands in the keys of that queue.
+/// The contents of all keys of this queue.
 fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
     let mut keys: Vec<String> =
         server.keys().into_iter().filter(|key| key.starts_with(&format!("{{{name}}}"))).collect();
@@ -126,7 +126,7 @@ fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
 fn queue_fault_11_a_key_of_another_type_is_untouched() {
     let server = Server::start();
     for (nth, (call, uses, prepare, run)) in CALLS.into_iter().enumerate() {
-        // At the same time, since some wait for the end of a lease.
+        // The cases run in parallel, because some wait for the end of a lease.
         thread::scope(|scope| {
             for part in PARTS {
                 let server = &server;
@@ -136,7 +136,7 @@ fn queue_fault_11_a_key_of_another_type_is_untouched() {
     }
 }
 
-/// A call that meets a key of another type in that part of the queue.
+/// Runs a call while this part of the queue has a key of another type.
 fn one(server: &Server, (call, uses, prepare, run): (&str, &[&str], Prepare, Run), part: &str, name: &str) {
     let mut case = case(server, name);
     prepare(&case);

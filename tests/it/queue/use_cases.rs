@@ -1,4 +1,4 @@
-//! The acceptance list of a queue that this one takes the place of, by its rows, and what the API promises besides.
+//! The cases under "Tasks by name and time" in the guarantees, by number, and other promises of the API.
 
 use std::collections::HashSet;
 use std::thread;
@@ -66,12 +66,12 @@ fn queue_use_04_a_task_is_removed_only_as_it_was_seen() {
     let seen = || mails.peek(1).unwrap().remove(0);
     let first = seen();
     mails.push(task("a").if_queued(IfQueued::Replace)).unwrap();
-    assert!(!mails.remove_if(&first).unwrap(), "pushed anew");
+    assert!(!mails.remove_if(&first).unwrap(), "a task that was pushed again was removed");
     let second = seen();
     let job = mails.try_claim().unwrap().unwrap();
-    assert!(!mails.remove_if(&second).unwrap(), "claimed");
+    assert!(!mails.remove_if(&second).unwrap(), "a claimed task was removed");
     job.retry_after(Duration::ZERO, "later").unwrap();
-    assert!(!mails.remove_if(&second).unwrap(), "retried");
+    assert!(!mails.remove_if(&second).unwrap(), "a retried task was removed");
     let last = seen();
     assert!(mails.remove_if(&last).unwrap());
     assert!(!mails.remove_if(&last).unwrap() && !mails.remove("a").unwrap());
@@ -167,7 +167,7 @@ fn the_last_attempt_is_the_death_of_a_task_and_the_oldest_dead_go() {
     assert_eq!((dead.len(), dead[0].id(), dead[0].attempts()), (1, "b", 2));
     assert!(mails.is_empty().unwrap());
     assert_eq!(mails.push(task("b")).unwrap(), Pushed::New);
-    assert!(mails.dead(9).unwrap().is_empty(), "a push of a dead task makes it new");
+    assert!(mails.dead(9).unwrap().is_empty(), "the pushed task is still dead");
 }
 
 #[test]
@@ -197,14 +197,15 @@ fn a_push_wakes_a_thread_of_another_process_that_waits() {
             let job = waiting.try_claim_for(SOON).unwrap().unwrap();
             (job.id().to_owned(), Instant::now())
         });
-        eventually("a wait stands in the queue", SOON, || {
+        eventually("a wait is in the queue", SOON, || {
             let waits: usize = server.ask(redis::cmd("ZCARD").arg(key("waits")));
             waits == 1
         });
         let pushed = Instant::now();
         pushing.push(task("a")).unwrap();
         let (id, claimed) = job.join().unwrap();
-        // The thread would look by itself after half of five seconds at the earliest.
+        // Without the notification, the thread would make its next attempt after two and a half seconds at the
+        // earliest.
         assert!(id == "a" && claimed - pushed < ms(1500), "{:?}", claimed - pushed);
     });
 }
@@ -217,15 +218,15 @@ fn one_thread_of_a_process_waits_for_all() {
     thread::scope(|scope| {
         let waiting: Vec<_> =
             (0..20).map(|_| scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap().ack())).collect();
-        // The first look of each thread, and those of the one that waits.
-        eventually("all have looked", SOON, || {
+        // Each thread makes one attempt, and the thread that waits makes more.
+        eventually("all threads have made an attempt", SOON, || {
             let waits: usize = server.ask(redis::cmd("ZCARD").arg(key("waits")));
             waits == 1 && proxy.count("claim") >= 22
         });
         let before = proxy.count("claim");
         thread::sleep(ms(2000));
         let idle = proxy.count("claim") - before;
-        assert!(idle <= 3, "{idle} looks of 20 idle threads in two seconds");
+        assert!(idle <= 3, "{idle} attempts of 20 idle threads in two seconds");
         mails.push_all((0..20).map(|n| task(&format!("{n}")))).unwrap();
         for thread in waiting {
             thread.join().unwrap().unwrap();
@@ -248,7 +249,7 @@ fn settings_and_sizes_are_checked() {
     assert!(matches!(mails.worker(0, |_| ()), Err(Error::Config { .. })));
     let full = open(&server.url()).queue("small").max_len(1);
     let twice = full.push_all(["same", "same"].map(|body| Task::new(body).id("id"))).unwrap();
-    assert_eq!((twice.len(), full.len().unwrap()), (2, 1), "a repeated id is one task");
+    assert_eq!((twice.len(), full.len().unwrap()), (2, 1), "a repeated id became two tasks");
     let full = mails.max_len(2);
     full.push("b").unwrap();
     let refused = full.push("c").unwrap_err();

@@ -1,4 +1,4 @@
-//! Worker threads: how they end.
+//! How worker threads run and end.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -61,14 +61,15 @@ fn verdicts_are_carried_out() {
 fn queue_fault_19_a_worker_stops_soon_and_waits_for_its_handlers() {
     let server = Server::start();
     let mails = queue(&server.url());
-    // Idle, all threads but one waiting for their turn.
+    // An idle worker: one thread waits on the server, and the other threads wait for their turn.
     let worker = mails.worker(8, |_| ()).unwrap();
     let stopped = Stopwatch::start();
     assert_eq!(worker.stop(SOON), 0);
     assert!(stopped.elapsed() < ms(2000), "{:?}", stopped.elapsed());
-    // Working: the handler ends within the grace, and no other task is claimed.
+    // A working worker: the handler ends within the grace period, and no other task is claimed.
     mails.push_all(["a", "b"].map(task)).unwrap();
-    // A task that was claimed goes back if the stop comes before its handler begins.
+    // If the stop came before the handler begins, the claimed task would go back to the queue. So the test waits for
+    // the handler.
     let (tell, begun) = mpsc::channel();
     let handler = move |time| {
         let tell = tell.clone();
@@ -81,7 +82,7 @@ fn queue_fault_19_a_worker_stops_soon_and_waits_for_its_handlers() {
     begun.recv_timeout(SOON).unwrap();
     assert_eq!(worker.stop(SOON), 0);
     assert_eq!((mails.len().unwrap(), mails.peek(1).unwrap()[0].attempts()), (1, 0));
-    // Hanging: its claim is renewed no more, and the task comes back.
+    // A hanging worker: its claim is no longer renewed, and the task is due again.
     let worker = mails.worker(1, handler(Duration::from_secs(6))).unwrap();
     begun.recv_timeout(SOON).unwrap();
     assert_eq!(worker.stop(ms(100)), 1);
@@ -103,7 +104,7 @@ fn an_error_that_stays_ends_a_worker() {
     assert_eq!(worker.join(), Err(Error::Closed));
 }
 
-/// The child has none of the threads: there is nothing to wait for.
+/// The child has no worker threads, so it must not wait for them.
 #[test]
 fn fault_28_a_forked_copy_of_a_worker_ends_at_once() {
     let server = Server::start();
@@ -111,7 +112,7 @@ fn fault_28_a_forked_copy_of_a_worker_ends_at_once() {
     assert!(agent.args(["queue", "fork", &server.url()]).status().unwrap().success());
 }
 
-/// Otherwise a push in the next moments would be found by a timer only.
+/// Otherwise only a timer would find the next push.
 #[test]
 fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
     let server = Server::start();
@@ -119,7 +120,7 @@ fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
     let (mails, other) = (queue(&proxy.url()), queue(&server.url()));
     let claim = || mails.try_claim_for(SOON).unwrap().unwrap().ack().unwrap();
     let push = |id: &str| {
-        eventually("it waits", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg("{q}:q:waits")) == 1);
+        eventually("a thread waits", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg("{q}:q:waits")) == 1);
         other.push(task(id)).unwrap();
     };
     thread::scope(|scope| {
@@ -132,7 +133,7 @@ fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
         second.join().unwrap();
     });
     let claims: Vec<_> = proxy.seen().into_iter().filter(|seen| seen.name == "claim").collect();
-    // Behind the digest, the number of keys and the keys: token, lease, attempts, dead tasks, wait.
+    // After the digest, the number of keys and the keys follow: token, lease, attempts, dead tasks, wait.
     let waits: Vec<_> = claims.iter().map(|claim| !claim.args[13].is_empty()).collect();
     assert_eq!(waits, [false, true, true], "{claims:?}");
 }

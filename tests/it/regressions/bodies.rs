@@ -1,4 +1,5 @@
-//! Bodies of tasks that need longer than a node timeout to get through. They are no outage, and other calls of the client go on beside them.
+//! Bodies of tasks that take longer than a node timeout to transfer. Such a body does not count as an outage, and other
+//! calls of the client work meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,13 +10,13 @@ use redlock_tests::{Proxy, Server, Stopwatch, eventually};
 
 use crate::handover::rig::{SOON, ms};
 
-/// The largest that a queue takes by default.
+/// The largest body that a queue accepts by default.
 const LARGEST: usize = 512 * 1024;
 const NODE_TIMEOUT: Duration = ms(1000);
-/// Such a body takes more than two node timeouts.
+/// The bandwidth in bytes per second. At this rate, the largest body takes more than two node timeouts.
 const RATE: u32 = 200_000;
 
-/// The threads beside end, also where the work fails.
+/// Sets the flag in its drop, so that the other threads end even if the work panics.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -24,8 +25,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Runs `work` while other threads of the client use locks and hold one. A busy machine makes a few of their calls fail; a body that is taken for an outage
-/// makes all of them fail.
+/// Runs `work` while another thread of the client uses one lock and holds another one. On a busy machine a few of its
+/// calls may fail. If a body counted as an outage, then all of them would fail.
 fn beside_locks(locks: &Redlock, work: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -57,7 +58,7 @@ fn rig() -> (Server, Proxy, Redlock) {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let locks = Redlock::builder().node(proxy.url()).node_timeout(NODE_TIMEOUT).build().unwrap();
-    // The servers know the scripts, which are long too.
+    // The server loads the scripts here, because their texts are long too.
     locks.mutex("used").lock().unwrap().unlock().unwrap();
     (server, proxy, locks)
 }
@@ -79,7 +80,7 @@ fn the_largest_body_gets_through_a_slow_connection() {
     let body = vec![7; LARGEST];
     beside_locks(&locks, || {
         queue.push(body.clone()).unwrap();
-        eventually("it is shown", SOON, || queue.peek(1).is_ok_and(|shown| shown.len() == 1));
+        eventually("peek returns the task", SOON, || queue.peek(1).is_ok_and(|shown| shown.len() == 1));
         assert!(claimed(&queue) == body);
     });
 }
@@ -101,7 +102,7 @@ fn several_threads_push_and_claim_large_bodies_at_a_time() {
     });
 }
 
-/// Far below the lowest rate at which a server counts as well.
+/// This rate is far below the lowest one at which a server counts as reachable.
 #[test]
 fn a_body_that_is_too_slow_is_no_outage() {
     let (_server, proxy, locks) = rig();
@@ -116,7 +117,8 @@ fn a_body_that_is_too_slow_is_no_outage() {
     });
 }
 
-/// Only bodies of tasks have a time of their own. A long name has none, and with a short node timeout the name of any lock would be long.
+/// Only bodies of tasks extend the node timeout. A long name does not, because with a short node timeout the name of
+/// any lock would count as long.
 #[test]
 fn a_lock_with_a_long_name_is_given_up_after_a_node_timeout() {
     let (_server, proxy, _) = rig();
@@ -126,6 +128,6 @@ fn a_lock_with_a_long_name_is_given_up_after_a_node_timeout() {
     proxy.black_hole();
     let start = Stopwatch::start();
     assert!(lock.try_lock().unwrap_err().is_unavailable());
-    // Taken for a body, it was waited for longer than four.
+    // If the name counted as a body, the attempt would take more than four node timeouts.
     assert!(start.elapsed() < 3 * NODE_TIMEOUT, "{:?}", start.elapsed());
 }

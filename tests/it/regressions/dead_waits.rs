@@ -1,4 +1,5 @@
-//! Waits of processes without a notification connection, that are gone: nothing tells the server, so each of their attempts renews a mark there.
+//! Waits of processes that are gone and had no notification connection. The server does not notice their end, so each
+//! attempt of such a process renews a mark on the server.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(60);
-/// Longer than such a mark lasts, and shorter than before there were any: 40 waits were granted the lock for 300 ms each, or kept others out for an hour.
+/// A time longer than such a mark lasts. Without marks, this fault took longer: 40 waits were granted the lock for 300
+/// ms each, or kept other clients out for an hour.
 const MARKS_END: Duration = Duration::from_secs(8);
 
 fn open(urls: Vec<String>) -> Redlock {
@@ -38,14 +40,15 @@ fn all_permits(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
     locks.semaphore(KEY, 3).cancel(cancel).try_acquire_many_for(3, SOON)?.release()
 }
 
-/// How many waits a server has in its queues.
+/// The number of waits in a server's queues.
 fn queued(server: &Server) -> usize {
     let keys: Vec<String> = server.ask(redis::cmd("KEYS").arg("*queue"));
     let writers: Vec<String> = server.ask(redis::cmd("KEYS").arg("*:writers"));
     keys.iter().chain(&writers).map(|key| server.ask::<usize>(redis::cmd("ZCARD").arg(key))).sum()
 }
 
-/// Has so many processes wait while the lock is held, and cuts them off. Then the lock is released, and another process wants it.
+/// Makes `many` processes wait while the lock is held, and then cuts their connections. Then the lock is released, and
+/// another process must get it within `MARKS_END`.
 fn behind_dead_waits(
     nodes: usize,
     many: usize,
@@ -96,7 +99,7 @@ fn a_mutex_is_not_granted_to_dead_waits_that_poll() {
 
 #[test]
 fn a_reader_is_not_kept_out_by_dead_writers_that_poll() {
-    // The reader that is there stays, so that no writer has its turn.
+    // This reader keeps its lock, so that no writer gets its turn.
     let stays = |locks: &Redlock| -> Box<dyn FnOnce()> {
         let guard = locks.rw_lock(KEY).read().unwrap();
         Box::new(move || std::mem::forget(guard))
@@ -106,7 +109,7 @@ fn a_reader_is_not_kept_out_by_dead_writers_that_poll() {
 
 #[test]
 fn a_permit_is_not_kept_for_dead_waits_that_poll() {
-    // One permit stays lent, so that the waits for all three are never served.
+    // One permit stays taken, so the waits for all three never get them.
     let stays = |locks: &Redlock| -> Box<dyn FnOnce()> {
         std::mem::forget(locks.semaphore(KEY, 3).acquire().unwrap());
         std::mem::forget(locks.clone());

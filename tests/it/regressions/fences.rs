@@ -32,7 +32,8 @@ fn a_fenced_lock_brings_its_token_along() {
             let fence = guard.fencing_token().unwrap();
             assert!(fence > last, "{fence} after {last}");
             last = fence;
-            // On several nodes one round stores it on a majority; without the setting another one has to fetch it first.
+            // With several nodes, one round stores the fencing token on a majority. Without the setting, another round
+            // must fetch it first.
             let n = rig.servers.len();
             let wanted = if n == 1 { usize::from(!fenced) } else { n * (1 + usize::from(!fenced)) };
             assert_eq!(rounds() - before, wanted, "fenced({fenced}) on {n}");
@@ -51,7 +52,7 @@ fn a_counter_ends_soon_after_the_clock_has_passed_it() {
             let left = server.pttl("{order:42}:fence").unwrap();
             assert!(left > minutes(19) && left <= minutes(20) + Duration::from_secs(1), "{left:?}");
         }
-        // As after a clock that was an hour ahead has been set back.
+        // This counter is as after a clock that was an hour ahead and was then set back.
         let ahead = guard.fencing_token().unwrap() + 3_600_000_000;
         guard.unlock().unwrap();
         rig.servers.iter().for_each(|server| server.set("{order:42}:fence", &ahead.to_string()));
@@ -62,7 +63,7 @@ fn a_counter_ends_soon_after_the_clock_has_passed_it() {
     });
 }
 
-/// It was set by hand. A number that does not rise would be worse than none.
+/// The counter was set by hand. An error is better than a fencing token that does not rise.
 #[test]
 fn a_counter_at_its_end_is_an_error() {
     let rig = Rig::start(1);

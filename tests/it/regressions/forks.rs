@@ -3,7 +3,7 @@ use std::process::Command;
 
 use crate::handover::rig::Rig;
 
-/// Each child tells the token of a lock that it took, the id under which it waited, and the token that it was granted.
+/// Each child prints the token of a lock that it took, the id of its wait, and the token of its grant.
 const TOLD_BY_A_CHILD: usize = 3;
 
 #[test]
@@ -15,7 +15,7 @@ fn forked_workers_never_share_a_token_or_an_id() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         let told: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
-        // The random part: what stands behind it names the process, the host or nothing.
+        // The random part of each token or id. The rest names the process and the host, or is missing.
         let unique: HashSet<_> = told
             .iter()
             .map(|words| words[1].trim_start_matches("redlock-sync:").split([':', '-', '/']).next().unwrap())

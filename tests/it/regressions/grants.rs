@@ -17,7 +17,7 @@ struct Settings {
     min_hold: Duration,
 }
 
-/// Every combination.
+/// All combinations of the settings.
 fn combinations() -> impl Iterator<Item = Settings> {
     let leases = [ms(500), ms(2000), Duration::from_secs(30), Duration::from_secs(90)];
     (0..leases.len() << 4).map(move |bits| {
@@ -34,7 +34,7 @@ fn combinations() -> impl Iterator<Item = Settings> {
 }
 
 impl Settings {
-    /// What may be left at most when the lock has just been granted.
+    /// The longest lease that may remain just after the grant.
     fn longest(self) -> Duration {
         self.max_hold.map_or(self.lease, |max| max.min(self.lease))
     }
@@ -44,7 +44,7 @@ impl Settings {
     }
 }
 
-/// Waits behind a holder with the default lease, and is granted the lock.
+/// Waits behind a holder with the default lease, and gets the lock by a grant.
 fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuard<GuardSend> {
     let held = rig.client().mutex(key).lock().unwrap();
     let mut lock = locks.mutex(key).lease(wanted.lease).renew(wanted.renew).min_hold(wanted.min_hold);
@@ -57,7 +57,7 @@ fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuar
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().unwrap().into_send());
         let waiting = format!("{{{key}}}:queue");
-        eventually("it waits", SOON, || rig.servers[0].ask(redis::cmd("EXISTS").arg(&waiting)));
+        eventually("the wait is in the queue", SOON, || rig.servers[0].ask(redis::cmd("EXISTS").arg(&waiting)));
         held.unlock().unwrap();
         waiter.join().unwrap()
     })
@@ -69,14 +69,14 @@ fn has_its_own_settings(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings)
     let kept = rig.servers[0].pttl(key).unwrap_or_default();
     let longest = wanted.longest();
     assert!(left <= longest && kept <= longest, "{left:?} are left, {kept:?} on the server, with {wanted:?}");
-    // As much as a lease has at least when its renewal is due.
+    // The lease is at least as long as one whose renewal is due.
     let least = (wanted.lease * 2 / 3).saturating_sub(wanted.lease / 50 + SLACK).min(longest);
     assert!(left >= least || wanted.max_hold.is_some(), "only {left:?} are left with {wanted:?}");
     if wanted.ends_by_itself() && longest <= ms(500) {
         poll(SOON, || guard.check().err()).unwrap_or_else(|| panic!("never lost with {wanted:?}"));
         assert!(since.elapsed() < longest + SLACK, "lost after {:?} with {wanted:?}", since.elapsed());
     } else if wanted.lease == ms(500) {
-        // Renewed, with its own length.
+        // The client renews the lease to its own length.
         thread::sleep(ms(700));
         assert!(guard.check().is_ok() && guard.remaining() <= ms(500), "{:?} with {wanted:?}", guard.state());
     }
@@ -98,7 +98,8 @@ fn a_granted_lock_has_the_settings_of_the_waiter_in_every_combination() {
     }
 }
 
-/// Threads of one client hand a lock on among themselves, but not one that its holder made longer than the next one asked for.
+/// Threads of one client hand their lease to each other. A lease that its holder extended beyond the next thread's
+/// setting must not be handed over.
 #[test]
 fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
     let rig = Rig::start(1);
@@ -121,22 +122,23 @@ fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
     });
 }
 
-/// As after a failover to a replica that lacks the last writes: the queue has waits of clients that run, and are long over.
+/// A failover to a replica without the last writes can bring back waits that have ended, although their clients still
+/// run.
 #[test]
 fn a_lock_that_is_granted_to_a_wait_that_is_over_goes_on_to_the_next() {
     let rig = Rig::start(1);
     let (server, [holder, waits]) = (&rig.servers[0], [rig.client(), rig.client()]);
     let (k, queue) = (waits.mutex("k"), "{k}:queue");
-    // Its channel stays.
+    // The client also waits for another lock, so its channel stays subscribed.
     let other = holder.mutex("other").lock().unwrap();
     thread::scope(|scope| {
         let listens = scope.spawn(|| waits.mutex("other").lock().unwrap().unlock());
-        eventually("it waits", SOON, || server.ask(redis::cmd("EXISTS").arg("{other}:queue")));
+        eventually("the wait is in the queue", SOON, || server.ask(redis::cmd("EXISTS").arg("{other}:queue")));
         for fenced in [false, true] {
             let held = holder.mutex("k").lock().unwrap();
             let over = scope.spawn(|| k.lock().unwrap().unlock());
             let mut left: Vec<String> = Vec::new();
-            eventually("it waits", SOON, || {
+            eventually("the wait is in the queue", SOON, || {
                 left = server.ask(redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1));
                 !left.is_empty()
             });
@@ -149,7 +151,7 @@ fn a_lock_that_is_granted_to_a_wait_that_is_over_goes_on_to_the_next() {
                 server.ask::<usize>(redis::cmd("ZADD").arg(queue).arg(i).arg(wait));
             }
             held.unlock().unwrap();
-            rig.client().mutex("k").try_lock_for(ms(5000)).expect("it is granted for 30 s").unlock().unwrap();
+            rig.client().mutex("k").try_lock_for(ms(5000)).expect("an ended wait got the lock").unlock().unwrap();
         }
         other.unlock().unwrap();
         listens.join().unwrap().unwrap();

@@ -8,7 +8,7 @@ use redlock_tests::Server;
 
 use crate::handover::rig::{Rig, SOON, brisk, ms};
 
-/// As much stack as any other thread has: a small one would overflow, which aborts the process.
+/// A handler runs with a stack of the default size. A small stack would overflow, which aborts the process.
 #[test]
 #[allow(clippy::large_stack_arrays, reason = "this is about the stack")]
 fn a_handler_of_a_loss_has_an_ordinary_stack() {
@@ -23,7 +23,8 @@ fn a_handler_of_a_loss_has_an_ordinary_stack() {
     assert_eq!(told.recv_timeout(SOON), Ok((true, 400 * 1024)));
 }
 
-/// A thread that waits for the lock notices the loss. It would stand in the way of a handler that wants the lock, and be held up by it.
+/// A thread that waits for the lock notices the loss. A handler that wants the same lock must not run in this thread,
+/// because each would wait for the other.
 #[test]
 fn a_handler_of_a_loss_does_not_run_in_a_thread_that_waits_for_the_lock() {
     let server = Server::start();
@@ -53,7 +54,8 @@ fn a_handler_of_a_loss_does_not_run_in_a_thread_that_waits_for_the_lock() {
     }
 }
 
-/// A thread that joins what others read looks from time to time whether a writer waits, and notices the loss. Its own call has a bound.
+/// A thread that joins a shared read lease asks the servers at times whether a writer waits. So it can notice the loss.
+/// The handler must not run in this thread, because the duration of its call is limited.
 #[test]
 fn a_handler_of_a_loss_does_not_run_in_a_thread_that_joins_readers() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! A wait ends while its own calls do not get through, and is granted the lock just then.
+//! A wait ends while its own calls get no replies, and just then it is granted the lock.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually};
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
 
-/// No other thread waits in its client, so none reads what is pushed: the wait leaves the queue, and gives back the grant, when the server answers.
+/// No other thread of the client waits, so none reads the notification. When the server answers again, the client
+/// removes the wait and gives the grant back.
 #[test]
 fn what_a_wait_was_granted_when_it_ended_is_given_back() {
     let server = Server::start();
@@ -19,17 +20,17 @@ fn what_a_wait_was_granted_when_it_ended_is_given_back() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_secs(3)).map(drop));
         let queued = || server.ask::<i64>(cmd("ZCARD").arg("{order:42}:queue")) == 1;
-        eventually("it waits", SOON, queued);
+        eventually("the wait is in the queue", SOON, queued);
         let last = proxy.on_each("acquire", Act::BlackHole);
         let leave = proxy.on_each("release", Act::BlackHole);
-        eventually("its last attempt is on its way", SOON, || last.hits() > 0);
+        eventually("the last attempt is sent", SOON, || last.hits() > 0);
         held.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap_err().is_unavailable());
-        // In the background.
-        eventually("it is on its way out of the queue", SOON, || leave.hits() > 0);
+        // The client removes the wait in the background.
+        eventually("the call that removes the wait is sent", SOON, || leave.hits() > 0);
         let holder = server.get(KEY);
         assert!(holder.as_ref().is_some_and(|token| token.contains(":granted:")), "{holder:?}");
-        // What was lost stays lost.
+        // The calls that the proxy swallowed are never delivered.
         proxy.drop_connections();
         proxy.heal();
     });

@@ -1,4 +1,4 @@
-//! What it costs a server that its locks are listed.
+//! The cost of listing a server's locks.
 
 use redis::cmd;
 use redlock_tests::Server;
@@ -7,7 +7,7 @@ fn fill(server: &Server, script: &str) {
     server.ask::<()>(cmd("EVAL").arg(script).arg(0));
 }
 
-/// A script that copies values leaves them in the memory of Lua for a while.
+/// If the script copied values, they would stay in Lua's memory for a while.
 #[test]
 fn large_values_and_sets_are_not_copied() {
     let server = Server::start();
@@ -30,7 +30,7 @@ fn all_holders_of_a_lock_are_shown() {
     let readers =
         "for i = 1, 1500 do redis.call('ZADD', 'prices', '9e15', 'r' .. string.format('%032x', i) .. ':shop') end";
     fill(&server, readers);
-    // Some that have ended, and a set that is no lock.
+    // Some holders that have expired, and a sorted set that is no lock.
     fill(
         &server,
         "for i = 1, 300 do redis.call('ZADD', 'prices', i, 'r' .. string.format('%032x', i + 9999) .. ':shop') end",
@@ -41,7 +41,7 @@ fn all_holders_of_a_lock_are_shown() {
     assert_eq!(locks.held_locks("*").unwrap().len(), 1500);
 }
 
-/// A key of a queue is shown with the queue, whatever it holds. Other names may end like one.
+/// A key of a queue is listed with the queue, whatever its content. Names of locks may end like a queue's key.
 #[test]
 fn a_lock_whose_name_ends_like_a_key_of_a_queue_is_shown() {
     let server = Server::start();

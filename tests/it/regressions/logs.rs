@@ -18,11 +18,11 @@ fn trouble_with_a_renewal_and_a_loss_are_logged_once_each() {
     let rig = Rig::start(1);
     let guard = brisk(&rig.proxy_urls(), ms(1500)).mutex(key).lock().unwrap();
     rig.proxies.iter().for_each(Proxy::refuse);
-    eventually("it is suspended", SOON, || count(key, Level::Warn, "not confirmed") == 1);
+    eventually("the failed renewal is logged", SOON, || count(key, Level::Warn, "not confirmed") == 1);
     rig.proxies.iter().for_each(Proxy::heal);
-    eventually("it is renewed again", SOON, || count(key, Level::Info, "renewed again") == 1);
+    eventually("the successful renewal is logged", SOON, || count(key, Level::Info, "renewed again") == 1);
     rig.proxies.iter().for_each(Proxy::refuse);
-    eventually("it is lost", SOON, || count(key, Level::Warn, "was lost") == 1);
+    eventually("the loss is logged", SOON, || count(key, Level::Warn, "was lost") == 1);
     assert!(guard.check().is_err());
     assert!(guard.unlock().unwrap_err().is_lost());
     let counts = ["not confirmed", "was lost"].map(|words| count(key, Level::Warn, words));
@@ -37,7 +37,7 @@ fn a_deleted_lock_that_only_the_release_finds_is_logged_once() {
     let guard = rig.client().mutex(key).lock().unwrap();
     assert!(rig.servers[0].del(key));
     drop(guard);
-    eventually("the release has found it", SOON, || !said(key).is_empty());
+    eventually("the release finds the loss", SOON, || !said(key).is_empty());
     assert_eq!(count(key, Level::Warn, "was lost"), 1, "{:#?}", said(key));
 }
 
@@ -51,15 +51,15 @@ fn an_outage_is_logged_at_once_and_once() {
         redlock_tests::patient().nodes(rig.proxy_urls()).unavailable_after(Duration::from_secs(60)).build().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.mutex(key).lock().map(drop));
-        eventually("it is logged", SOON, || count(key, Level::Warn, "no majority") == 1);
-        assert!(!waiter.is_finished(), "it was to be said while the call waits");
+        eventually("the outage is logged", SOON, || count(key, Level::Warn, "no majority") == 1);
+        assert!(!waiter.is_finished(), "the outage was logged only after the call");
         rig.proxies.iter().for_each(Proxy::heal);
         waiter.join().unwrap().unwrap();
     });
     assert_eq!(count(key, Level::Warn, "no majority"), 1, "{:#?}", said(key));
 }
 
-/// What `try_lock` finds counts as well.
+/// An outage that `try_lock` finds is logged too.
 #[test]
 fn each_outage_is_logged() {
     listen();
@@ -73,7 +73,7 @@ fn each_outage_is_logged() {
         }
         assert_eq!(count(key, Level::Warn, "no majority"), nth, "{:#?}", said(key));
         rig.proxies.iter().for_each(Proxy::heal);
-        eventually("it is back", SOON, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
+        eventually("the server answers again", SOON, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
     }
 }
 
@@ -84,7 +84,7 @@ fn a_deleted_lock_is_logged_once() {
     let rig = Rig::start(1);
     let guard = brisk(&rig.urls(), ms(900)).mutex(key).lock().unwrap();
     assert!(rig.servers[0].del(key));
-    eventually("it is lost", SOON, || guard.check().is_err());
+    eventually("the loss is noticed", SOON, || guard.check().is_err());
     assert!(guard.unlock().unwrap_err().is_lost());
     assert_eq!(said(key).len(), 1, "{:#?}", said(key));
 }

@@ -1,22 +1,22 @@
-//! What reviews of the library found and other tests had not: one test for each, seen to fail before the repair.
+//! Faults that reviews of the library found and other tests had missed. Each has one test, which failed before the fix.
 //!
-//! 1. `names`: locks whose names look alike.
+//! 1. `names`: locks with similar names.
 //! 2. `forks`: tokens and ids of forked workers.
-//! 3. `grants`: a lock that was granted has the waiter's own settings.
-//! 4. `releases`: those that a partition swallowed, and those of many locks at once.
-//! 5. `fences`: counters are kept on request.
-//! 6. `own`: a thread that wants what it holds itself.
-//! 7. `handlers`: what a handler of a loss may use.
-//! 8. `logs`: what is logged, and how often.
-//! 9. `left`: a wait that ends while its calls do not get through.
-//! 10. `signals`: what a signal does to a call.
-//! 11. `tasks`: calls of a queue at their edges.
-//! 12. `trickle`: a server whose replies come a byte at a time.
+//! 3. `grants`: a granted lock has the waiter's own settings.
+//! 4. `releases`: releases that a partition lost, and releases of many locks at once.
+//! 5. `fences`: fence counters exist only on request.
+//! 6. `own`: a thread that wants a lock that it holds itself.
+//! 7. `handlers`: what `on_lost` handlers may do.
+//! 8. `logs`: which events are logged, and how often.
+//! 9. `left`: a wait that ends while its calls get no replies.
+//! 10. `signals`: calls that a signal interrupts.
+//! 11. `tasks`: edge cases of queues of tasks.
+//! 12. `trickle`: a server that sends its replies one byte at a time.
 //! 13. `bodies`: large bodies of tasks over a slow connection.
-//! 14. `texts`: what is said of set-ups that cannot work, and of odd names.
-//! 15. `listing`: what it costs a server that its locks are listed.
-//! 16. `counted`: attempts that are counted.
-//! 17. `dead_waits`: processes that are gone, and had no notification connection.
+//! 14. `texts`: errors about set-ups that cannot work, and about unusual names.
+//! 15. `listing`: the cost of listing a server's locks.
+//! 16. `counted`: attempts with a limited number.
+//! 17. `dead_waits`: waits of processes that are gone and had no notification connection.
 
 mod bodies;
 mod counted;

@@ -5,7 +5,8 @@ use redlock_sync::Error;
 
 use crate::handover::rig::{Rig, SOON, ms};
 
-/// A holds one lock and B waits for it; C takes and releases the other one, for which D waits. That grants nothing to B.
+/// A holds one lock, and B waits for it. C releases another lock, for which D waits. The release must not grant
+/// anything to B.
 fn a_release_of_the_one_grants_nothing_of_the_other(held: &str, other: &str) {
     let rig = Rig::start(1);
     let a = rig.client().mutex(held).lock().unwrap();

@@ -9,7 +9,7 @@ use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually};
 use crate::handover::rig::{Rig, SLACK, SOON, brisk, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
 
-/// A hold of this thread that ends by itself in less than a second.
+/// Three holds of this thread that each end in less than a second.
 fn ends_by_itself(lock: Mutex) -> [Mutex; 3] {
     [lock.clone().renew(false), lock.clone().max_renewals(0), lock.lease(ms(5000)).max_hold(ms(900))]
 }
@@ -21,12 +21,12 @@ fn a_thread_waits_for_its_own_hold_to_end<K: Kind>() {
         let start = Stopwatch::start();
         let held = own.lock().unwrap();
         let wanted = K::new(&locks, "order:42");
-        // Too short: it would end before the hold does.
+        // This limit is too short, because it ends before the hold does.
         match wanted.try_lock_for(ms(50)).err() {
             Some(Error::Busy { by_this_thread: true, expires_in: Some(left), .. }) => assert!(left <= ms(900)),
             other => panic!("{other:?}"),
         }
-        assert!(start.elapsed() < ms(900), "that was to be said at once");
+        assert!(start.elapsed() < ms(900), "the call did not fail at once");
         let guard = wanted.try_lock_for(ms(5000)).unwrap();
         assert!(start.elapsed() < ms(900) + SLACK, "{:?}", start.elapsed());
         assert!(held.check().is_err_and(|error| error.is_lost()));
@@ -52,14 +52,15 @@ fn a_thread_is_told_that_it_is_the_holder<K: Kind>() {
     assert!(other.to_string().contains("another holder"), "{other}");
 }
 
-/// The outer code believes to hold it: that is said, and not that this thread would wait for itself.
+/// The outer code believes that it holds the lock. So the mutex reports the loss, not that the thread would wait for
+/// itself.
 #[test]
 fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
     let rig = Rig::start(1);
     let locks = brisk(&rig.urls(), ms(900));
     let outer = locks.reentrant_mutex("order:42").lock().unwrap();
     assert!(rig.servers[0].del("order:42"));
-    eventually("it is lost", SOON, || outer.check().is_err());
+    eventually("the loss is noticed", SOON, || outer.check().is_err());
     let wanted = locks.mutex("order:42");
     for outcome in [wanted.lock(), wanted.try_lock(), wanted.try_lock_for(ms(50))] {
         assert!(outcome.err().is_some_and(|error| error.is_lost()));
@@ -70,10 +71,10 @@ fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
 
 each_kind!(a_thread_waits_for_its_own_hold_to_end, a_thread_is_told_that_it_is_the_holder);
 
-/// Takes a lock, and returns what releases it.
+/// Takes a lock, and returns a closure that releases it.
 type Take = fn(&Redlock) -> Box<dyn FnOnce()>;
 
-/// The hold keeps its place in the queue of this process, where the thread would wait for itself.
+/// The hold keeps its place in the queue of this process, so the thread would wait for itself there.
 #[test]
 fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
     let holds: [Take; 3] = [
@@ -100,14 +101,15 @@ fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
                 release();
                 tell.send((taken.map(Result::err), permits.acquire().and_then(SemaphorePermit::release))).unwrap();
             });
-            let (errors, later) = told.recv_timeout(SOON).expect("a thread waits for itself");
+            let (errors, later) = told.recv_timeout(SOON).expect("the thread does not wait for itself");
             assert!(errors.iter().all(|error| matches!(error, Some(Error::WrongType { .. }))), "{errors:?}");
             later.unwrap();
         }
     });
 }
 
-/// Other processes have the lock at once then.
+/// If the key is deleted by hand, other processes get the lock at once. Waiting threads of the holder's client must get
+/// it soon too.
 #[test]
 fn a_key_that_is_deleted_by_hand_ends_the_wait_of_threads_of_the_same_client() {
     let server = Server::start();
@@ -132,7 +134,8 @@ fn a_key_that_is_deleted_by_hand_ends_the_wait_of_threads_of_the_same_client() {
     }
 }
 
-/// A thread that begins to wait after the key was deleted asks the server after a tenth of a second, and not after the second that those before it took.
+/// A thread that begins to wait after the key was deleted asks the server after a tenth of a second. The threads that
+/// waited before may take a second.
 #[test]
 fn a_thread_that_comes_after_a_key_was_deleted_by_hand_waits_for_a_moment_only() {
     let server = Server::start();
@@ -151,7 +154,8 @@ fn a_thread_that_comes_after_a_key_was_deleted_by_hand_waits_for_a_moment_only()
     assert!(held.check().unwrap_err().is_lost());
 }
 
-/// The lock of the other kind may be released by the time at which the server answers.
+/// The wait must not fail while the server does not answer, because the lock of the other kind may be released
+/// meanwhile.
 #[test]
 fn a_wait_behind_a_lock_of_another_kind_goes_on_while_the_server_does_not_answer() {
     let server = Server::start();
@@ -168,7 +172,7 @@ fn a_wait_behind_a_lock_of_another_kind_goes_on_while_the_server_does_not_answer
     });
 }
 
-/// Clients, handles and guards can be used within `catch_unwind`.
+/// `catch_unwind` accepts clients, handles and guards.
 #[test]
 fn clients_and_guards_are_unwind_safe() {
     fn is_safe<T: UnwindSafe + RefUnwindSafe>() {}
@@ -187,7 +191,7 @@ fn clients_and_guards_are_unwind_safe() {
     guard.unlock().unwrap();
 }
 
-/// The guard would be lost, although its holder never left it.
+/// If an id could be adopted as a token, then the guard would lose its lock, although its holder never gave it away.
 #[test]
 fn the_id_of_a_guard_is_no_token() {
     let server = Server::start();

@@ -13,7 +13,7 @@ fn client(urls: &[String]) -> Redlock {
     Redlock::builder().nodes(urls).restart_guard(false).node_timeout(NODE_TIMEOUT).build().unwrap()
 }
 
-/// How a guard ends while no server can be reached.
+/// How a guard's hold ends while no server is reachable.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Unlock,
@@ -21,7 +21,7 @@ enum End {
     UnlockAll,
 }
 
-/// The lock is to be had soon after the network is back, and not when the lease has ended.
+/// Another client must get the lock soon after the network is back, not only when the lease has ended.
 fn a_release_is_repeated(rig: &Rig, end: End, cut: fn(&Proxy)) {
     let (locks, other) = (client(&rig.proxy_urls()), patient().nodes(rig.urls()).restart_guard(false).build().unwrap());
     let guard = locks.mutex("order:42").lease(DAY).lock().unwrap();
@@ -54,7 +54,7 @@ fn a_release_lost_in_a_partition_is_repeated_until_it_is_confirmed() {
     });
 }
 
-/// Also what an attempt set whose answer never came.
+/// A failed attempt can set a key although its reply never came. The client must remove that key too.
 #[test]
 fn what_a_failed_attempt_set_is_taken_back_when_the_network_is_back() {
     for_sizes(&[1, 3], |rig| {
@@ -66,13 +66,13 @@ fn what_a_failed_attempt_set_is_taken_back_when_the_network_is_back() {
         }
         let attempt = thread::scope(|scope| {
             let attempt = scope.spawn(|| locks.mutex("order:42").lease(DAY).try_lock().map(drop));
-            eventually("it was set", SOON, || rig.holding("order:42") > 0);
+            eventually("a server has the key", SOON, || rig.holding("order:42") > 0);
             rig.proxies.iter().for_each(Proxy::refuse);
             attempt.join().unwrap()
         });
         attempt.unwrap_err();
         rig.proxies.iter().for_each(Proxy::heal);
-        eventually("nothing is left", SOON, || other.mutex("order:42").try_lock().is_ok_and(|g| g.unlock().is_ok()));
+        eventually("the lock is free", SOON, || other.mutex("order:42").try_lock().is_ok_and(|g| g.unlock().is_ok()));
     });
 }
 
@@ -92,13 +92,13 @@ fn many_locks_are_given_up_together() {
             assert_eq!((ended.given_up.len(), ended.unconfirmed), (100, 100));
             assert!(took < ms(2 * 250) + SLACK, "took {took:?}");
             assert!(guards.iter().all(|guard| guard.check().is_err_and(|error| error.is_lost())));
-            // What was written to the servers is executed when they go on.
+            // The servers execute the releases that were written to them once they continue.
             eventually("all are free", SOON, || names.iter().all(|name| rig.holding(name) == 0));
         });
     }
 }
 
-/// The lease is lost before its guard ends, but the key stays for as long as an extension whose reply never came.
+/// The lease is lost before its guard ends. The key stays as long as an extension asked for, whose reply never came.
 #[test]
 fn the_release_of_a_lost_lease_is_repeated_too() {
     for_sizes(&[1, 3], |rig| {
@@ -106,16 +106,16 @@ fn the_release_of_a_lost_lease_is_repeated_too() {
         let guard = locks.mutex("order:42").lease(ms(900)).renew(false).lock().unwrap();
         let held: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("extend", Act::HoldReply)).collect();
         guard.extend(Duration::from_secs(60 * 60)).unwrap_err();
-        eventually("it is lost", SOON, || guard.check().is_err());
+        eventually("the loss is noticed", SOON, || guard.check().is_err());
         rig.proxies.iter().for_each(Proxy::refuse);
         guard.unlock().unwrap_err();
         drop(held);
         rig.proxies.iter().for_each(Proxy::heal);
-        eventually("it is released", SOON, || other.mutex("order:42").try_lock().is_ok_and(|g| g.unlock().is_ok()));
+        eventually("the lock is free", SOON, || other.mutex("order:42").try_lock().is_ok_and(|g| g.unlock().is_ok()));
     });
 }
 
-/// A drop has a whole node timeout for its release, so a slow line is no reason to leave the node out.
+/// The release of a drop has a whole node timeout, so a slow node is not left out.
 #[test]
 fn a_drop_over_a_slow_line_is_a_release_like_any_other() {
     for_sizes(&[1, 3], |rig| {
@@ -127,7 +127,7 @@ fn a_drop_over_a_slow_line_is_a_release_like_any_other() {
         rig.proxies.iter().for_each(|proxy| proxy.latency(ms(320)));
         for _ in 0..2 {
             drop(locks.mutex("order:42").try_lock_for(SOON).unwrap());
-            eventually("it is released", SOON, || rig.holding("order:42") == 0);
+            eventually("the lock is released", SOON, || rig.holding("order:42") == 0);
         }
     });
 }
@@ -148,7 +148,7 @@ fn guards_of_locks_that_were_given_up_end_at_once() {
     });
 }
 
-/// Each costs what one attempt costs, and the rest is left to the background.
+/// Each drop costs as much as one attempt to connect. The client repeats the releases in the background.
 #[test]
 fn guards_dropped_while_servers_refuse_connections_end_soon() {
     for_sizes(&[1, 3], |rig| {
@@ -163,7 +163,7 @@ fn guards_dropped_while_servers_refuse_connections_end_soon() {
     });
 }
 
-/// Of three nodes, one never had the lock and does not answer. One has lost it.
+/// One of three nodes never had the lock and does not answer, and another one has lost it.
 #[test]
 fn a_node_that_never_had_the_lock_does_not_count_for_it_at_the_release() {
     let rig = Rig::start(3);

@@ -1,4 +1,5 @@
-//! A signal, also one that only stops a process and lets it go on, ends the system call in which a reply is awaited. That says nothing of the server.
+//! A signal interrupts the system call that waits for a reply, even if it only stops and continues the process. This
+//! says nothing about the server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::handover::rig::{SOON, ms};
 
-/// A process that holds a lock.
+/// A process that holds the lock.
 struct Holder {
     process: Child,
     lines: BufReader<ChildStdout>,
@@ -52,7 +53,7 @@ impl Holder {
     }
 }
 
-/// Each of its threads that waits in a system call is interrupted.
+/// Stops and continues the process, which interrupts each of its threads that waits in a system call.
 fn stop_and_go_on(process: u32) {
     let id = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
     kill_process(id, Signal::STOP).unwrap();
@@ -61,11 +62,11 @@ fn stop_and_go_on(process: u32) {
         let text = std::fs::read_to_string(&stat).unwrap();
         text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     };
-    eventually("it is stopped", SOON, is_stopped);
+    eventually("the process is stopped", SOON, is_stopped);
     kill_process(id, Signal::CONT).unwrap();
 }
 
-/// The process is stopped several times while a reply is under way. It waits on for the same reply.
+/// The process is stopped several times while it waits for a reply. It must continue to wait for the same reply.
 #[test]
 fn a_call_survives_signals() {
     let server = Server::start();
@@ -73,16 +74,16 @@ fn a_call_survives_signals() {
     let mut holder = Holder::start("30000/10000", &proxy);
     let held = proxy.on("fence", Act::HoldReply);
     holder.tell("fence");
-    eventually("the call is on its way", SOON, || held.hits() == 1);
+    eventually("the call is sent", SOON, || held.hits() == 1);
     let calls = proxy.count("fence");
     (0..3).for_each(|_| stop_and_go_on(holder.process.id()));
     held.release();
     assert_eq!(holder.hear(), "ok");
-    assert_eq!(proxy.count("fence"), calls, "it was sent again");
+    assert_eq!(proxy.count("fence"), calls, "the call was sent again");
     holder.end(&server);
 }
 
-/// Each wait is interrupted: those for connections and for the answers of the handshake too.
+/// The signals interrupt all waits, also those for connections and for the replies of the handshake.
 #[test]
 fn calls_and_connections_survive_a_storm_of_signals() {
     let server = Server::start();

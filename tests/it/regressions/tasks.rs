@@ -1,4 +1,4 @@
-//! Queues of tasks: what a call means at its edges.
+//! Queues of tasks: edge cases of their calls.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,17 +15,17 @@ fn queue(server: &Server, name: &str) -> Queue {
 #[test]
 fn nothing_is_taken_for_something_else() {
     let server = Server::start();
-    // No id stands for the oldest dead task.
+    // An empty id must not mean the oldest dead task.
     let mails = queue(&server, "ids");
     mails.push("welcome").unwrap();
     mails.try_claim().unwrap().unwrap().fail("no such address").unwrap();
     assert_eq!((mails.revive("").unwrap(), mails.dead(9).unwrap().len()), (false, 1));
     assert_eq!((mails.revive_all().unwrap(), mails.len().unwrap()), (1, 1));
-    // No place is not no limit.
+    // A limit of 0 must not mean that there is no limit.
     let none = queue(&server, "limits").max_len(0);
     let refused = none.push("welcome").unwrap_err();
     assert!(matches!(refused, Error::Full { len: 0, .. }) && none.is_empty().unwrap(), "{refused}");
-    // A task that has come again, due at the same time, is not the one that was seen.
+    // A task that was pushed again with the same id and time is not the task that `peek` returned.
     let mails = queue(&server, "versions");
     let first = Task::new("first").id("a").at(UNIX_EPOCH + Duration::from_secs(1));
     mails.push(first).unwrap();
@@ -35,7 +35,7 @@ fn nothing_is_taken_for_something_else() {
     assert!(!mails.remove_if(&seen).unwrap() && mails.len().unwrap() == 1);
 }
 
-/// The tasks of one push are due one after the other: the last of them must not be due behind the next push.
+/// The tasks of one push are due one after the other. The last of them must still be due before the next push.
 #[test]
 fn a_push_behind_many_is_due_behind_them() {
     let server = Server::start();
@@ -46,16 +46,16 @@ fn a_push_behind_many_is_due_behind_them() {
     loop {
         let some = mails.pop_due(1000).unwrap();
         ids.extend(some.iter().map(|entry| entry.id().to_owned()));
-        // Its tasks may be due a moment later than they were pushed.
+        // The last tasks may be due slightly later than they were pushed.
         if some.is_empty() && mails.is_empty().unwrap() {
             break;
         }
     }
     let expected: Vec<String> = (0..6000).map(|n| n.to_string()).chain(["last".to_owned()]).collect();
-    assert!(ids == expected, "{:?} behind it", ids.iter().skip_while(|id| *id != "last").count());
+    assert!(ids == expected, "{:?} tasks come after `last`", ids.iter().skip_while(|id| *id != "last").count());
 }
 
-/// The push said that it runs once more, whatever becomes of the claim under way.
+/// The push reports that the task runs once more. This must hold however the current claim ends.
 #[test]
 fn a_push_during_the_last_attempt_is_run() {
     let server = Server::start();
@@ -66,23 +66,23 @@ fn a_push_during_the_last_attempt_is_run() {
         mails.push(Task::new("first").id("a")).unwrap();
         let job = mails.try_claim_for(SOON).unwrap().unwrap();
         assert_eq!(mails.push(again(delay)).unwrap(), Pushed::Again);
-        // As if the process had ended here.
+        // The process seems to end here, without a release of the claim.
         std::mem::forget(job);
     };
     die(Duration::ZERO);
-    let job = mails.try_claim_for(SOON).unwrap().expect("it runs once more");
+    let job = mails.try_claim_for(SOON).unwrap().expect("the task runs once more");
     assert_eq!((job.body(), job.attempt(), mails.dead(1).unwrap().len()), (&b"again"[..], 1, 0));
     job.ack().unwrap();
     die(Duration::from_secs(60));
     let is_later = |entry: &Entry| entry.due_in() > Duration::from_secs(30) && entry.attempts() == 0;
-    eventually("it is queued for later", SOON, || {
+    eventually("the task is queued for later", SOON, || {
         assert!(mails.try_claim().unwrap().is_none() && mails.dead(1).unwrap().is_empty());
         mails.peek(1).unwrap().iter().all(is_later)
     });
     assert_eq!(mails.len().unwrap(), 1);
 }
 
-/// A queue that is used once leaves nothing for ever.
+/// The keys of an empty queue expire.
 #[test]
 fn what_is_left_of_an_empty_queue_ends() {
     let server = Server::start();
@@ -112,7 +112,7 @@ fn what_is_left_of_an_empty_queue_ends() {
     }
 }
 
-/// Of processes that were killed, more stand in front of one that lives than a script once tried.
+/// The queue has more waits of killed processes before a live one than a script once tried.
 #[test]
 fn a_push_wakes_a_client_behind_many_that_are_gone() {
     let server = Server::start();
@@ -120,7 +120,7 @@ fn a_push_wakes_a_client_behind_many_that_are_gone() {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap().ack());
         let first = || server.ask::<Vec<(String, f64)>>(cmd("ZRANGE").arg(waits).arg(0).arg(0).arg("WITHSCORES"));
-        eventually("it waits", SOON, || !first().is_empty());
+        eventually("the wait is in the queue", SOON, || !first().is_empty());
         let before = first()[0].1 - 1.0;
         for n in 0..1000 {
             server.ask::<()>(cmd("ZADD").arg(waits).arg(before).arg(format!("redlock-sync:gone/{n}")));
@@ -131,7 +131,7 @@ fn a_push_wakes_a_client_behind_many_that_are_gone() {
     });
 }
 
-/// Waits of processes that are gone end though others wait on.
+/// The wait of a process that is gone must end although other processes wait on.
 #[test]
 fn the_wait_of_a_process_that_is_gone_ends() {
     let server = Server::start();
@@ -146,7 +146,7 @@ fn the_wait_of_a_process_that_is_gone_ends() {
     });
 }
 
-/// It is not run as one with an empty body.
+/// A task without a body must not run as one with an empty body.
 #[test]
 fn a_task_whose_body_is_lost_is_dead() {
     let server = Server::start();
@@ -158,7 +158,7 @@ fn a_task_whose_body_is_lost_is_dead() {
         assert!(dead.iter().all(|dead| dead.why() == "its body is missing"), "{dead:?}");
         assert!(mails.purge_dead().is_ok() && mails.is_empty().unwrap());
     };
-    // Never claimed; claimed before; pushed again during its claim.
+    // Task `a` was claimed before, task `b` is pushed again during its claim, and task `c` was never claimed.
     mails.push_all(["a", "b", "c", "d"].map(|id| Task::new("body").id(id))).unwrap();
     mails.try_claim().unwrap().unwrap().retry_after(Duration::ZERO, "boom").unwrap();
     let job = mails.try_claim().unwrap().unwrap();
@@ -170,7 +170,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     job.ack().unwrap();
     assert!(mails.try_claim().unwrap().is_none());
     are_dead(&["c", "a", "b"]);
-    // What is popped has a body too.
+    // `pop_due` also skips tasks without a body.
     mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
     lose(&["a", "c"]);
     let popped = mails.pop_due(1).unwrap();
@@ -179,7 +179,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     are_dead(&["a", "c"]);
 }
 
-/// Its body and its time wait for the end of the claim, however that ends.
+/// The new body and time take effect when the claim ends, however it ends.
 #[test]
 fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
     const LATER: Duration = Duration::from_secs(3600);
@@ -191,12 +191,12 @@ fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
         ("fail", |_, job| job.fail("boom").unwrap()),
         ("drop", |_, job| drop(job)),
         ("unlock_all", |locks, _job| assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1)),
-        // As if the process had ended here.
+        // The process seems to end here, without a release of the claim.
         ("none", |_, job| std::mem::forget(job)),
         ("none, and a pop", |locks, job| {
             let mails = locks.queue("q");
             std::mem::forget(job);
-            eventually("its claim is over", SOON, || !mails.peek_due(1).unwrap().is_empty());
+            eventually("the claim expires", SOON, || !mails.peek_due(1).unwrap().is_empty());
             assert_eq!(mails.pop_due(1), Ok(Vec::new()));
         }),
     ];
@@ -222,7 +222,7 @@ fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
     }
 }
 
-/// Its push says that its body is dropped, and changes neither body nor time of what was pushed before it.
+/// The push reports that its body is dropped. It must change neither the body nor the time of the earlier push.
 #[test]
 fn a_push_that_keeps_a_claimed_task_says_so() {
     const LATER: Duration = Duration::from_secs(3600);
@@ -236,7 +236,7 @@ fn a_push_that_keeps_a_claimed_task_says_so() {
         job.ack().unwrap();
         let job = mails.try_claim().unwrap().unwrap();
         assert_eq!((job.body(), job.attempt()), (&b"first"[..], 1));
-        // The body stays that of the push that replaces the task, and so does its time, but for an earlier one that is asked for.
+        // The body of the replacing push stays. Its time stays too, except that `Earlier` asks for an earlier one.
         assert_eq!(push("second", IfQueued::Replace, LATER), Pushed::Again);
         assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
         job.ack().unwrap();
@@ -246,7 +246,7 @@ fn a_push_that_keeps_a_claimed_task_says_so() {
     }
 }
 
-/// A handler that hangs is stopped gracefully each time, and its task dies all the same.
+/// A task whose handler hangs must die after its last attempt, even if each attempt ends by a graceful shutdown.
 #[test]
 fn a_task_that_hangs_through_each_shutdown_dies() {
     type Stop = fn(&Redlock);
@@ -262,7 +262,7 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
         for attempt in 1..=3 {
             let locks =
                 Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
-            let job = locks.queue("q").retry(policy.clone()).try_claim_for(SOON).unwrap().expect("it is due at once");
+            let job = locks.queue("q").retry(policy.clone()).try_claim_for(SOON).unwrap().expect("the task is due");
             assert_eq!(job.attempt(), attempt);
             stop(&locks);
             assert!(job.ack().unwrap_err().is_lost());
@@ -273,7 +273,7 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
     }
 }
 
-/// A push of many tasks goes in calls, each of which is done as a whole or not at all.
+/// A push of many tasks is split into several calls. The server executes each call completely or not at all.
 #[test]
 fn a_push_of_many_tasks_can_be_full_half_way() {
     let server = Server::start();
@@ -285,7 +285,7 @@ fn a_push_of_many_tasks_can_be_full_half_way() {
     }
 }
 
-/// A reply that is lost takes its tasks with it, so a pop takes few large ones.
+/// A lost reply loses its tasks, so a pop takes only a few large ones.
 #[test]
 fn a_pop_returns_no_more_bodies_than_arrive_in_time() {
     let server = Server::start();
@@ -298,7 +298,7 @@ fn a_pop_returns_no_more_bodies_than_arrive_in_time() {
     assert_eq!([(); 4].map(|()| pop()), [3, 2, 1, 0]);
 }
 
-/// One call lets ten tasks die at most.
+/// One call of the script moves at most ten tasks to the dead ones.
 #[test]
 fn a_call_that_does_not_wait_gets_the_task_behind_many_that_die() {
     let server = Server::start();
@@ -308,14 +308,14 @@ fn a_call_that_does_not_wait_gets_the_task_behind_many_that_die() {
         mails.push(Task::new("dies").id(format!("d{n}"))).unwrap();
         std::mem::forget(mails.try_claim().unwrap().unwrap());
     }
-    eventually("all claims have run out", SOON, || mails.peek_due(30).unwrap().len() == 25);
+    eventually("all claims have expired", SOON, || mails.peek_due(30).unwrap().len() == 25);
     mails.push("lives").unwrap();
     let job = mails.try_claim().unwrap().expect("the task that lives");
     assert_eq!((job.body(), mails.dead_len().unwrap()), (&b"lives"[..], 25));
     job.ack().unwrap();
 }
 
-/// A client reads a whole reply within one node timeout, and the server handles no other call meanwhile.
+/// A client must read a whole reply within one node timeout, and the server handles no other call meanwhile.
 #[test]
 fn a_look_at_tasks_returns_no_more_bodies_than_arrive_in_time() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What is said of a set-up that cannot work, and of names and texts with characters that a terminal would obey.
+//! Errors about set-ups that cannot work, and about names and texts with control characters of terminals.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use redlock_tests::{Act, Proxy, Server};
 use crate::handover::rig::ms;
 use crate::logged::logged;
 
-/// Asserts that the error is `Config`, one line, and names all of this.
+/// Asserts that the error is `Config`, has one line, and contains all these words.
 #[track_caller]
 fn is_config(error: &Error, words: &[&str]) {
     let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
@@ -30,7 +30,7 @@ fn a_web_server_in_place_of_redis_is_named_as_such() {
         }
     });
     let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap();
-    is_config(&locks.mutex("a").lock().unwrap_err(), &["does not speak the protocol of Redis", "127.0.0.1"]);
+    is_config(&locks.mutex("a").lock().unwrap_err(), &["does not speak the Redis protocol", "127.0.0.1"]);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_server_without_scripts_is_named_as_such() {
     for disabled in ["EVALSHA", "EVAL"] {
         let server = Server::builder().arg("--rename-command").arg(disabled).arg("").start();
         let error = Redlock::open(server.url()).unwrap().mutex("a").lock().unwrap_err();
-        is_config(&error, &["unknown command", disabled, "need EVAL and EVALSHA"]);
+        is_config(&error, &["unknown command", disabled, "needs EVAL and EVALSHA"]);
     }
 }
 
@@ -65,13 +65,15 @@ fn what_a_terminal_would_obey_is_escaped() {
     let (ended, lines) = logged(|| locks.shutdown(ms(0)).unwrap());
     assert_eq!(ended.given_up, [odd]);
     assert!(
-        lines.iter().any(|line| line.contains("locks given up") && line.contains("\\u{1b}[31m\\nERROR b\\u{202e}"))
+        lines
+            .iter()
+            .any(|line| line.contains("the shutdown gave up locks") && line.contains("\\u{1b}[31m\\nERROR b\\u{202e}"))
     );
     assert!(!lines.iter().any(|line| line.contains(char::is_control)), "{lines:?}");
     drop(guard);
 }
 
-/// The attempts for all keys travel together, and take all of the time if the server is silent.
+/// The attempts for all keys are sent together. If the server is silent, they take the whole node timeout.
 #[test]
 fn a_multi_lock_says_why_the_servers_gave_it_no_key() {
     let server = Server::start();

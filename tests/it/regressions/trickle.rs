@@ -1,4 +1,5 @@
-//! A server that hands on its replies one byte at a time, each byte within the node timeout. It hangs, and is left out as a silent one is.
+//! A server sends its replies one byte at a time, each byte within the node timeout. The client treats it like a server
+//! that does not answer.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,12 +11,13 @@ use redlock_tests::{Act, Fault, Stopwatch, eventually};
 use crate::handover::rig::{Rig, SLACK, SOON, ms};
 
 const NODE_TIMEOUT: Duration = ms(1200);
-/// Less than the time for which a reply is awaited, so that no byte comes too late.
+/// The pause is shorter than the client waits for a reply, so that no single byte is too late.
 const PAUSE: Duration = ms(1000);
-/// The longest that a call may take. What it may have set is taken back behind it, which is not waited for.
+/// The longest that a call may take. The call does not wait for the release of a key that it may have set.
 const BOUND: Duration = NODE_TIMEOUT;
 
-/// Runs `call` and returns what it returned; fails if that takes longer than [`BOUND`], without waiting for the end of a call that hangs.
+/// Runs `call` and returns its result. Panics if that takes longer than [`BOUND`], and does not wait for a call that
+/// hangs.
 fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(call()));
@@ -28,7 +30,7 @@ fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'stat
     panic!("{what} took more than {BOUND:?}: {:?}", began.elapsed());
 }
 
-/// N servers and a client that has connections to all of them. Then the first one trickles.
+/// Starts N servers and a client with connections to all of them. Then the first server sends its replies byte by byte.
 fn trickling(n: usize) -> (Rig, Redlock, Fault) {
     let rig = Rig::start(n);
     let locks = client(&rig);
@@ -69,7 +71,7 @@ fn the_only_server_begins_to_trickle_while_a_lock_is_held() {
     let error = within("unlock", move || guard.unlock().unwrap_err());
     assert!(matches!(error, redlock_sync::Error::Unconfirmed { .. }), "{error}");
     fault.release();
-    eventually("the release is made good", SOON, || rig.servers[0].get("a").is_none());
+    eventually("the release is repeated", SOON, || rig.servers[0].get("a").is_none());
 }
 
 #[test]
@@ -83,17 +85,18 @@ fn one_server_of_three_trickles() {
     assert!(within("is_ready of a new client", move || newcomer.is_ready()));
     let again = locks.clone();
     assert!(within("is_ready", move || again.is_ready()));
-    // It is left out: a call does not even wait for it.
+    // Calls do not wait for the server, because the client leaves it out.
     let began = Stopwatch::start();
-    eventually("it is left out", SOON, || {
+    eventually("the server is left out", SOON, || {
         let began = Stopwatch::start();
         locks.mutex("a").lock().unwrap().unlock().unwrap();
         began.elapsed() < PAUSE
     });
-    assert!(began.elapsed() < BOUND + SLACK, "it was waited for again and again");
+    assert!(began.elapsed() < BOUND + SLACK, "too many calls waited for the server");
 }
 
-/// A busy machine can lose a lease of a second now and then; with a server that is waited for at each renewal it is lost each time.
+/// A busy machine can lose such a short lease at times. If each renewal waited for the slow server, then the lease
+/// would be lost every time.
 #[test]
 fn a_short_lease_outlasts_one_server_of_three_that_trickles() {
     let rig = Rig::start(3);
@@ -109,5 +112,5 @@ fn a_short_lease_outlasts_one_server_of_three_that_trickles() {
         fault.release();
         guard.unlock().is_ok()
     };
-    assert!((0..5).any(outlasts), "it was lost each time");
+    assert!((0..5).any(outlasts), "the lease was lost each time");
 }

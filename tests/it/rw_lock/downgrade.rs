@@ -1,4 +1,4 @@
-//! A writer that becomes a reader.
+//! A writer becomes a reader.
 
 use std::thread;
 
@@ -7,8 +7,8 @@ use redlock_tests::{Act, Proxy, eventually, servers};
 
 use super::{KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
 
-/// Readers that wait come in, those of other processes and of this one; a writer that waits does not. The fence is between those of its time as a writer and
-/// of the next writer.
+/// A downgrade lets in waiting readers of this and other processes, but no waiting writer. The reader's fencing token
+/// is larger than the writer's, and smaller than the next writer's.
 #[test]
 fn a_downgrade_lets_the_readers_in_that_wait_and_no_writer() {
     for nodes in [1, 3] {
@@ -37,7 +37,7 @@ fn a_downgrade_lets_the_readers_in_that_wait_and_no_writer() {
     }
 }
 
-/// The lease of the reader ends no sooner than that of the writer would have, and is renewed.
+/// The reader's lease ends no sooner than the writer's would have, and is renewed.
 #[test]
 fn a_downgraded_lease_goes_on() {
     for nodes in [1, 3] {
@@ -58,7 +58,7 @@ fn a_downgraded_lease_goes_on() {
     }
 }
 
-/// The outcome of the call need not be known: the guard is a reader's, and the next renewal tells the servers so.
+/// If the reply is lost, the guard is a reader's guard all the same. The next renewal tells the servers.
 #[test]
 fn kind_14_a_downgrade_whose_reply_is_lost_is_a_readers_guard() {
     for act in [Act::ResetAfter, Act::ResetBefore] {
@@ -73,14 +73,14 @@ fn kind_14_a_downgrade_whose_reply_is_lost_is_a_readers_guard() {
         assert!(fault.hits() > 0);
         assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
         proxy.heal();
-        eventually("a renewal has told the servers", SOON, || held(&others) == (0, 1));
-        eventually("the server is asked again", SOON, || reader.fencing_token().is_ok());
+        eventually("a renewal makes the server know", SOON, || held(&others) == (0, 1));
+        eventually("the server is used again", SOON, || reader.fencing_token().is_ok());
         reader.unlock().unwrap();
         assert!(is_clean(&servers));
     }
 }
 
-/// A node that did not learn of the downgrade takes the release of the reader, and lets those in whose turn it is.
+/// A node without the downgrade accepts the reader's release, and lets in the waiters whose turn it is.
 #[test]
 fn a_node_that_did_not_learn_of_a_downgrade_takes_the_release() {
     let servers = servers(1);
@@ -94,7 +94,7 @@ fn a_node_that_did_not_learn_of_a_downgrade_takes_the_release() {
         proxy.on_each("extend", Act::ResetBefore);
         let reader = writer.downgrade().unwrap();
         assert_eq!(held(&others), (1, 0));
-        eventually("the server is asked again", SOON, || reader.fencing_token().is_ok());
+        eventually("the server is used again", SOON, || reader.fencing_token().is_ok());
         reader.unlock().unwrap();
         reads.join().unwrap();
     });
@@ -115,7 +115,7 @@ fn a_downgrade_of_what_is_lost_is_lost() {
     drop(locks.rw_lock(KEY).write().unwrap());
 }
 
-/// The lock stays exclusive as long as a guard of the thread writes.
+/// The lock stays exclusive as long as a guard of the thread is a writer's.
 #[test]
 fn a_nested_writer_that_is_downgraded_leaves_the_outer_one_alone() {
     let servers = servers(1);
@@ -130,13 +130,13 @@ fn a_nested_writer_that_is_downgraded_leaves_the_outer_one_alone() {
     assert_eq!(inner.unlock().unwrap(), Unlocked::Released);
     let (outer, inner) = (lock.write().unwrap(), lock.read().unwrap());
     drop(outer);
-    eventually("the drop is told", SOON, || held(&others) == (0, 1));
+    eventually("the drop reaches the server", SOON, || held(&others) == (0, 1));
     assert_eq!((held(&others), inner.check()), ((0, 1), Ok(())));
     inner.unlock().unwrap();
     assert!(is_clean(&servers));
 }
 
-/// A full server takes no new holder, and lets a writer become a reader.
+/// A full server accepts no new holder, but lets a writer become a reader.
 #[test]
 fn a_full_server_takes_a_downgrade() {
     let servers = servers(1);

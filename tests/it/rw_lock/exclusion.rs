@@ -1,4 +1,4 @@
-//! Readers are never beside a writer, and writers never beside each other.
+//! A writer never holds the lock together with a reader or another writer.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -12,10 +12,10 @@ use super::{KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
 const CLIENTS: usize = 3;
 const THREADS: usize = 8;
 
-/// What the lock protects, and the threads that are in.
+/// The data that the lock protects, and the threads that hold the lock.
 #[derive(Default)]
 struct Books {
-    /// Readers that are in; -1 for a writer.
+    /// The number of readers that hold the lock, or -1 for a writer.
     inside: AtomicI64,
     most: AtomicI64,
     value: AtomicU64,
@@ -25,22 +25,22 @@ struct Books {
 impl Books {
     fn read(&self, fence: u64) {
         let readers = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        assert!(readers > 0, "a reader beside a writer");
+        assert!(readers > 0, "a reader got in while a writer held the lock");
         self.most.fetch_max(readers, Ordering::SeqCst);
         let before = self.value.load(Ordering::SeqCst);
         thread::yield_now();
-        assert_eq!(self.value.load(Ordering::SeqCst), before, "a writer beside a reader");
+        assert_eq!(self.value.load(Ordering::SeqCst), before, "a writer got in while a reader held the lock");
         assert!(fence == 0 || fence > self.last_fence.load(Ordering::SeqCst));
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn write(&self, fence: u64) {
-        assert_eq!(self.inside.swap(-1, Ordering::SeqCst), 0, "a writer beside another holder");
+        assert_eq!(self.inside.swap(-1, Ordering::SeqCst), 0, "a writer got in while another holder had the lock");
         let before = self.value.load(Ordering::SeqCst);
         thread::yield_now();
         self.value.store(before + 1, Ordering::SeqCst);
         if fence > 0 {
-            assert!(self.last_fence.swap(fence, Ordering::SeqCst) < fence, "fences fall");
+            assert!(self.last_fence.swap(fence, Ordering::SeqCst) < fence, "the fencing token did not rise");
         }
         self.inside.store(0, Ordering::SeqCst);
     }
@@ -93,7 +93,7 @@ fn readers_are_never_beside_a_writer_on_three_nodes() {
     excludes(&servers(3), 15);
 }
 
-/// Writers alone: one at a time, with rising fences, and each of them at its turn.
+/// With writers only, the lock has one holder at a time, and fencing tokens rise.
 #[test]
 fn a_write_lock_alone_is_a_mutex() {
     for nodes in [1, 3] {
@@ -127,7 +127,8 @@ fn a_write_lock_alone_is_a_mutex() {
     }
 }
 
-/// Each holder has an end of its own; an expired one is ignored, and only its owner takes it out.
+/// The lease of each holder expires separately. An expired holder is ignored, and no other holder's release removes a
+/// live one.
 #[test]
 fn each_holder_has_its_own_end() {
     for nodes in [1, 3] {
@@ -161,14 +162,15 @@ fn each_holder_has_its_own_end() {
     }
 }
 
-/// A waiting thread is told at once, and does not find out when it looks again a second later. The best of some times, since the machine is busy.
+/// A waiting thread gets a notification, and does not wait for its next attempt a second later. The shortest time
+/// counts, because the machine is busy.
 #[test]
 fn waits_end_promptly() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let (ours, theirs) = (open(&servers), open(&servers));
         let [mut readers, mut writers] = [SOON; 2];
-        // Of processes of their own: those of one process are one to the servers.
+        // Each client acts like another process, because the readers of one client share a lease.
         let clients: Vec<_> = (0..8).map(|_| open(&servers)).collect();
         for _ in 0..6 {
             let writer = ours.rw_lock(KEY).write().unwrap();

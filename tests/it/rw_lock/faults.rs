@@ -1,4 +1,4 @@
-//! Processes that die, keys that vanish, and keys of another kind.
+//! Processes die, keys are deleted, and keys have another type.
 
 use std::thread;
 use std::time::Instant;
@@ -61,7 +61,8 @@ fn kind_12_a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer() {
     }
 }
 
-/// The lock is kept for a reader that does not come for it, since its process stands still and is killed then; the writer behind it has it after that.
+/// The release grants the lock to a reader whose process is stopped and then killed. The writer behind it gets the lock
+/// when the grant expires.
 #[test]
 fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
     let servers = servers(1);
@@ -79,7 +80,7 @@ fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
         dies.stop();
         let released = Instant::now();
         writer.unlock().unwrap();
-        // It has its seat, and is no holder.
+        // The server lists the reader as a holder, although the reader's process does not know of its grant.
         assert_eq!(locks.rw_lock(KEY).inspect().unwrap().len(), 1);
         dies.kill();
         let waited = next.join().unwrap() - released;
@@ -88,7 +89,7 @@ fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
     assert!(is_clean(&servers));
 }
 
-/// A writer that gives up lets the readers in that wait behind it.
+/// If a waiting writer gives up, then the readers that wait behind it get in.
 #[test]
 fn a_writer_that_gives_up_keeps_readers_out_no_longer() {
     for nodes in [1, 3] {
@@ -126,7 +127,7 @@ fn a_deleted_key_is_a_loss() {
             eventually("the loss is noticed", SOON, || lease.check().is_err());
             let lost = lease.check().unwrap_err();
             let is_deleted = matches!(lost, Error::Lost { reason: LostReason::Deleted, .. });
-            // Of several nodes one can have been given the key again in between.
+            // With several nodes, a renewal can restore the key on one node between two deletions.
             assert!(is_deleted || nodes > 1 && lost.is_lost(), "{lost:?}");
             assert!(lease.fencing_token().unwrap_err().is_lost());
         }
@@ -153,7 +154,7 @@ fn a_mutex_of_the_same_name_is_of_another_type() {
     drop(others.mutex(KEY).lock().unwrap());
 }
 
-/// A node that restarts without its data gets the holders back, past a writer that waits.
+/// If a node restarts without its data, the holders are restored there although a writer waits.
 #[test]
 fn a_node_that_lost_its_data_is_filled_again() {
     let servers = servers(3);
@@ -164,7 +165,7 @@ fn a_node_that_lost_its_data_is_filled_again() {
         let writer = scope.spawn(move || drop(others.rw_lock(KEY).write().unwrap()));
         until_waiting(&servers, "writers", 1);
         servers[1].del(KEY);
-        eventually("the reader is there again", SOON, || servers[1].keys().iter().any(|key| key == KEY));
+        eventually("the node has the reader again", SOON, || servers[1].keys().iter().any(|key| key == KEY));
         reader.check().unwrap();
         reader.unlock().unwrap();
         writer.join().unwrap();

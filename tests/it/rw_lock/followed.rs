@@ -1,7 +1,8 @@
-//! What the two systems do whose read-write locks this one follows.
+//! Properties of two other systems whose read-write locks this one follows.
 //!
-//! The first keeps readers beside a write lock: a reader needs that there is no writer, a writer that there is neither. The second gives each side an expiry of
-//! its own, ignores holders that have expired, lets only the owner delete, and has the key end by itself.
+//! In the first system, a reader needs that no writer holds the lock, and a writer needs that no other holder does. In
+//! the second system, each side has its own expiry. Expired holders are ignored, only the owner deletes its entry, and
+//! the key expires.
 
 use redlock_tests::{eventually, servers};
 
@@ -15,7 +16,7 @@ fn first_system_reading_needs_no_writer_and_writing_needs_neither() {
         let (reader, beside) = (one.try_read().unwrap(), two.try_read().unwrap());
         assert!(three.try_write().unwrap_err().is_busy());
         reader.unlock().unwrap();
-        assert!(three.try_write().unwrap_err().is_busy(), "one reader is enough");
+        assert!(three.try_write().unwrap_err().is_busy(), "a writer got in beside a reader");
         beside.unlock().unwrap();
         let writer = three.try_write().unwrap();
         assert!(one.try_read().unwrap_err().is_busy() && two.try_write().unwrap_err().is_busy());
@@ -32,7 +33,7 @@ fn second_system_reading_and_writing_expire_apart() {
     let lock = locks.rw_lock(KEY).renew(false).read_lease(ms(3000)).write_lease(ms(20_000));
     let reader = lock.read().unwrap();
     assert!(servers[0].pttl(KEY).unwrap() <= ms(3000));
-    eventually("the key ends with its last holder", SOON, || servers[0].pttl(KEY).is_none());
+    eventually("the key expires with its last holder", SOON, || servers[0].pttl(KEY).is_none());
     assert!(reader.unlock().unwrap_err().is_lost());
     let writer = lock.write().unwrap();
     let left = servers[0].pttl(KEY).unwrap();
@@ -48,9 +49,9 @@ fn second_system_an_expired_holder_is_ignored_and_only_the_owner_deletes() {
         let expires = brisk.rw_lock(KEY).renew(false).read().unwrap();
         let stays = locks.rw_lock(KEY).read().unwrap();
         assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
-        eventually("it has expired", SOON, || held(&others) == (0, 1));
+        eventually("the first reader's lease expires", SOON, || held(&others) == (0, 1));
         assert!(expires.unlock().unwrap_err().is_lost());
-        assert_eq!(others.rw_lock(KEY).inspect().unwrap()[0].id, *stays.id(), "its end takes no other away");
+        assert_eq!(others.rw_lock(KEY).inspect().unwrap()[0].id, *stays.id(), "the release removed another holder");
         assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
         stays.unlock().unwrap();
 

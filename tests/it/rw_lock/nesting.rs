@@ -1,4 +1,4 @@
-//! What a thread that reads or writes gets when it asks again.
+//! What a thread that reads or writes gets if it asks again.
 
 use std::thread;
 
@@ -24,7 +24,7 @@ fn kind_18_guards_of_a_thread_share_a_lease_and_go_in_any_order() {
         ];
         let mut writers = 2;
         for (i, which) in order.into_iter().enumerate() {
-            // Exclusive until the last that writes has gone.
+            // The lock stays exclusive until the last writer's guard is gone.
             assert_eq!(held(&others), if writers > 0 { (1, 0) } else { (0, 1) });
             let beside = others.rw_lock(KEY).try_read();
             assert_eq!(beside.is_ok_and(|guard| guard.unlock().is_ok()), writers == 0);
@@ -56,7 +56,8 @@ fn a_nested_hold_costs_no_call() {
     drop(outer);
 }
 
-/// A guard that may change threads is given up on any of them; one of several that share a lease stays.
+/// A guard after `into_send` can be released in any thread. If several guards of a thread share a lease, `into_send`
+/// fails.
 #[test]
 fn a_sendable_guard_is_not_this_threads() {
     for nodes in [1, 3] {
@@ -67,7 +68,8 @@ fn a_sendable_guard_is_not_this_threads() {
         assert_eq!(nested.unlock().unwrap(), Unlocked::StillHeld);
         let reader = reader.into_send().unwrap();
         thread::scope(|scope| {
-            // This thread would wait for itself before; now it waits for that guard.
+            // As long as the guard belonged to this thread, this call would have been a deadlock. Now it waits until
+            // the other thread releases the guard.
             let sent = scope.spawn(move || {
                 reader.check().unwrap();
                 reader.unlock().unwrap()
@@ -93,14 +95,14 @@ fn a_reader_cannot_write() {
         assert!(matches!(refused.unwrap_err(), Error::Busy { by_this_thread: true, .. }));
     }
     reader.check().unwrap();
-    // Another thread is not refused: it waits.
+    // Another thread is not refused, but waits.
     let other = thread::scope(|scope| scope.spawn(|| lock.try_write_for(ms(50)).unwrap_err()).join().unwrap());
     assert!(matches!(other, Error::Busy { by_this_thread: false, .. }));
     reader.unlock().unwrap();
     drop(lock.write().unwrap());
 }
 
-/// A hold that surely ends in time is no deadlock.
+/// If the thread's hold surely ends in time, then its wait is no deadlock.
 #[test]
 fn a_reader_whose_lease_ends_by_itself_can_wait_for_it() {
     let servers = servers(1);
@@ -112,7 +114,7 @@ fn a_reader_whose_lease_ends_by_itself_can_wait_for_it() {
     writer.check().unwrap();
 }
 
-/// The last of the guards that lost the lock ends as a lost one too, whatever the thread has locked since.
+/// All guards of a lost hold report the loss, even the last one, and even if the thread has locked again since.
 #[test]
 fn guards_of_a_hold_that_has_ended_stay_lost_beside_a_later_hold() {
     let servers = servers(1);
@@ -142,7 +144,7 @@ fn a_lost_hold_is_not_entered_again() {
     drop(locks.rw_lock(KEY).write().unwrap());
 }
 
-/// Locks of different kinds on one key do not nest in each other, and none waits for the other.
+/// On one key, locks of different kinds do not nest, and no call waits for the other kind.
 #[test]
 fn other_kinds_of_this_thread_are_no_hold() {
     let servers = servers(1);

@@ -1,4 +1,5 @@
-//! Phases: a writer that waits keeps new readers out, and after a writer all readers that wait go in. Counted in entries, not in time.
+//! A waiting writer keeps new readers out. After a writer, all waiting readers get in. The tests count entries, not
+//! time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,7 +11,7 @@ use super::{KEY, ms, open, until_waiting, waits};
 
 const TIMES: usize = 5;
 
-/// Counts the entries of a stream of holders from the moment at which `waiter` is known to wait until it is in.
+/// Counts the entries of a stream of holders while `waiter` waits, from the time at which its wait is on the server.
 fn entries_meanwhile(
     servers: &[Server],
     queue: &str,
@@ -35,7 +36,7 @@ fn entries_meanwhile(
             waiter(&last);
             entries.load(Ordering::SeqCst)
         });
-        // It may be in before that is seen.
+        // The waiter may get in before the loop sees its wait.
         while waits(&servers[0], queue) == 0 && !counted.is_finished() {
             thread::sleep(ms(1));
         }
@@ -69,7 +70,8 @@ fn kind_17_a_stream_of_readers_lets_a_writer_in() {
             let later = entries_meanwhile(&servers, "writers", &clients, read, |locks| {
                 locks.rw_lock(KEY).write().unwrap().unlock().unwrap();
             });
-            // Readers whose attempt was answered before, and that count themselves only now. On three nodes the mark is on the first one a moment earlier.
+            // These readers got their reply before, but count themselves only now. With three nodes, the writer's wait
+            // reaches the first node slightly earlier than the others.
             assert!(later <= 2 * clients.len(), "N = {nodes}: {later} readers entered while a writer waited");
         }
     }
@@ -84,13 +86,14 @@ fn kind_17_a_stream_of_writers_lets_a_reader_in() {
             let later = entries_meanwhile(&servers, "readers", &clients, write, |locks| {
                 locks.rw_lock(KEY).read().unwrap().unlock().unwrap();
             });
-            // The one that is in when the reader comes, and on one node one that counts itself late.
+            // The count includes the writer that holds the lock when the reader comes. With one node, it can include
+            // one more that counts itself late.
             assert!(later <= most, "N = {nodes}: {later} writers entered while a reader waited");
         }
     }
 }
 
-/// All readers that wait go in after the writer, before the next writer.
+/// All waiting readers get in after the writer, before the next writer.
 #[test]
 fn readers_go_in_together() {
     let servers = servers(1);
@@ -113,7 +116,7 @@ fn readers_go_in_together() {
         until_waiting(&servers, "readers", 8);
         let next = scope.spawn(|| {
             let guard = clients[1].rw_lock(KEY).write().unwrap();
-            assert_eq!(done.load(Ordering::SeqCst), 8, "the next writer was before a reader that waited");
+            assert_eq!(done.load(Ordering::SeqCst), 8, "the next writer got in before a waiting reader");
             guard.unlock().unwrap();
         });
         until_waiting(&servers, "writers", 1);
@@ -122,7 +125,7 @@ fn readers_go_in_together() {
     });
 }
 
-/// Readers and writers of one process are served in the order in which they came.
+/// Readers and writers of one process get the lock in the order in which they came.
 #[test]
 fn threads_of_one_process_take_turns() {
     let servers = servers(1);
@@ -141,7 +144,7 @@ fn threads_of_one_process_take_turns() {
             assert_eq!(written.load(Ordering::SeqCst), 1, "a reader overtook a writer of its process");
             guard.unlock().unwrap();
         });
-        // This thread reads already, and is let in again although a writer waits.
+        // This thread reads already, so it may re-enter although a writer waits.
         drop(locks.rw_lock(KEY).read().unwrap());
         reader.unlock().unwrap();
         late.join().unwrap();

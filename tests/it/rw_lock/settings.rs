@@ -1,4 +1,4 @@
-//! The settings of all kinds, on either side.
+//! The settings of both sides.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Threads of a process that read have one lease together.
+//! The reading threads of a process share one lease.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use redlock_tests::{Proxy, Server, eventually, servers};
 
 use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
 
-/// Runs `hold` in as many threads that read at the same time.
+/// Calls `hold` in this number of threads, which all read at the same time.
 fn together(lock: &RwLock, threads: usize, hold: impl Fn(&RwLockReadGuard) + Sync) {
     let all_in = Barrier::new(threads);
     thread::scope(|scope| {
@@ -39,21 +39,21 @@ fn the_readers_of_a_process_are_one_to_the_servers() {
             assert_eq!(held(&others), (0, 2));
             assert!(guard.fencing_token().unwrap() > 0);
         });
-        // The last has given it up.
+        // The last reader has released the shared lease.
         assert_eq!(held(&others), (0, 1));
         outer.unlock().unwrap();
         assert!(is_clean(&servers));
     }
 }
 
-/// While one of them reads, the others come and go without a call; the end of any but the last sends none.
+/// While one thread reads, other threads join and leave without a request. Only the last one sends a release.
 #[test]
 fn a_reader_that_joins_sends_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let locks = Redlock::builder().node(proxy.url()).node_timeout(ms(2000)).build().unwrap();
     let lock = locks.rw_lock(KEY);
-    // The server knows the scripts then.
+    // The server loads the scripts here.
     lock.read().unwrap().unlock().unwrap();
     let first = lock.read().unwrap();
     proxy.clear_log();
@@ -64,15 +64,15 @@ fn a_reader_that_joins_sends_nothing() {
         }
     });
     assert_eq!((proxy.count("acquire"), proxy.count("release")), (0, 0));
-    // One looks every 20 ms or 4096 joins; and the lease may have been renewed.
+    // One thread asks the servers every 20 ms or 4096 joins, and the lease may be renewed.
     let most = 16_000 / 4096 + usize::try_from(began.elapsed().as_millis() / 20).unwrap() + 3;
     let seen = proxy.count("extend");
-    assert!((16_000 / 4096..=most).contains(&seen), "{seen} looks, and at most {most} were due");
+    assert!((16_000 / 4096..=most).contains(&seen), "{seen} requests, at most {most} were due");
     first.unlock().unwrap();
     assert_eq!(proxy.count("release"), 1);
 }
 
-/// A reader of other settings, or of settings that are counted from its own acquisition, has a lease of its own.
+/// A reader with other settings, or with settings that count from its own acquisition, has its own lease.
 #[test]
 fn own_terms_have_a_lease_of_their_own() {
     let servers = servers(1);
@@ -96,7 +96,7 @@ fn own_terms_have_a_lease_of_their_own() {
                 guard.id().clone()
             });
             assert_ne!(&id.join().unwrap(), first.id());
-            eventually("a minimum hold is over", SOON, || held(&others) == (0, 1));
+            eventually("the minimum hold ends", SOON, || held(&others) == (0, 1));
         }
         let joins = scope.spawn(|| lock.try_read().unwrap().id().clone());
         assert_eq!(&joins.join().unwrap(), first.id());
@@ -105,7 +105,7 @@ fn own_terms_have_a_lease_of_their_own() {
     assert!(is_clean(&servers));
 }
 
-/// Each reader is told, and a new one does not join what is lost.
+/// The loss of a shared lease is reported to each reader, and a new reader does not join the lost lease.
 #[test]
 fn kind_16_a_lost_lease_tells_every_reader() {
     for nodes in [1, 3] {
@@ -113,7 +113,7 @@ fn kind_16_a_lost_lease_tells_every_reader() {
         let locks = brisk(&servers, ms(3000));
         let (tell, told) = mpsc::channel();
         let lock = locks.rw_lock(KEY);
-        // One that has left is not told.
+        // A reader that has left does not get the loss.
         let gone = tell.clone();
         let first = lock.read().unwrap();
         thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn kind_16_a_lost_lease_tells_every_reader() {
     }
 }
 
-/// A join that meets the last leave gets what is held, or takes a lease of its own.
+/// If a join meets the last leave, it either joins the held lease or acquires a new one.
 #[test]
 fn kind_15_a_join_that_meets_the_last_leave_holds_the_lock() {
     let servers = servers(1);
@@ -165,7 +165,8 @@ fn kind_15_a_join_that_meets_the_last_leave_holds_the_lock() {
     assert!(is_clean(&servers));
 }
 
-/// Readers of one process that come all the time, and never leave together: a writer of another process waits for a look and for those inside.
+/// Readers of one process come all the time, and never all leave. A writer of another process waits only for the next
+/// request to the servers and for the readers inside.
 #[test]
 fn a_writer_of_another_process_gets_in_beside_readers_that_join() {
     for nodes in [1, 3] {
@@ -186,7 +187,7 @@ fn a_writer_of_another_process_gets_in_beside_readers_that_join() {
                     }
                 });
             }
-            eventually("they read", SOON, || joins.load(Ordering::SeqCst) > 16);
+            eventually("the readers read", SOON, || joins.load(Ordering::SeqCst) > 16);
             let mut best = Duration::MAX;
             for _ in 0..5 {
                 let began = Instant::now();
@@ -200,7 +201,7 @@ fn a_writer_of_another_process_gets_in_beside_readers_that_join() {
     }
 }
 
-/// A writer of the same process gets its turn, and so do the readers that come behind it.
+/// A writer of the same process gets its turn, and so do the readers that come after it.
 #[test]
 fn a_writer_of_the_same_process_gets_in_beside_readers_that_join() {
     let servers = servers(1);
@@ -230,7 +231,8 @@ fn a_writer_of_the_same_process_gets_in_beside_readers_that_join() {
     assert!(is_clean(&servers));
 }
 
-/// Once a writer waits, the lease is closed for good: what comes later has another one, beside which the old one drains.
+/// Once a writer waits, no thread can join the shared lease any more. Later readers share a new lease, while the last
+/// reader of the old one still holds it.
 #[test]
 fn an_old_lease_drains_beside_a_new_one() {
     let servers = servers(1);
@@ -269,16 +271,16 @@ fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
         together(&lock, 4, |guard| {
             if is_ended.fetch_add(1, Ordering::SeqCst) == 0 {
                 let ended = if closes { locks.close() } else { locks.unlock_all() };
-                assert_eq!(ended.unwrap().given_up, [KEY], "it is one lock");
+                assert_eq!(ended.unwrap().given_up, [KEY], "the shared lease is one lock");
             }
-            eventually("all are told", SOON, || guard.check().is_err());
+            eventually("each reader notices the end", SOON, || guard.check().is_err());
             assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
         });
         assert_eq!(held(&others), (0, 0));
     }
 }
 
-/// A forked child has no part in what the threads of its parent share: it cannot use the guard, and dropping its copy gives nothing up.
+/// A forked child does not share its parent's lease. It cannot use the guard, and a drop of its copy releases nothing.
 #[test]
 fn a_forked_child_has_no_part_in_what_is_shared() {
     let servers = servers(1);
@@ -288,6 +290,6 @@ fn a_forked_child_has_no_part_in_what_is_shared() {
     let readers = locks.rw_lock(KEY).inspect().unwrap();
     assert_eq!(readers.len(), 1);
     thread::sleep(ms(2000));
-    assert_eq!(locks.rw_lock(KEY).inspect().unwrap()[0].id, readers[0].id, "it is renewed");
+    assert_eq!(locks.rw_lock(KEY).inspect().unwrap()[0].id, readers[0].id, "the lease was not renewed");
     agent.kill();
 }

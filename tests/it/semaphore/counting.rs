@@ -1,4 +1,4 @@
-//! Never more holders than permits.
+//! A semaphore never has more holders than permits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use redlock_tests::{Server, servers};
 
 use super::{KEY, ms, open, until_queued};
 
-/// What the threads see of each other.
+/// What the holding threads see of each other.
 #[derive(Default)]
 struct Room {
     inside: AtomicU32,
@@ -18,7 +18,7 @@ struct Room {
 }
 
 impl Room {
-    /// Acquires, looks around, and releases, so many times.
+    /// Acquires a permit, checks the number of holders and the slot, and releases. Repeats this `times` times.
     fn visit(&self, semaphore: &Semaphore, permits: u32, times: u32) {
         for _ in 0..times {
             let permit = semaphore.acquire().unwrap();
@@ -36,7 +36,7 @@ impl Room {
     }
 }
 
-/// Eight threads of each of three clients.
+/// Eight threads of each of three clients take permits.
 fn counts(nodes: usize, permits: u32, times: u32) {
     let (servers, room) = (servers(nodes), Room::default());
     thread::scope(|scope| {
@@ -48,7 +48,7 @@ fn counts(nodes: usize, permits: u32, times: u32) {
             }
         }
     });
-    assert_eq!(room.most.into_inner(), permits, "as many as may be inside were inside at some time");
+    assert_eq!(room.most.into_inner(), permits, "the threads never held all permits at once");
     let semaphore = open(&servers).semaphore(KEY, permits);
     assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap()), (permits, vec![]));
 }
@@ -63,7 +63,7 @@ fn never_more_holders_than_permits_on_three_nodes() {
     counts(3, 3, 15);
 }
 
-/// A number that is read, and written a moment later.
+/// Holders increment a number by a read and a later write.
 fn excludes(nodes: usize, times: u64) {
     let (servers, number) = (servers(nodes), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -123,16 +123,17 @@ fn kind_03_a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
     let beyond = held.pop().unwrap();
     assert_eq!(beyond.slot(), 2);
     beyond.release().unwrap();
-    assert!(new.try_acquire().unwrap_err().is_busy(), "two are held");
+    assert!(new.try_acquire().unwrap_err().is_busy(), "the new handle got a third permit");
     held.remove(0).release().unwrap();
     let permit = new.try_acquire().unwrap();
     assert_eq!(permit.slot(), 0);
     let third = old.try_acquire().unwrap();
-    assert_eq!(third.slot(), 2, "with the larger number there is one more");
+    assert_eq!(third.slot(), 2, "the old handle got no third permit");
     held[0].check().unwrap();
 }
 
-/// The number of permits is in the handle and not on the servers. A handle that releases may know more than the wait.
+/// The handle has the number of permits, not the servers. The handle that releases may have a larger number than the
+/// wait.
 #[test]
 fn a_wait_for_a_smaller_number_is_given_no_slot_beyond_it() {
     let servers = servers(1);
@@ -147,10 +148,10 @@ fn a_wait_for_a_smaller_number_is_given_no_slot_beyond_it() {
         });
         until_queued(&servers[0], 1);
         held.pop().unwrap().release().unwrap();
-        // The release has served the queue before it is answered.
+        // The server has served the queue before it replies to the release.
         let members: Vec<String> = servers[0].ask(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
         assert!(!members.iter().any(|member| member.starts_with("2 ")), "{members:?}");
-        assert!(!waiter.is_finished(), "two are held");
+        assert!(!waiter.is_finished(), "the waiter got a third permit");
         held.remove(0).release().unwrap();
         assert_eq!(waiter.join().unwrap(), 0);
     });
@@ -190,7 +191,8 @@ fn a_mutex_and_a_semaphore_of_one_name_refuse_each_other() {
     }
 }
 
-/// Permits are held on different majorities. What is free on all nodes is found, wherever an attempt begins.
+/// Holders have permits on different majorities. An attempt must find a permit that is free on all nodes, at whichever
+/// slot it begins.
 #[test]
 fn a_permit_that_is_free_is_found_by_a_call_that_does_not_wait() {
     let servers = servers(3);
@@ -206,7 +208,7 @@ fn a_permit_that_is_free_is_found_by_a_call_that_does_not_wait() {
         let permit = semaphore.try_acquire().unwrap();
         permit.release().unwrap();
     }
-    // With slot 2 lent too on a majority there is none.
+    // Now slot 2 is also taken on a majority, so no permit is free.
     for server in &servers[..2] {
         lend(server, 2, "c");
     }

@@ -1,4 +1,4 @@
-//! Permits that end by themselves, are lost, or are given up together.
+//! Permits expire, are lost, or are given up together.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn the_permit_of_a_holder_that_is_gone_comes_back_after_its_lease() {
         let lease = ms(3000);
         let semaphore = brisk(&servers, lease).semaphore(KEY, 2);
         let began = Stopwatch::start();
-        // It does nothing any more, as a process that was killed.
+        // This permit is not renewed, like that of a killed process.
         let gone = semaphore.clone().renew(false).acquire().unwrap();
         let alive = semaphore.acquire().unwrap();
         let waiter = brisk(&servers, lease).semaphore(KEY, 2);
@@ -60,26 +60,26 @@ fn kind_02_a_node_that_lost_the_key_gets_it_again_in_the_same_slot() {
     assert!(servers[1].del(KEY));
     let member = format!("{} {}", permit.slot(), permit.id().as_str());
     let lent = || servers[1].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
-    eventually("the permit is filled in", SOON, || lent() == [member.clone()]);
+    eventually("the node has the permit again", SOON, || lent() == [member.clone()]);
     permit.check().unwrap();
     permit.release().unwrap();
     eventually("nothing is left", SOON, || servers.iter().all(|server| server.keys().is_empty()));
 }
 
-/// A node had lent another slot when the majority lent this one.
+/// One node granted another slot than the majority. The client must give that slot back.
 #[test]
 fn kind_04_what_a_node_lent_beside_the_permit_is_given_back() {
     let servers = servers(3);
     let semaphore = brisk(&servers, Duration::from_secs(9)).semaphore(KEY, 2);
     let lent = |node: usize| servers[node].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
-    // About every second attempt begins at slot 0, which the first node has lent to another token.
+    // About every second attempt begins at slot 0, which another token has on the first node.
     let taken = format!("0 {}:other", "f".repeat(32));
     for _ in 0..8 {
         let _: i64 = servers[0].ask(cmd("ZADD").arg(KEY).arg(9_000_000_000_000_000_i64).arg(&taken));
         let permit = semaphore.acquire().unwrap();
         let has = |node: usize, slot: u32| lent(node).contains(&format!("{slot} {}", permit.id().as_str()));
         let slot = permit.slot();
-        eventually("it has no other slot", SOON, || !has(0, 1 - slot));
+        eventually("the node has no other slot for it", SOON, || !has(0, 1 - slot));
         assert!(has(1, slot) && has(2, slot) && !has(1, 1 - slot) && !has(2, 1 - slot));
         permit.check().unwrap();
         permit.release().unwrap();
@@ -99,7 +99,7 @@ fn minimum_and_maximum_holds_are_kept() {
         assert!(semaphore.try_acquire().unwrap_err().is_busy());
         let permit = semaphore.clone().max_hold(ms(1000)).acquire().unwrap();
         assert!(began.elapsed() >= ms(690));
-        eventually("its time is up", SOON, || permit.check().is_err());
+        eventually("the longest hold ends", SOON, || permit.check().is_err());
         let error = permit.release().unwrap_err();
         assert!(matches!(error, Error::Lost { reason: LostReason::MaxHold, .. }), "{error}");
     }

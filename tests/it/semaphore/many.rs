@@ -1,4 +1,4 @@
-//! Several permits at once.
+//! Several permits are acquired at once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use redlock_tests::{Proxy, Server, Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
 
-/// The slots that threads hold at a time.
+/// The slots that the threads hold.
 struct Room(Mutex<Vec<u32>>);
 
 impl Room {
@@ -46,7 +46,8 @@ fn never_more_permits_than_there_are() {
     }
 }
 
-/// The wait was told to look when the lease ends, and is told anew.
+/// A waiter for two permits gets them when the minimum hold of one ends, not only when its lease ends. The release must
+/// notify the waiter again for this.
 #[test]
 fn several_come_as_soon_as_a_minimum_hold_is_over() {
     for nodes in [1, 3] {
@@ -72,7 +73,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Threads of clients of their own that take so many permits again and again, while `f` runs.
+/// Runs `f` while threads of other clients take this many permits again and again.
 fn beside(servers: &[Server], threads: usize, many: u32, f: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -139,11 +140,11 @@ fn on_one_node_threads_that_come_later_wait_though_some_are_free() {
     });
     let given_up = holder.acquire().unwrap();
     assert!(many.try_acquire_many_for(2, ms(50)).unwrap_err().is_busy());
-    late.try_acquire().expect("a wait that is over keeps no permit from others").release().unwrap();
+    late.try_acquire().expect("an ended wait reserves no permit").release().unwrap();
     given_up.release().unwrap();
 }
 
-/// A process that was killed while it waited for all permits.
+/// A wait of a killed process must not reserve permits.
 #[test]
 fn a_wait_of_a_client_that_is_gone_keeps_nothing() {
     let servers = servers(1);
@@ -155,7 +156,8 @@ fn a_wait_of_a_client_that_is_gone_keeps_nothing() {
     assert_eq!(servers[0].keys(), Vec::<String>::new());
 }
 
-/// Its process was there when the next one began to wait. No message tells that it is gone: the next one looks about once a lease.
+/// The first wait's process ends while the next wait is in the queue. No notification tells of its end, so the next
+/// wait makes an attempt about once per lease.
 #[test]
 fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_long() {
     let servers = servers(1);
@@ -196,7 +198,7 @@ fn they_are_renewed_filled_in_and_released_together() {
         eventually("every node has both slots", SOON, || (0..nodes).all(has_both));
         assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap().len()), (1, 2));
         assert!(permit.fencing_token().unwrap() > 0);
-        // With a smaller number there is no room beside them, and no slot beyond it is given.
+        // With a smaller number of permits, no slot is free beside these two, and no slot beyond the number is granted.
         let smaller = open(&servers).semaphore(KEY, 2);
         assert!(smaller.try_acquire_many(2).unwrap_err().is_busy());
         permit.release().unwrap();
@@ -217,7 +219,8 @@ fn input_12_how_many_at_once_is_checked() {
     semaphore.acquire_many(3).unwrap().release().unwrap();
 }
 
-/// The number of permits is in the handle and not on the servers. One that releases may know fewer than the wait.
+/// The handle has the number of permits, not the servers. The handle that releases may have a smaller number than the
+/// wait.
 #[test]
 fn a_release_by_a_handle_with_a_smaller_number_wakes_a_wait_for_several() {
     let servers = servers(1);
@@ -246,7 +249,7 @@ fn a_release_by_a_handle_with_a_smaller_number_wakes_a_wait_for_several() {
     assert!(best < ms(500), "{best:?}");
 }
 
-/// Permits that were acquired together are held together: without one of them, all are lost.
+/// Permits that were acquired together are held together. If one of them is gone, then all are lost.
 #[test]
 fn a_release_of_permits_of_which_one_is_gone_is_a_loss() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Which thread gets a permit that comes free, and how soon.
+//! Which thread gets a released permit, and how soon.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,7 +10,7 @@ use redlock_tests::{Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, ms, open, until_queued};
 
-/// Long before a lease of 30 s ends, or a thread that sleeps looks by itself.
+/// A time much shorter than the lease of 30 s, and than the time after which a sleeping wait makes an attempt.
 const PROMPT: Duration = Duration::from_secs(5);
 
 #[test]
@@ -25,7 +25,7 @@ fn a_release_wakes_a_waiter() {
             permit.release().unwrap();
             at
         });
-        // It listens on one of the nodes, and enters the queues of all of them.
+        // The waiter listens on one node, and its wait is in the queues of all nodes.
         until_queued(&servers[0], 1);
         let released = Instant::now();
         one.release().unwrap();
@@ -35,7 +35,7 @@ fn a_release_wakes_a_waiter() {
     }
 }
 
-/// Several permits that are given up in one step wake as many.
+/// If several permits are given up in one step, then as many waiters get one.
 #[test]
 fn all_that_can_have_a_permit_get_one() {
     for nodes in [1, 3] {
@@ -59,7 +59,7 @@ fn all_that_can_have_a_permit_get_one() {
             until_queued(&servers[0], 4);
             assert_eq!(locks.unlock_all().unwrap().given_up.len(), 4);
             for _ in 0..4 {
-                told.recv_timeout(PROMPT).expect("each has a permit, while the others keep theirs");
+                told.recv_timeout(PROMPT).expect("each waiter gets a permit");
             }
             for go in go {
                 go.send(()).unwrap();
@@ -79,7 +79,7 @@ fn on_one_node_permits_are_given_in_the_order_of_arrival() {
     let servers = servers(1);
     let holder = open(&servers).semaphore(KEY, 2);
     let mut held = vec![holder.acquire().unwrap(), holder.acquire().unwrap()];
-    // Some are threads of one client, which share its connection.
+    // Some waiters are threads of one client, which share its notification connection.
     let clients = [open(&servers), open(&servers), open(&servers)];
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
@@ -98,8 +98,8 @@ fn on_one_node_permits_are_given_in_the_order_of_arrival() {
                 None => held.pop().unwrap().release().unwrap(),
                 Some(permit) => permit.release().unwrap(),
             }
-            // It is for the one that waits, already now.
-            assert!(holder.try_acquire().unwrap_err().is_busy(), "a newcomer was first");
+            // The release has already granted the permit to the first wait.
+            assert!(holder.try_acquire().unwrap_err().is_busy(), "a later attempt got the permit");
             let (i, permit) = told.recv_timeout(SOON).unwrap();
             order.push(i);
             next = Some(permit);
@@ -108,7 +108,7 @@ fn on_one_node_permits_are_given_in_the_order_of_arrival() {
     });
 }
 
-/// Its client listens, but its thread does not come.
+/// The first wait's client listens, but its thread does not take the permit.
 #[test]
 fn a_waiter_that_is_stopped_holds_up_the_others_for_its_reservation_only() {
     let servers = servers(1);
@@ -117,7 +117,7 @@ fn a_waiter_that_is_stopped_holds_up_the_others_for_its_reservation_only() {
     let holder = settings_for_short_reservations(&servers).semaphore(KEY, 1);
     let permit = holder.acquire().unwrap();
     let _: i64 = servers[0].ask(cmd("ZADD").arg(QUEUE).arg(0).arg("redlock-sync:stopped/1"));
-    // A thread of a client that is gone is skipped.
+    // The wait of a client that is gone is skipped.
     let _: i64 = servers[0].ask(cmd("ZADD").arg(QUEUE).arg(1).arg("redlock-sync:gone/1"));
     let waiter = settings_for_short_reservations(&servers).semaphore(KEY, 1);
     let waiting = thread::spawn(move || {
@@ -129,8 +129,8 @@ fn a_waiter_that_is_stopped_holds_up_the_others_for_its_reservation_only() {
     until_queued(&servers[0], 3);
     let released = Instant::now();
     permit.release().unwrap();
-    assert_eq!(holder.available().unwrap(), 0, "it is reserved");
-    assert_eq!(holder.inspect().unwrap(), vec![], "but not held");
+    assert_eq!(holder.available().unwrap(), 0, "the permit is not reserved");
+    assert_eq!(holder.inspect().unwrap(), vec![], "the reserved permit counts as held");
     let took = waiting.join().unwrap() - released;
     assert!(took >= ms(450) && took < PROMPT, "{took:?}");
 }
@@ -158,7 +158,7 @@ fn a_wait_that_ends_leaves_nothing() {
     }
 }
 
-/// What an operator deletes, or a server evicts.
+/// An operator can delete the queue, and a server can evict it.
 #[test]
 fn waiters_get_by_when_their_queue_is_deleted() {
     let servers = servers(1);
@@ -173,7 +173,7 @@ fn waiters_get_by_when_their_queue_is_deleted() {
     waiting.join().unwrap().unwrap();
 }
 
-/// A client looks after a few waits as soon as after those for a mutex.
+/// A client looks after a wait for a permit as often as after a wait for a mutex.
 #[test]
 fn kind_01_a_permit_whose_message_was_lost_is_found() {
     let servers = servers(1);
@@ -182,7 +182,7 @@ fn kind_01_a_permit_whose_message_was_lost_is_found() {
     let waiter = open(&servers).semaphore(KEY, 1);
     let waiting = thread::spawn(move || waiter.try_acquire_for(SOON).map(drop));
     until_queued(&servers[0], 1);
-    // What a release does, but for the message.
+    // These commands do what a release does, without the notification.
     let (held, wait) = (ask(cmd("ZRANGE").arg(KEY).arg(0).arg(0)), ask(cmd("ZRANGE").arg(QUEUE).arg(0).arg(0)));
     let now: u64 = ask(&cmd("TIME")).parse().unwrap();
     let place = format!("0 {:032}:granted:{wait}", 0);
@@ -195,7 +195,7 @@ fn kind_01_a_permit_whose_message_was_lost_is_found() {
     assert!(permit.release().unwrap_err().is_lost());
 }
 
-/// Without the permission to listen: each wait asks again and again, and gets its turn.
+/// The user may not subscribe, so each waiter polls, and still gets its turn.
 #[test]
 fn waiters_that_cannot_be_told_get_permits_in_their_order() {
     let servers = servers(1);
@@ -216,7 +216,7 @@ fn waiters_that_cannot_be_told_get_permits_in_their_order() {
             until_queued(&servers[0], i + 1);
         }
         permit.release().unwrap();
-        let order: Vec<usize> = (0..3).map(|_| told.recv_timeout(PROMPT).expect("the next has a turn")).collect();
+        let order: Vec<usize> = (0..3).map(|_| told.recv_timeout(PROMPT).expect("a waiter gets its turn")).collect();
         assert_eq!(order, [0, 1, 2]);
     });
 }

@@ -1,4 +1,4 @@
-//! What exclusion means with Sentinel: a test for each row of the table in docs/sentinel.md.
+//! Exclusion with Sentinel. Each test covers a row of the table in docs/sentinel.md.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -12,14 +12,14 @@ use super::{SOON, settings};
 
 const LEASE: Duration = Duration::from_secs(4);
 
-/// The rows "bare" and "failover guard": the same loss, seen by a client with and without the guard.
+/// The rows "bare" and "failover guard". Clients with and without the guard meet the same loss.
 #[test]
 fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
     let group = Group::start(2, 3);
     let bare = settings(&group).lease(Duration::from_secs(60)).build().unwrap();
     let brief = settings(&group).lease(LEASE).node_timeout(LEASE / 2).build().unwrap();
     let guarded = || settings(&group).lease(LEASE).node_timeout(LEASE / 2).failover_guard(true).build().unwrap();
-    // One that was there before the failover, and one that begins after it.
+    // One client exists before the failover, and the other one connects after it.
     let clients = [guarded(), guarded()];
     let guarded = &clients[0];
     eventually("the group is old enough", SOON, || {
@@ -34,16 +34,16 @@ fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
     let new = group.moved_from(old);
     let other = settings(&group).build().unwrap();
     let again = other.mutex("bare").lock().unwrap();
-    assert!(twice.check().is_ok() && again.check().is_ok(), "both hold it");
+    assert!(twice.check().is_ok() && again.check().is_ok(), "a holder noticed the loss");
     assert!(new.get("guarded").is_none());
 
-    // Each wait for it ends after the lease of the one that lost it.
+    // Each wait of these clients ends after the lease that the failover lost.
     for client in &clients {
-        // One that found the old master dead leaves the node out for a moment.
+        // A client that found the old master down leaves the node out for a moment.
         eventually("the new master casts no vote", SOON, || {
             let early = client.mutex("guarded").try_lock().map(drop);
             let is_over = short.check().is_err();
-            assert!(is_over || early.is_err(), "both hold it");
+            assert!(is_over || early.is_err(), "the lock had two holders");
             is_over || early.is_err_and(|error| error.is_unavailable() && error.to_string().contains("casts no vote"))
         });
         let health = client.health().unwrap();
@@ -56,7 +56,7 @@ fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
             thread::spawn(move || lock.lock().map(|guard| (Instant::now(), guard.unlock())))
         })
         .collect();
-    eventually("it was lost", SOON, || short.check().is_err());
+    eventually("the first lease ends", SOON, || short.check().is_err());
     let lost = Instant::now();
     for wait in waits {
         let (taken, unlocked) = wait.join().unwrap().unwrap();
@@ -77,15 +77,16 @@ fn a_deposed_master_without_replicas_refuses_soon() {
     let write = || -> RedisResult<()> { old.try_ask(cmd("SET").arg("written").arg("1")) };
     eventually("writes are refused", SOON, || write().is_err());
     println!("a deposed master took writes for {:?}", began.elapsed());
-    assert_eq!(old.info("role").as_deref(), Some("master"), "it was not told yet");
+    assert_eq!(old.info("role").as_deref(), Some("master"), "the old master already knows of the failover");
     let error = alone.mutex("after").lock().unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("NOREPLICAS"), "{error}");
-    // The others go on.
+    // The new master still takes locks.
     let locks = settings(&group).build().unwrap();
     locks.mutex("after").lock().unwrap().unlock().unwrap();
 }
 
-/// The row "guard and acknowledgements of all replicas": a counter under the lock, by clients of which each has a queue of its own.
+/// The row "guard and acknowledgements of all replicas". Clients with separate queues increment a counter under the
+/// lock.
 #[test]
 fn no_update_is_lost_with_the_guard_and_all_replicas() {
     const CLIENTS: usize = 10;
@@ -121,18 +122,18 @@ fn no_update_is_lost_with_the_guard_and_all_replicas() {
         old.kill();
         let new = group.moved_from(old);
         let servers = began.elapsed();
-        // A lock needs both servers.
+        // With one replica and `min_replicas_ack(1)`, a lock needs both servers.
         old.restart();
         old.replica_of(new);
         goes_on();
         println!("a new master after {servers:?}, the first lock after {:?}", began.elapsed());
-        assert!(began.elapsed() > LEASE, "the guard keeps locks back for a lease");
+        assert!(began.elapsed() > LEASE, "the guard let a lock through too early");
         drop(ends);
     });
     assert_eq!(counter.get("n"), Some(done.load(Ordering::SeqCst).to_string()));
 }
 
-/// Ends the threads, also when the test fails.
+/// Ends the threads, also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -141,7 +142,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Reads and writes: an update is lost if two threads do it at the same time. An error if nothing was written.
+/// Increments the counter by a read and a later write, which loses an update if two threads do it at once. Returns an
+/// error if nothing was written.
 fn raise(locks: &Redlock, counter: &mut redis::Connection) -> Result<(), Error> {
     let guard = locks.mutex("counter").try_lock_for(Duration::from_secs(1))?;
     let n: u64 = cmd("GET").arg("n").query(counter).unwrap();

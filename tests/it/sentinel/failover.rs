@@ -1,4 +1,4 @@
-//! Locks that are held and waited for go on after a failover.
+//! Held locks and waits survive a failover.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use redlock_tests::{Group, Server, Stopwatch, eventually};
 
 use super::{SOON, settings};
 
-/// Beyond the servers' own failover, and what a busy machine may add.
+/// The time that clients may need after the servers' failover, and the time that a busy machine may add.
 const SLACK: Duration = Duration::from_secs(1);
 const BUSY: Duration = Duration::from_secs(5);
-/// Outlasts a failover on a machine that is busy.
+/// A lease that outlasts a failover on a busy machine.
 const LEASE: Duration = Duration::from_secs(12);
-/// The longest for which a lock is granted.
+/// The longest grant of a lock.
 const GRANTED: Duration = Duration::from_secs(30);
 
-/// Threads that take locks in every way, and what became of it.
+/// Threads that take locks in each way, and the outcomes.
 #[derive(Default)]
 struct Crowd {
     is_over: AtomicBool,
@@ -59,11 +59,11 @@ fn is_replicated(group: &Group, key: &str) -> bool {
     group.replicas().iter().all(|replica| replica.get(key).is_some())
 }
 
-/// One group through everything, one thing after the other: a group takes seconds to start.
+/// One test has all steps, one after the other, because a group takes seconds to start.
 #[test]
 fn locks_go_on_when_the_master_changes() {
     let group = Group::start(2, 3);
-    // The first sentinel of the list hangs, from before the first connection on.
+    // The first Sentinel of the list hangs before the client's first connection.
     group.sentinels[0].stop();
     let locks = settings(&group).lease(LEASE).build().unwrap();
     let began = Stopwatch::start();
@@ -71,20 +71,20 @@ fn locks_go_on_when_the_master_changes() {
     mails.push_all(["first", "second"]).unwrap();
     let job = mails.claim().unwrap();
     let held = locks.mutex("held").lock().unwrap();
-    assert!(began.elapsed() < BUSY, "a sentinel that hangs held it up for {:?}", began.elapsed());
-    eventually("the replicas have it", SOON, || is_replicated(&group, "held"));
+    assert!(began.elapsed() < BUSY, "the Sentinel that hangs delayed the calls by {:?}", began.elapsed());
+    eventually("the replicas have the key", SOON, || is_replicated(&group, "held"));
     let lock = locks.mutex("held");
     let waits = thread::spawn(move || lock.lock().map(drop));
     a_master_dies(&group, &locks);
     held.extend(LEASE).unwrap();
     let mut least = held.remaining();
-    eventually("it is renewed", SOON, || {
+    eventually("the lock is renewed", SOON, || {
         least = least.min(held.remaining());
         held.remaining() > least + Duration::from_secs(1)
     });
     held.unlock().unwrap();
     waits.join().unwrap().unwrap();
-    // A queue goes on as well: its claim, and its tasks.
+    // The queue's claim and its tasks survive too.
     job.extend(LEASE).unwrap();
     job.ack().unwrap();
     let job = mails.try_claim_for(SOON).unwrap().unwrap();
@@ -119,17 +119,19 @@ fn a_master_dies(group: &Group, locks: &Redlock) {
     assert_eq!(*crowd.errors.lock().unwrap(), HashSet::new());
 }
 
-/// It answers, and takes writes, until it is made a replica. Its sentinels do that after some ten seconds, and later if any of them does not answer for one.
+/// The old master runs on and accepts writes until it becomes a replica. The Sentinels make it one after about ten
+/// seconds, or later if any of them does not answer for a second.
 fn a_master_is_deposed_and_runs_on(group: &Group, locks: &Redlock) {
     let held = locks.mutex("held on").lock().unwrap();
-    eventually("the replica has it", SOON, || is_replicated(group, "held on"));
+    eventually("the replica has the key", SOON, || is_replicated(group, "held on"));
     let (old, took) = (group.master(), group.fail_over());
     let began = Stopwatch::start();
     let new = group.master();
     let goes_to_the_new_one = || {
         let guard = locks.mutex("next").lock().unwrap();
         let is_there = new.get("next").is_some();
-        // One that was taken on the old master is not there to be unlocked, if the client has moved in between.
+        // If the client changed the master after it locked, then the new master does not have this lock, and `unlock`
+        // fails.
         let unlocked = guard.unlock();
         if is_there {
             unlocked.unwrap();
@@ -139,7 +141,7 @@ fn a_master_is_deposed_and_runs_on(group: &Group, locks: &Redlock) {
     eventually("locks are taken on the new master", SOON, goes_to_the_new_one);
     println!("a master was deposed: a new one after {took:?}, the first lock there {:?} later", began.elapsed());
     assert!(began.elapsed() < SLACK + BUSY, "{:?}", began.elapsed());
-    assert_eq!(role(old), "master", "it runs on");
+    assert_eq!(role(old), "master", "the old master is already a replica");
     held.extend(LEASE).unwrap();
     assert!(new.pttl("held on") > Some(LEASE / 2));
     held.unlock().unwrap();
@@ -153,17 +155,18 @@ fn role(server: &Server) -> String {
     server.info("role").unwrap()
 }
 
-/// Nor is what it says on connections from before, though it was asked in vain while it hung.
+/// The old master hung, and the client asked it in vain. Once it continues, the client must not believe its replies on
+/// old connections.
 #[test]
 fn the_first_calls_after_a_master_hung_go_to_the_new_one() {
     let group = Group::start(1, 1);
     let locks = settings(&group).lease(GRANTED).build().unwrap();
-    // On two connections.
+    // The two threads use two connections.
     let held = thread::scope(|scope| {
         scope.spawn(|| locks.mutex("other").lock().unwrap().unlock().unwrap());
         locks.mutex("held").lock().unwrap()
     });
-    eventually("the replica has it", SOON, || is_replicated(&group, "held"));
+    eventually("the replica has the key", SOON, || is_replicated(&group, "held"));
     let old = group.master();
     old.stop();
     assert!(locks.mutex("next").try_lock().unwrap_err().is_unavailable());
@@ -176,15 +179,16 @@ fn the_first_calls_after_a_master_hung_go_to_the_new_one() {
     next.unlock().unwrap();
 }
 
-/// It does not know that it was deposed while it hung: it executes what came meanwhile, and grants a lock.
+/// The old master does not know that it was deposed while it hung. It executes the calls that arrived meanwhile, and
+/// grants a lock.
 #[test]
 fn a_master_that_hung_is_not_believed_when_it_goes_on() {
     let group = Group::start(1, 1);
     let locks = settings(&group).lease(GRANTED).build().unwrap();
-    // A client that does not hear of the failover.
+    // This client connects to the master directly, so it does not learn of the failover.
     let alone = redlock_tests::patient().node(group.master().url()).lease(GRANTED).build().unwrap();
     let granted = alone.mutex("granted").lock().unwrap();
-    eventually("the replica has it", SOON, || is_replicated(&group, "granted"));
+    eventually("the replica has the key", SOON, || is_replicated(&group, "granted"));
     let (lock, (told, has)) = (locks.mutex("granted"), mpsc::channel());
     let waits = thread::spawn(move || {
         let guard = lock.lock()?;
@@ -203,8 +207,8 @@ fn a_master_that_hung_is_not_believed_when_it_goes_on() {
     eventually("the client knows", SOON, || locks.mutex("other").try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
     old.cont();
     eventually("it grants the lock", SOON, || old.get("granted").is_none_or(|token| token.contains(":granted:")));
-    assert!(has.recv_timeout(Duration::from_millis(500)).is_err(), "on the new master it is held");
-    eventually("the holder is told", SOON, || matches!(lost.check(), Err(Error::Lost { .. })));
+    assert!(has.recv_timeout(Duration::from_millis(500)).is_err(), "the waiter took the old master's grant");
+    eventually("check() reports the loss", SOON, || matches!(lost.check(), Err(Error::Lost { .. })));
     taken.unlock().unwrap();
     new.del("granted");
     waits.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A group as a node: what is said of it, what it needs, and several of them.
+//! A group as a node: its errors, the permissions that it needs, and several groups.
 
 use std::process::Command;
 use std::thread;
@@ -37,7 +37,7 @@ fn what_is_wrong_is_said_without_a_password() {
     config(&format!("redis+sentinel://:secret@{at}/main?sentinel_password=secret"), "AUTH");
     config(&format!("redis+sentinel://{}/main?sentinel_password=secret", server.addr()), "is no Sentinel");
 
-    // A user of the sentinels that may ask for nothing but the address.
+    // This user of the Sentinel may only ask for the master's address.
     let rules = ["SETUSER", "few", "on", ">secret", "nocommands", "+auth", "+sentinel|get-master-addr-by-name"];
     sentinel.ask::<()>(cmd("ACL").arg(&rules));
     let few = format!("{}?sentinel_user=few&sentinel_password=secret", group.url());
@@ -51,7 +51,7 @@ fn what_is_wrong_is_said_without_a_password() {
     assert!(down.is_unavailable() && down.to_string().contains(&at.to_string()), "{down}");
 }
 
-/// The threads that ask the sentinels are started behind those that connect to the server.
+/// The threads that ask the Sentinels start after the threads that connect to the server.
 #[test]
 fn a_system_that_starts_only_some_threads_for_a_while() {
     let group = Group::start(0, 3);
@@ -60,7 +60,7 @@ fn a_system_that_starts_only_some_threads_for_a_while() {
     assert!(output.status.success() && said.ends_with("\nok\n"), "{said}");
 }
 
-/// Each group is a node; the one whose master changed casts no vote until the longest lease has passed.
+/// Each group is a node. After its master changes, a group casts no vote until the longest lease has passed.
 #[test]
 fn a_quorum_of_groups() {
     let groups: Vec<Group> = thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn a_quorum_of_groups() {
     let guard = locks.mutex("a").lock().unwrap();
     guard.extend(lease).unwrap();
     guard.unlock().unwrap();
-    // The other two are needed now.
+    // Now the votes of the other two groups are needed.
     groups[1].sentinels[0].kill();
     groups[1].servers[0].kill();
     let is_young = || locks.mutex("b").try_lock().is_err_and(|error| error.to_string().contains("casts no vote"));

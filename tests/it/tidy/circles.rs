@@ -1,4 +1,5 @@
-//! No files that import from each other in a circle. What a file re-exports counts as taken from where it stands.
+//! No files import each other in a circle. An import of a re-exported item counts as an import of the file that defines
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,14 +7,14 @@ use std::path::Path;
 use super::layers::top_level;
 use super::source::{Source, folder, library, package};
 
-/// The files of a crate by their modules, as `node::host`; the root is empty.
+/// The files of a crate by module, as `node::host`. The crate's root has an empty name.
 type Files = BTreeMap<String, File>;
 
 #[derive(Default)]
 struct File {
-    /// The paths that it names, as they are written.
+    /// The paths in this file, as written.
     names: Vec<String>,
-    /// Those of them that it re-exports, by their new names.
+    /// The paths that this file re-exports, by their new names.
     exports: BTreeMap<String, String>,
 }
 
@@ -44,7 +45,7 @@ fn read(code: &str) -> File {
     file
 }
 
-/// The paths of a `use`, without braces.
+/// The paths of a `use` declaration, without braces.
 fn leaves(tree: &str) -> Vec<String> {
     match tree.split_once('{') {
         Some((head, list)) => top_level(list).flat_map(leaves).map(|leaf| format!("{}{leaf}", head.trim())).collect(),
@@ -52,7 +53,7 @@ fn leaves(tree: &str) -> Vec<String> {
     }
 }
 
-/// The module where what the path names stands, if it is one of these.
+/// The module that defines the item of a path, if it is one of these files.
 fn target(files: &Files, from: &str, path: &str) -> Option<String> {
     let above = |module: &str| module.rsplit_once("::").map_or("", |(above, _)| above).to_owned();
     let below = |module: &str, name: &str| format!("{module}::{name}").trim_start_matches("::").to_owned();
@@ -76,7 +77,7 @@ fn target(files: &Files, from: &str, path: &str) -> Option<String> {
     Some(module)
 }
 
-/// What is imported along a circle: from which file, and into which.
+/// The imports along circles: the importing file, and the imported one.
 fn circles(files: &Files) -> Vec<String> {
     let edges: BTreeMap<&String, BTreeSet<String>> = files
         .iter()

@@ -1,11 +1,11 @@
-//! What stands in no code of the library, and how long a file may be.
+//! Code that the library must not have, and the longest allowed file.
 
 use super::source::{blank, package, read, tracked};
 
 const PACKAGES: [&str; 3] = ["redlock-sync", "redlock-macros", "redlock-cli"];
-/// What users ask to panic: `assert_locked!`, and the policy `panic` of the attribute.
+/// Files that panic on request: `assert_locked!`, and the policy `panic` of the attribute.
 const PANIC_ON_PURPOSE: [&str; 2] = ["__private/assert.rs", "__private/policy.rs"];
-/// A file that is longer is about more than one thing.
+/// A longer file has more than one topic.
 const MOST_LINES: usize = 500;
 
 #[test]
@@ -36,7 +36,7 @@ fn the_library_is_safe_and_quiet() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The Rust files of the whole workspace.
+/// The Rust files of the workspace.
 fn rust_files() -> impl Iterator<Item = (String, String)> {
     let rust = tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs"));
     rust.map(|path| (path.display().to_string(), read(&path).unwrap()))
@@ -51,7 +51,7 @@ fn no_test_is_ignored() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// `/// ```ignore`, also among other words.
+/// Whether the line starts a code block with the word `ignore`, alone or among other words.
 fn is_ignored_example(line: &str) -> bool {
     let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
     let words = doc.and_then(|doc| doc.trim_start().strip_prefix("```"));
@@ -60,7 +60,7 @@ fn is_ignored_example(line: &str) -> bool {
 
 #[test]
 fn no_file_is_too_long() {
-    // What the macros accept and refuse is a catalogue, not code to read.
+    // The cases in `tests/ui` list what the macros accept and refuse.
     let long: Vec<String> = rust_files()
         .filter(|(name, _)| !name.starts_with("tests/ui/"))
         .map(|(name, text)| (name, text.lines().count()))
@@ -70,7 +70,8 @@ fn no_file_is_too_long() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// A test that is not there is not run: each file of tests is named by a `mod` line beside it or above it.
+/// A file of tests without a `mod` line is not compiled. So each file must have a `mod` line in a file beside it or
+/// above it.
 #[test]
 fn no_file_is_forgotten() {
     let files: Vec<(String, String)> = rust_files().collect();
@@ -86,7 +87,8 @@ fn is_target(path: &std::path::Path) -> bool {
 fn is_named(name: &str, files: &[(String, String)]) -> bool {
     let path = std::path::Path::new(name);
     let (stem, folder) = (path.file_stem().unwrap().to_str().unwrap(), path.parent().unwrap());
-    // Roots are named by a Cargo.toml: main.rs, lib.rs, binaries, examples, and what lies directly in a package. Of fuzz targets each by name.
+    // A Cargo.toml names the root files: main.rs, lib.rs, build.rs, binaries, examples, and files directly in a
+    // package. It names each fuzz target separately.
     let is_root = ["main", "lib", "build"].contains(&stem)
         || folder.ends_with("bin")
         || folder.ends_with("fuzz_targets") && is_target(path)
@@ -99,7 +101,7 @@ fn is_named(name: &str, files: &[(String, String)]) -> bool {
     };
     let by_mod = format!("mod {module};");
     let by_path = format!("/{stem}.rs\"]");
-    // As `#[path = "../simulation/mod.rs"]` does.
+    // `#[path = "../simulation/mod.rs"]` names a file in this way.
     let beside = format!("../{module}/mod.rs\"]");
     is_root
         || is_case

@@ -1,5 +1,5 @@
-//! The negative controls: their patches apply to the code as it is, and they name what there is to notice them. That they are noticed is shown by
-//! the program `controls`.
+//! The patches of the negative controls must apply to the current code, and name what detects each fault. The program
+//! `controls` checks that each fault is detected.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn text(path: &str) -> String {
     read(Path::new(path)).unwrap_or_else(|| panic!("`{path}` is no text"))
 }
 
-/// The chaos run has the options and the checkers, and the simulation has the words of the violations.
+/// Each option and checker must be one of the chaos run. The text of each violation must be in the simulation's code.
 #[test]
 fn each_control_names_what_must_notice_it() {
     let simulation: String =

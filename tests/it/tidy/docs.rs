@@ -1,8 +1,9 @@
-//! Every public item of the library has an example.
+//! Each public item of the library has an example.
 
 use super::source::{Source, library};
 
-/// How a public item starts. Fields and variants are explained by the type's example, `pub use` by the item's own.
+/// How a public item starts. The example of a type also covers its fields and variants. A `pub use` item has its
+/// example at its definition.
 const STARTS: [&str; 10] = [
     "pub fn ",
     "pub const fn ",
@@ -16,7 +17,7 @@ const STARTS: [&str; 10] = [
     "pub macro ",
 ];
 
-/// Not public in fact: hidden from the docs.
+/// This module is public only for macros, and hidden from the docs.
 const HIDDEN: &str = "__private";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ struct Item {
     has_example: bool,
 }
 
-/// The public items of a file, the functions of public traits among them.
+/// The public items of a file, including the functions of public traits.
 fn items(source: &Source) -> Vec<Item> {
     let lines: Vec<&str> = source.text.lines().collect();
     let mut trait_indent = None;
@@ -48,7 +49,7 @@ fn items(source: &Source) -> Vec<Item> {
     found
 }
 
-/// Whether the doc comment that ends these lines has a code block. Attributes may stand between it and the item.
+/// Whether the doc comment at the end of these lines has a code block. Attributes may follow the comment.
 fn has_example(above: &[&str]) -> bool {
     let mut in_attribute = false;
     for line in above.iter().rev().map(|line| line.trim()) {

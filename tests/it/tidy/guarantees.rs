@@ -1,4 +1,4 @@
-//! The numbered headings of the crate's guarantees, and the tests of their numbers: neither has what the other has not.
+//! Each numbered heading of the crate's guarantees has a test, and each numbered test has a heading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::source::{blank, read, tracked};
 
 const PAGE: &str = "redlock-sync/src/guarantees.md";
-/// How the tests of a case begin, for the cases under each heading.
+/// The headings of the guarantees, and the prefix of the test names for each heading.
 const PARTS: [(&str, &str); 6] = [
     ("# Faults", "fault"),
     ("# Other kinds of lock", "kind"),
@@ -15,10 +15,10 @@ const PARTS: [(&str, &str); 6] = [
     ("# Queues of tasks", "queue_fault"),
     ("# Tasks by name and time", "queue_use"),
 ];
-/// What you see, and what to do.
+/// One paragraph says what the user sees, and one says what to do.
 const MOST_PARAGRAPHS: usize = 2;
 
-/// The cases under a heading: number, what happens, and the paragraphs.
+/// The cases under a heading: number, title, and paragraphs.
 fn cases(text: &str, heading: &str) -> Vec<(u32, String, Vec<String>)> {
     let below = text.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("no heading `{heading}`"));
     let part = below.split("\n# ").next().unwrap();
@@ -35,7 +35,7 @@ fn cases(text: &str, heading: &str) -> Vec<(u32, String, Vec<String>)> {
     cases.collect()
 }
 
-/// The tests named for a case, by its number. A test that is generic over the kinds counts once.
+/// The tests with this prefix, by number. A test that is generic over the kinds counts once.
 fn tests(code: &str, prefix: &str) -> Vec<(u32, String)> {
     let start = format!("fn {prefix}_");
     let names = code.split(&start).skip(1).map(|after| {
@@ -48,7 +48,7 @@ fn tests(code: &str, prefix: &str) -> Vec<(u32, String)> {
     names.collect()
 }
 
-/// All tests of the workspace that are named for a case.
+/// All tests of the workspace with this prefix.
 fn numbered(prefix: &str) -> BTreeMap<u32, Vec<String>> {
     let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for path in tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")) {
@@ -80,7 +80,7 @@ fn each_case_has_a_test_and_each_numbered_test_a_case() {
     }
 }
 
-/// That each of them is run is the compiler's to say: a generic test that no list of kinds names is dead code.
+/// The compiler checks that each test runs, because a generic test that no list of kinds names is dead code.
 #[test]
 fn numbered_tests_have_names_of_their_own() {
     for (_, prefix) in PARTS {

@@ -1,10 +1,11 @@
-//! Which module may import which, and which alone may do what: the picture of ARCHITECTURE.md as data.
+//! The layers of ARCHITECTURE.md: which module may import which other module, and which code only some modules may
+//! have.
 
 use std::collections::BTreeSet;
 
 use super::source::{Source, library, package};
 
-/// Each module's layer. Imports go to strictly lower layers, but for the edges below.
+/// The layer of each module. Imports go to lower layers, except the edges below.
 const LAYERS: [(&str, u8); 33] = [
     ("lib", 12),
     ("__private", 12),
@@ -36,13 +37,13 @@ const LAYERS: [(&str, u8); 33] = [
     ("clock", 0),
     ("cancel", 0),
     ("handler", 0),
-    // Of the unit tests.
+    // These modules belong to the unit tests.
     ("simulation", 0),
     ("sync", 0),
     ("tests", 12),
 ];
 
-/// Imports within a layer.
+/// The allowed imports within a layer.
 const EDGES: [(&str, &str); 17] = [
     ("__private", "testing"),
     ("cancel", "clock"),
@@ -68,7 +69,7 @@ fn layer(module: &str) -> u8 {
     found.unwrap_or_else(|| panic!("module `{module}` has no layer yet: give it one in the table of this test")).1
 }
 
-/// The modules that a file names by `crate::`; also those in braces, as in `crate::{a, b::c}`.
+/// The modules that a file names by `crate::`, alone or in braces, as in `crate::{a, b::c}`.
 fn imports(source: &Source) -> BTreeSet<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     source
@@ -83,7 +84,7 @@ fn imports(source: &Source) -> BTreeSet<String> {
         .collect()
 }
 
-/// The parts of a `{…}` list, without what stands in inner braces.
+/// The parts of a `{…}` list. Commas in inner braces do not separate parts.
 pub(super) fn top_level(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     let end = list.char_indices().find(|(_, c)| {
@@ -106,7 +107,7 @@ fn no_module_imports_from_a_higher_layer() {
     let mut wrong = Vec::new();
     for source in library() {
         let from = source.module();
-        // The map of the crate names all of them.
+        // `lib.rs` declares and re-exports all modules.
         for to in imports(&source).iter().filter(|to| from != "lib" && !may_import(from, to)) {
             wrong.push(format!("{} imports from {to}", source.name));
         }
@@ -115,7 +116,7 @@ fn no_module_imports_from_a_higher_layer() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The patterns stand only where `allowed` says.
+/// Asserts that only the allowed files contain the patterns, and that at least one of them does.
 fn only_in(allowed: impl Fn(&Source) -> bool, patterns: &[&str]) {
     let strangers = library().into_iter().filter(|source| !allowed(source));
     let found: Vec<String> =
@@ -148,7 +149,8 @@ fn only_the_clock_reads_a_clock_or_sleeps() {
     only_in(|source| source.name == "clock.rs", &clocks);
 }
 
-/// What tells or counts the time of day. A client whose wall clock jumps notices nothing, because nothing of it asks for the time.
+/// Names that read the wall clock or count by it. If no code uses them, then a jump of the wall clock cannot affect a
+/// client.
 const WALL_CLOCKS: [&str; 9] = [
     "SystemTime::now",
     "UNIX_EPOCH.elapsed",
@@ -167,10 +169,11 @@ fn fault_14_nothing_reads_the_wall_clock() {
     let found: Vec<String> =
         all.flat_map(|source| WALL_CLOCKS.iter().flat_map(|clock| source.uses(clock)).collect::<Vec<_>>()).collect();
     assert!(found.is_empty(), "{found:#?}");
-    // A time of day that a server told, or is told, is a `SystemTime`: those files neither read a clock nor count by it.
+    // The times of day that servers return or get are of type `SystemTime`. These files neither read a clock nor count
+    // by one.
     let of_servers = ["queue/task.rs", "health.rs", "health/judge.rs", "health/judge/tests.rs"];
     only_in(|source| of_servers.contains(&source.name.as_str()), &["SystemTime", "UNIX_EPOCH"]);
-    // The search would find them: these are the clocks that are read.
+    // The clocks that the library reads are found, so the search works.
     let clock = library().into_iter().find(|source| source.name == "clock.rs").unwrap();
     let read = ["Boottime", "Monotonic", "Instant::now"].map(|clock_id| clock.uses(clock_id).len());
     assert!(read.iter().all(|uses| *uses > 0), "{read:?}");
@@ -180,18 +183,18 @@ fn fault_14_nothing_reads_the_wall_clock() {
 fn only_renewal_and_nodes_start_threads() {
     let threads = ["thread::Builder", "thread::spawn", "thread::scope"];
     only_in(|source| source.name == "clock.rs" || source.module() == "node", &threads);
-    // The threads of a worker, or of a leader, are what its user asks for. A pump writes and reads for threads that sleep.
+    // The user asks for the threads of a worker or a leader. A pump writes and reads for sleeping threads.
     let start = ["lease/renewal.rs", "queue/worker.rs", "node/pipes/pump.rs"];
     only_in(|source| start.contains(&source.name.as_str()), &["clock.start("]);
     let by_the_system = ["leader.rs", "testing/clock.rs"];
     only_in(|source| by_the_system.contains(&source.name.as_str()), &["SystemClock.start("]);
 }
 
-/// No kind of lock waits, starts threads or counts votes by itself.
+/// No kind of lock waits, starts threads or counts votes itself.
 #[test]
 fn kinds_leave_waiting_and_counting_to_others() {
     let may = |source: &Source| {
-        // A worker waits for the end of its own threads.
+        // A worker waits until its own threads have ended.
         source.name == "queue/worker.rs" || !["lock", "queue", "protocol"].contains(&source.module())
     };
     only_in(may, &["Tally", ".sleep(", "Condvar"]);

@@ -1,4 +1,4 @@
-//! Changelog, versions, licences, and what must not be in any file.
+//! Changelog, versions, licences, and texts that no file may have.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn version() -> String {
     setting(&text("Cargo.toml"), "workspace.package", "version").expect("the workspace has a version")
 }
 
-/// The version of a package, its own or that of the workspace.
+/// The package's own version, or that of the workspace.
 fn version_of(package: &str) -> String {
     let toml = text(&format!("{package}/Cargo.toml"));
     match setting(&toml, "package", "version") {
@@ -43,12 +43,12 @@ fn the_published_packages_have_one_version() {
         let toml = text(&format!("{package}/Cargo.toml"));
         let pins = toml.lines().filter(|line| line.starts_with("redlock-") && line.contains("version"));
         for pin in pins {
-            assert!(pin.contains(&exact), "`{pin}` does not say {exact}: what is private to one version is used");
+            assert!(pin.contains(&exact), "`{pin}` does not say {exact}: the packages use each other's private items");
         }
     }
 }
 
-/// Its first head is the version that is worked on, which says that it is not published.
+/// The first heading of the changelog is the version under development, marked as unreleased.
 #[test]
 fn the_changelog_knows_this_version() {
     let changelog = text("CHANGELOG.md");
@@ -79,7 +79,8 @@ fn the_other_packages_are_not_published() {
     }
 }
 
-/// Paths of one machine: homes, and where this checkout lies. Put together here, so that this file has none.
+/// Paths of a single machine: home folders, and the folder of this checkout. The code joins their parts, so that this
+/// file contains no such path.
 fn machine_paths() -> Vec<String> {
     let homes = ["root", "home", "Users", "work"].map(|folder| format!("/{folder}/"));
     let here = root().to_str().map(str::to_owned);
@@ -87,7 +88,7 @@ fn machine_paths() -> Vec<String> {
     homes.into_iter().chain(here).chain(home).collect()
 }
 
-/// Where a file tells of a machine: the path must start there, or it is a part of a URL or of another path.
+/// Whether the text contains the path at the start of a path. Within a URL or another path, it does not count.
 fn tells(text: &str, path: &str) -> bool {
     let starts = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || "._-/~*".contains(c));
     text.match_indices(path).any(|(at, _)| starts(at))
@@ -104,7 +105,7 @@ fn no_file_names_a_machine() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Registries other than the public one: how a file can name one.
+/// Settings by which a file can name a package registry other than the public one.
 const REGISTRY_SETTINGS: [&str; 6] =
     ["index-url", "index_url", "PIP_INDEX", "UV_INDEX", "CARGO_REGISTRIES", "replace-with"];
 

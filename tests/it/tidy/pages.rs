@@ -1,18 +1,18 @@
-//! The pages: their length, that their Rust code is run, and that each link leads to something.
+//! The pages: their length, their Rust code, and their links.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::source::{package, read, tracked};
 
-/// What is longer is not read.
+/// The most lines of a page.
 const LONGEST: [(&str, usize); 2] = [("README.md", 220), ("ARCHITECTURE.md", 220)];
-/// How pages that are shown elsewhere name a file of the repository.
+/// The URL prefix with which pages that are shown elsewhere name a file of the repository.
 const REPOSITORY: &str = "https://github.com/redlock-sync/redlock-sync/";
 /// The documentation of the library's public items.
 const ITEMS: &str = "https://docs.rs/redlock-sync/latest/redlock_sync/";
 
-/// All pages, and what the crate's own documentation says, by path.
+/// All pages, and the crates' own documentation, by path.
 fn pages() -> BTreeMap<PathBuf, String> {
     let markdown = tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "md"));
     let mut pages: BTreeMap<PathBuf, String> = markdown.map(|path| (path.clone(), read(&path).unwrap())).collect();
@@ -30,7 +30,7 @@ fn pages() -> BTreeMap<PathBuf, String> {
     pages
 }
 
-/// The lines outside of code blocks, without what stands in backticks.
+/// The lines outside code blocks, without text in backticks.
 fn prose(page: &str) -> String {
     let mut is_code = false;
     let mut lines = Vec::new();
@@ -44,7 +44,7 @@ fn prose(page: &str) -> String {
     lines.join("\n")
 }
 
-/// Where the links of a page lead: those in the text, and those below it.
+/// The targets of a page's links: in the text, and in definitions.
 fn targets(page: &str) -> Vec<String> {
     let prose = prose(page);
     let inline = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '\n']).next());
@@ -56,7 +56,7 @@ fn definitions(prose: &str) -> impl Iterator<Item = (&str, &str)> {
     prose.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
 }
 
-/// What an anchor to each heading is called: its letters, digits, hyphens and underscores in lower case, with hyphens for spaces.
+/// The anchor of each heading: its letters, digits, hyphens and underscores in lower case, with hyphens for spaces.
 fn anchors(page: &str) -> Vec<String> {
     let mut is_code = false;
     let mut found = Vec::new();
@@ -70,7 +70,7 @@ fn anchors(page: &str) -> Vec<String> {
     found
 }
 
-/// Why the link of a page leads nowhere, if it does not lead to something.
+/// Why a page's link is broken, or `None` if its target exists.
 fn is_broken(pages: &BTreeMap<PathBuf, String>, page: &Path, target: &str) -> Option<String> {
     let has = |path: &Path, anchor: &str| {
         let text = pages.get(path)?;
@@ -87,11 +87,11 @@ fn is_broken(pages: &BTreeMap<PathBuf, String>, page: &Path, target: &str) -> Op
         return (!is_documented(pages, item, anchor)).then(|| format!("no such item: {item}#{anchor}"));
     }
     if let Some(file) = path.strip_prefix(REPOSITORY) {
-        // Comparisons of versions and the like are not here to be looked at.
+        // Links to comparisons of versions and the like are not checked.
         let file = file.strip_prefix("blob/main/")?;
         return in_repository(Path::new(file), anchor);
     }
-    // Paths of Rust items are rustdoc's to check, but for headings of the crate's page.
+    // Rustdoc checks the paths of Rust items, except the headings of the crate's page.
     if path == "crate" {
         return in_repository(Path::new("redlock-sync/src/lib.rs"), anchor);
     }
@@ -103,7 +103,7 @@ fn is_broken(pages: &BTreeMap<PathBuf, String>, page: &Path, target: &str) -> Op
     in_repository(&beside(page, path), anchor)
 }
 
-/// The path that `path` means on a page.
+/// The file that a relative `path` on this page means.
 fn beside(page: &Path, path: &str) -> PathBuf {
     if path.is_empty() {
         return page.to_owned();
@@ -118,7 +118,7 @@ fn beside(page: &Path, path: &str) -> PathBuf {
     found
 }
 
-/// Whether `struct.Mutex.html#method.lease` and the like are in the documentation of the library.
+/// Whether the library documents an item such as `struct.Mutex.html#method.lease`.
 fn is_documented(pages: &BTreeMap<PathBuf, String>, item: &str, anchor: &str) -> bool {
     let has_heading = |path: &str| anchor.is_empty() || anchors(&pages[Path::new(path)]).iter().any(|a| a == anchor);
     let parts: Vec<&str> = item.split(['.', '/']).collect();
@@ -177,7 +177,7 @@ fn each_name_of_a_link_is_defined_and_used() {
     }
 }
 
-/// What stands in backticks and is a file's name: `node/link.rs`, but not `*.rs` or `protocol/<kind>.rs`.
+/// Texts in backticks that are names of files: `node/link.rs`, but not `*.rs` or `protocol/<kind>.rs`.
 fn files(page: &str) -> Vec<&str> {
     let is_name = |word: &&str| word.chars().all(|c| c.is_alphanumeric() || "_-./".contains(c));
     let is_file = |word: &&str| {
@@ -186,7 +186,7 @@ fn files(page: &str) -> Vec<&str> {
     page.split('`').skip(1).step_by(2).filter(is_name).filter(is_file).collect()
 }
 
-/// A page or a comment that names a file which was moved leads nowhere. History may.
+/// Each file that a page or comment names must exist, except in the changelog.
 #[test]
 fn each_file_that_is_named_exists() {
     let all = tracked();
@@ -198,7 +198,7 @@ fn each_file_that_is_named_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Those in the packages' own documentation are doctests of these packages.
+/// Examples in the packages' own documentation are doctests, and are not checked here.
 #[test]
 fn all_rust_code_of_the_pages_is_run() {
     let build = read(Path::new("tests/build.rs")).unwrap();

@@ -1,4 +1,4 @@
-//! The pictures of the documentation are those that the program `pictures` draws from the data that is there now.
+//! Each picture of the documentation is what the program `pictures` draws from the current data.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ fn no_picture_is_older_than_what_made_it() {
     }
 }
 
-/// A page names both files of a picture, and what it shows in words.
+/// Each page with a picture names its two files, and describes the picture in words.
 #[test]
 fn pages_show_pictures_for_light_and_dark() {
     let files = tracked();

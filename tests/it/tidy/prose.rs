@@ -1,21 +1,21 @@
-//! How pages and docs read: short sentences, narrow cells, lines that fit, and no sentence that saves its subject.
+//! The style of pages and docs: short sentences, narrow cells, lines that fit, and sentences with a subject.
 
 use std::path::{Path, PathBuf};
 
 use super::source::{package, read, tracked};
 
-/// The pages that are read first, and settings, which is a list of tables.
+/// The pages that users read first. `SETTINGS` is a page of tables.
 const FIRST: [&str; 4] = ["README.md", "docs/connect.md", "docs/faq.md", "docs/errors.md"];
 const SETTINGS: &str = "docs/settings.md";
-/// A sentence with more words is read twice. Aim at 25.
+/// The most words of a sentence. Aim at 25.
 const MOST_WORDS: usize = 30;
-/// A wider cell of a table is more than one line of a laptop.
+/// The widest cell of a table that fits one line on a laptop.
 const WIDEST_CELL: usize = 90;
 const LONGEST_LINE: usize = 120;
-/// How a sentence begins that leaves out what it is about.
+/// Beginnings of sentences that lack a subject.
 const WITHOUT_SUBJECT: [&str; 6] = ["As that", "Of the", "One that", "So often", "None", "What is"];
 
-/// The pages of a user: those of the repository's root and of `docs/`, and what packages show beside their code.
+/// The pages for users: those in the repository's root and in `docs/`, and the pages of the packages.
 fn pages() -> Vec<PathBuf> {
     let is_page = |path: &PathBuf| {
         let folder = path.parent().unwrap();
@@ -28,7 +28,7 @@ fn pages() -> Vec<PathBuf> {
     tracked().into_iter().filter(is_page).collect()
 }
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Prose,
@@ -36,7 +36,7 @@ enum Kind {
     Other,
 }
 
-/// The lines of a page with what they are. Code, headings and definitions of links are `Other`.
+/// The lines of a page with their kinds. Code, headings and definitions of links are `Other`.
 fn lines(page: &str) -> Vec<(usize, Kind, &str)> {
     let mut is_code = false;
     let mut kind = |line: &str| {
@@ -54,7 +54,8 @@ fn lines(page: &str) -> Vec<(usize, Kind, &str)> {
     (1..).zip(page.lines()).map(|(number, line)| (number, kind(line), line)).collect()
 }
 
-/// What a reader sees of it: no targets of links, no marks. What stands in backticks is one word, and keeps them.
+/// The text as a reader sees it, without markup and targets of links. A text in backticks counts as one word and keeps
+/// its backticks.
 fn seen(text: &str) -> String {
     let code_as_words = text.split('`').enumerate().map(|(i, part)| match i % 2 {
         0 => part.to_owned(),
@@ -71,7 +72,7 @@ fn seen(text: &str) -> String {
     (shown + rest).replace(['[', ']', '*'], "")
 }
 
-/// Paragraphs and items of lists, each with its first line.
+/// Paragraphs and items of lists, each with the number of its first line.
 fn paragraphs(page: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -93,7 +94,7 @@ fn paragraphs(page: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What stands between full stops, question marks and colons.
+/// The sentences of a paragraph. A full stop, a question mark or a colon ends a sentence.
 fn sentences(paragraph: &str) -> Vec<String> {
     let text = seen(paragraph) + " ";
     let ends = text.match_indices(' ').filter(|(at, _)| text[..*at].ends_with(['.', '?', '!', ':'])).map(|(at, _)| at);
@@ -107,7 +108,7 @@ fn sentences(paragraph: &str) -> Vec<String> {
     all
 }
 
-/// What a Rust file documents, as a page with the same lines.
+/// The doc comments of a Rust file, as a page with the same line numbers.
 fn documented(text: &str) -> String {
     let doc = |line: &str| {
         let line = line.trim_start();
@@ -117,7 +118,7 @@ fn documented(text: &str) -> String {
     text.lines().map(doc).collect::<Vec<_>>().join("\n")
 }
 
-/// Name, text and documentation of each file with public items: what a module has for itself is `pub(crate)`.
+/// Name, text and documentation of each file with public items.
 fn public_docs() -> impl Iterator<Item = (String, String, String)> {
     let is_public = |code: &str| code.lines().any(|line| line.trim_start().starts_with("pub "));
     ["redlock-sync", "redlock-macros"].into_iter().flat_map(move |name| {
@@ -159,7 +160,7 @@ fn cells_are_narrow() {
 #[test]
 fn lines_fit() {
     let mut long = Vec::new();
-    // `page` is what is prose of `text`, line by line.
+    // `page` contains the prose of `text`, line by line.
     let mut check = |name: String, page: &str, text: &str| {
         for ((number, kind, _), line) in lines(page).into_iter().zip(text.lines()) {
             if kind == Kind::Prose && line.chars().count() > LONGEST_LINE {
@@ -191,7 +192,7 @@ fn sentences_name_what_they_are_about() {
 
 fn begins(sentence: &str, words: &str) -> bool {
     let after = sentence.strip_prefix(words);
-    // A question may begin so.
+    // A question may begin like this.
     after.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)) && !sentence.ends_with('?')
 }
 

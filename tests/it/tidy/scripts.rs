@@ -1,4 +1,5 @@
-//! The Lua files: they say what they take and give, and a server takes them under the digest that the library computed.
+//! The Lua files. Each states its parameters and replies, and a server loads it under the digest that the library
+//! computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,9 +8,9 @@ use redlock_tests::Server;
 
 use super::source::{read, tracked};
 
-/// The scripts' sources by name.
+/// The sources of the scripts by name.
 fn scripts() -> BTreeMap<String, String> {
-    // A unit test of the library has a script of its own.
+    // One unit test of the library has its own script.
     let lua = tracked()
         .into_iter()
         .filter(|path| path.extension().is_some_and(|ext| ext == "lua") && !path.iter().any(|part| part == "tests"));
@@ -19,7 +20,7 @@ fn scripts() -> BTreeMap<String, String> {
     scripts
 }
 
-/// As the server gets them: some of the files follow others.
+/// The scripts as the library sends them: some files are preceded by others.
 fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
@@ -70,7 +71,7 @@ fn each_script_says_what_it_takes_and_gives() {
         let header = header(&script);
         let body = &script[header.len()..];
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
-        // What others begin with has neither, and a script that publishes needs no key.
+        // Files that precede others need neither, and a script that only publishes needs no key.
         let words: &[&str] = match name.as_str() {
             "push" | "slots" | "rw" | "q_task" | "q_wake" => &[],
             "publish" | "health" => &["replies "],
@@ -104,12 +105,13 @@ fn each_script_loads_under_the_digest_that_the_library_computed() {
     assert_eq!(known, loaded);
 }
 
-/// The words in quotes behind `start`, sorted.
+/// The quoted words after `start`, sorted.
 fn quoted_behind<'a>(text: &'a str, start: &'a str) -> BTreeSet<&'a str> {
     text.split(start).skip(1).filter_map(|after| after.split('\'').next()).collect()
 }
 
-/// What a kind is called in permissions.lua, how its row of the documentation begins, and its scripts, some by the beginning of their names.
+/// The kind's name in permissions.lua, the beginning of its row in the documentation, and its scripts. A name that ends
+/// with `_` is a prefix.
 const KINDS: [(&str, &str, &[&str]); 4] = [
     (
         "mutex",
@@ -124,14 +126,14 @@ const KINDS: [(&str, &str, &[&str]); 4] = [
 fn commands(script: &str) -> BTreeSet<&str> {
     let mut used = quoted_behind(script, "redis.call('");
     used.extend(quoted_behind(script, "redis.pcall('"));
-    // Without it waits poll.
+    // PUBLISH is optional: without it, waits poll.
     used.remove("PUBLISH");
-    // Without it health knows less.
+    // INFO is optional: without it, `health` knows less.
     used.remove("INFO");
-    // Only what lists locks needs it.
+    // Only the listing of locks needs SCAN and GETRANGE.
     used.remove("SCAN");
     used.remove("GETRANGE");
-    // The numbers of queues.
+    // Only the numbers of queues need these commands.
     used.remove("ZCOUNT");
     used.remove("HLEN");
     used
@@ -150,7 +152,7 @@ fn each_command_of_a_kind_is_checked_and_documented() {
         };
         let mut used: BTreeSet<&str> =
             scripts.iter().filter(|(name, _)| is_of_kind(name)).flat_map(|(_, script)| commands(script)).collect();
-        // What a script is called by.
+        // Clients call scripts by EVALSHA.
         used.insert("EVALSHA");
         let start = format!("    {kind} = '");
         let words = quoted_behind(&checked, &start).into_iter().next().unwrap();

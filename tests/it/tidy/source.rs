@@ -1,4 +1,4 @@
-//! The files of the repository, and Rust code without what only looks like code.
+//! The files of the repository, and Rust code without comments, strings and tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// All files that git tracks; without git, all that are there. Paths start at the workspace.
+/// All files that git tracks, or all files if there is no git. Paths are relative to the workspace.
 pub(super) fn tracked() -> Vec<PathBuf> {
     let git = Command::new("git").arg("-C").arg(root()).args(["ls-files", "-z"]).output();
     match git {
@@ -40,34 +40,34 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The text of a file of the workspace; `None` if it is not text.
+/// The text of a file of the workspace, or `None` if it is no text.
 pub(super) fn read(path: &Path) -> Option<String> {
     String::from_utf8(fs::read(root().join(path)).unwrap()).ok()
 }
 
 /// One Rust file.
 pub(super) struct Source {
-    /// From the crate's `src`, as `node/round.rs`.
+    /// The path below the crate's `src`, as `node/round.rs`.
     pub(super) name: String,
     pub(super) text: String,
-    /// The same lines, blank where there are comments, strings, and what is compiled for tests only.
+    /// The same lines, with spaces for comments, strings, and code that is compiled only for tests.
     pub(super) code: String,
 }
 
 impl Source {
-    /// `node` for all of `node/`, `clock` for `clock.rs`.
+    /// The module: `node` for all files in `node/`, `clock` for `clock.rs`.
     pub(super) fn module(&self) -> &str {
         self.name.split('/').next().unwrap().trim_end_matches(".rs")
     }
 
-    /// Where `pattern` stands in the code, as `file:line`.
+    /// The places of `pattern` in the code, as `file:line`.
     pub(super) fn uses(&self, pattern: &str) -> Vec<String> {
         let lines = (1..).zip(self.code.lines());
         lines.filter(|(_, line)| mentions(line, pattern)).map(|(n, _)| format!("{}:{n} {pattern}", self.name)).collect()
     }
 }
 
-/// The pattern, not as the end of a longer word.
+/// Whether the line contains the pattern, but not as the end of a longer word.
 fn mentions(line: &str, pattern: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let starts_inside = |at: usize| pattern.starts_with(word) && line[..at].ends_with(word);
@@ -79,7 +79,7 @@ pub(super) fn package(name: &str) -> Vec<Source> {
     folder(&Path::new(name).join("src"))
 }
 
-/// The code below a folder of the workspace, likewise.
+/// The code below a folder of the workspace, without files that hold only tests.
 pub(super) fn folder(folder: &Path) -> Vec<Source> {
     let sources: Vec<Source> = files_below(&root().join(folder))
         .iter()
@@ -95,17 +95,17 @@ pub(super) fn folder(folder: &Path) -> Vec<Source> {
     sources
 }
 
-/// The library's.
+/// The code of the library.
 pub(super) fn library() -> Vec<Source> {
     package("redlock-sync")
 }
 
-/// The code with spaces for comments and for what stands in quotes; lines stay lines.
+/// The code, with spaces for comments and quoted text. The line numbers stay the same.
 pub(super) fn blank(text: &str) -> String {
     only(text, true)
 }
 
-/// The comments and what stands in quotes, with spaces for code.
+/// The comments and quoted text, with spaces for code.
 pub(super) fn prose(text: &str) -> String {
     only(text, false)
 }
@@ -123,7 +123,7 @@ fn only(text: &str, code: bool) -> String {
     out
 }
 
-/// The length of what starts here, and whether it is code.
+/// The length of the token at this place, and whether it is code.
 fn token(chars: &[char], at: usize) -> (usize, bool) {
     let rest = &chars[at..];
     let in_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
@@ -160,7 +160,7 @@ fn quoted(rest: &[char]) -> usize {
     (at + 1).min(rest.len())
 }
 
-/// Zero if this is no raw string but a raw name.
+/// The length of a raw string, or zero for a raw identifier.
 fn raw_quoted(rest: &[char]) -> usize {
     let hashes = rest[1..].iter().take_while(|&&c| c == '#').count();
     if rest.get(1 + hashes) != Some(&'"') {
@@ -172,7 +172,7 @@ fn raw_quoted(rest: &[char]) -> usize {
     found.map_or(rest.len(), |at| body + at + end.len())
 }
 
-/// Blank code without the items under `#[cfg(test)]`.
+/// Blanked code without the items under `#[cfg(test)]`.
 fn without_tests(code: &str) -> String {
     let mut rest = code;
     let mut out = String::new();
@@ -186,7 +186,7 @@ fn without_tests(code: &str) -> String {
     out + rest
 }
 
-/// Up to the `;` or the closing brace that ends the item.
+/// The length up to the `;` or the closing brace that ends the item.
 fn item_length(item: &str) -> usize {
     let mut depth = 0;
     for (at, c) in item.char_indices() {

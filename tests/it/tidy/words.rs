@@ -1,4 +1,4 @@
-//! Words that no comment, page or message has: what acts here are threads, processes, holders, waiters and servers.
+//! Words that no comment, page or message may have. Texts name threads, processes, holders, waiters or servers instead.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const WORDS: [&str; 16] = [
     "everyone",
 ];
 
-/// What is text as a whole; of Rust files only comments and strings are.
+/// The extensions of files that are text as a whole. In Rust files, only comments and strings count.
 const TEXT: [&str; 6] = ["md", "lua", "toml", "yml", "sh", "py"];
 
 /// The words in a text, each with its line. `{name}` in a message is a variable, and `a_name` is one word.
@@ -45,14 +45,14 @@ fn text_of(path: &Path) -> Option<String> {
 
 #[test]
 fn the_subjects_are_threads_and_processes() {
-    // This file has to name the words.
+    // This file has to contain the words.
     let others = tracked().into_iter().filter(|path| path.file_name() != Path::new(file!()).file_name());
     let mut wrong = Vec::new();
     for path in others {
         let Some(text) = text_of(&path) else { continue };
         wrong.extend(found(&text).iter().map(|(line, word)| format!("{}:{line} {word}", path.display())));
     }
-    assert!(wrong.is_empty(), "say what acts: a thread, a process, a holder, a waiter, a server: {wrong:#?}");
+    assert!(wrong.is_empty(), "name the subject: a thread, a process, a holder, a waiter, a server: {wrong:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The workflow file runs the steps of `.ci/run`, all of them and no others.
+//! The workflow file runs each step of `.ci/run`, and no other steps.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn the_workflow_runs_each_step_and_no_other() {
     assert_eq!(named(&workflow), steps);
 }
 
-/// The steps that a workflow names: in its matrices, and behind `.ci/run`.
+/// The steps that a workflow names, in its matrices and after `.ci/run`.
 fn named(workflow: &str) -> BTreeSet<&str> {
     let named = |line: &'static str| {
         let line = workflow.lines().filter_map(move |text| text.trim().strip_prefix(line));

@@ -1,4 +1,4 @@
-//! TLS in front of a plain server: the server that is fetched for the tests is built without it.
+//! TLS in front of a plain server, because the server that the tests fetch is built without TLS.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -21,26 +21,26 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Its own certificate, as it stands in a file.
+    /// The authority's own certificate in PEM format.
     pub(super) fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// A certificate for a host name or address, with its key.
+    /// A certificate for a host name or address, and its key.
     fn certify(&self, host: &str) -> (CertificateDer<'static>, PrivatePkcs8KeyDer<'static>) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([host.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
         (certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()))
     }
 
-    /// A certificate for a client, and its key, as they stand in files.
+    /// A certificate for a client, and its key, in PEM format.
     pub(super) fn identity(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(["shop".to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// What a server with a certificate for this host shows, and asks for.
+    /// The configuration of a server with a certificate for this host.
     pub(super) fn config(
         &self,
         host: &str,
@@ -60,7 +60,7 @@ impl Authority {
     }
 }
 
-/// Listens for TLS, and passes on what is inside. Ends with the test process.
+/// Listens for TLS and relays the decrypted data. The relay ends with the test process.
 pub(super) struct Relay {
     port: u16,
     config: Arc<Mutex<Arc<ServerConfig>>>,
@@ -77,7 +77,7 @@ impl Relay {
         thread::spawn(move || {
             for client in listener.incoming() {
                 let tls = ServerConnection::new(Arc::clone(&now.lock().unwrap())).unwrap();
-                // A server that is gone closes its clients' connections.
+                // If the server is down, then the client's connection is closed.
                 if let (Ok(client), Ok(server)) = (client, TcpStream::connect(target)) {
                     all.lock().unwrap().push(client.try_clone().unwrap());
                     serve(client, server, tls);
@@ -87,11 +87,11 @@ impl Relay {
         Relay { port, config, clients }
     }
 
-    /// Shows and asks for this from now on, and ends all connections.
+    /// Uses this configuration for new connections, and ends all current ones.
     pub(super) fn change(&self, config: ServerConfig) {
         *self.config.lock().unwrap() = Arc::new(config);
         for client in self.clients.lock().unwrap().drain(..) {
-            // Most of them are closed already.
+            // Most connections are already closed.
             _ = client.shutdown(Shutdown::Both);
         }
     }
@@ -106,7 +106,7 @@ impl Relay {
     }
 }
 
-/// Two threads for one connection: each reads one side, and both use the one TLS between.
+/// Starts two threads for a connection. Each thread reads one side, and both share the TLS state.
 fn serve(client: TcpStream, server: TcpStream, tls: ServerConnection) {
     let tls = Arc::new(Mutex::new(tls));
     let (client_2, server_2, tls_2) = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(&tls));
@@ -121,12 +121,12 @@ fn serve(client: TcpStream, server: TcpStream, tls: ServerConnection) {
 }
 
 fn close(client: &TcpStream, server: &TcpStream) {
-    // One of them may be closed already.
+    // One of the two may already be closed.
     _ = client.shutdown(Shutdown::Both);
     _ = server.shutdown(Shutdown::Both);
 }
 
-/// Passes on one portion from the client; nothing when the connection is over.
+/// Relays one portion from the client. Returns `None` when the connection has ended.
 fn decrypt(mut client: &TcpStream, mut server: &TcpStream, tls: &Mutex<ServerConnection>) -> Option<()> {
     let mut bytes = [0; 4096];
     let n = client.read(&mut bytes).ok().filter(|n| *n > 0)?;
@@ -135,7 +135,7 @@ fn decrypt(mut client: &TcpStream, mut server: &TcpStream, tls: &Mutex<ServerCon
     while !rest.is_empty() {
         tls.read_tls(&mut rest).ok()?;
         let state = tls.process_new_packets();
-        // Also the alert that says why not.
+        // This also sends the alert with the reason of a failure.
         while tls.wants_write() {
             tls.write_tls(&mut client).ok()?;
         }
@@ -146,7 +146,7 @@ fn decrypt(mut client: &TcpStream, mut server: &TcpStream, tls: &Mutex<ServerCon
     Some(())
 }
 
-/// Passes on one portion from the server.
+/// Relays one portion from the server.
 fn encrypt(mut server: &TcpStream, mut client: &TcpStream, tls: &Mutex<ServerConnection>) -> Option<()> {
     let mut bytes = [0; 4096];
     let n = server.read(&mut bytes).ok().filter(|n| *n > 0)?;

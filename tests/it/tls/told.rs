@@ -1,4 +1,5 @@
-//! Servers of which others tell: those of a Sentinel group, and of a cluster. The URL names others than those that have the locks.
+//! Servers whose addresses come from other servers: those of a Sentinel group, and of a cluster. The URL does not name
+//! the servers that have the locks.
 
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use rustls::version::TLS13;
 use super::SOON;
 use super::relay::{Authority, Relay};
 
-/// In front of a server, and asks for the client's certificate.
+/// A relay in front of a server, which asks for a client certificate.
 fn front(server: &Server, authority: &Authority) -> Relay {
     Relay::start(server, authority.config("127.0.0.1", true, &[&TLS13]))
 }
 
-/// A client with the certificates of the authority has locks there, others are told why not.
+/// Asserts that a client with the authority's certificates can take locks, and that other clients are refused with a
+/// reason.
 fn is_for_those_who_are_known(url: &str, authority: &Authority) {
     let open = |tls| {
         let settings = Redlock::builder().node(url).node_timeout(Duration::from_secs(2)).unavailable_after(SOON);
@@ -41,7 +43,7 @@ fn is_for_those_who_are_known(url: &str, authority: &Authority) {
 fn certificates_are_for_sentinels_and_for_the_server_that_they_tell() {
     let (server, sentinel, authority) = (Server::start(), Server::builder().sentinel().start(), Authority::new());
     let [at_server, at_sentinel] = [&server, &sentinel].map(|server| front(server, &authority).port());
-    // To the sentinel itself, which speaks no TLS, the master is down.
+    // The Sentinel itself uses no TLS, so it regards the master as down.
     sentinel.ask::<()>(cmd("SENTINEL").arg(&["MONITOR", "main", "127.0.0.1", &at_server.to_string(), "1"]));
     is_for_those_who_are_known(&format!("rediss+sentinel://127.0.0.1:{at_sentinel}/main"), &authority);
 }
@@ -53,7 +55,7 @@ fn certificates_are_for_all_servers_of_a_cluster() {
     for (server, port) in cluster.servers().iter().zip(&ports) {
         server.config("cluster-announce-port", &port.to_string());
     }
-    eventually("all tell the ports of the relays", SOON, || {
+    eventually("all servers announce the ports of the relays", SOON, || {
         let told: Vec<String> =
             cluster.servers().iter().map(|server| server.ask(cmd("CLUSTER").arg("NODES"))).collect();
         told.iter().all(|nodes| ports.iter().all(|port| nodes.contains(&format!(":{port}@"))))

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process.
+/// The time of `CLOCK_MONOTONIC` in nanoseconds. All processes have the same clock.
 pub fn now() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// Nanoseconds of processor time that this process has used.
+/// The processor time that this process has used, in nanoseconds.
 pub fn process_cpu() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
-/// Nanoseconds of processor time that this thread has used.
+/// The processor time that this thread has used, in nanoseconds.
 pub fn thread_cpu() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
@@ -31,7 +31,7 @@ pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a run is shorter than 500 years")
 }
 
-/// Sleeps until this time of [`now`].
+/// Sleeps until [`now`] reaches this time.
 pub fn sleep_until(moment: u64) {
     let now = now();
     if moment > now {

@@ -1,4 +1,4 @@
-//! The number of requests to a server, from its command statistics, and its processor time.
+//! The number of requests to a server, from its command statistics, and the processor time of the server.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use redis::cmd;
 
 use crate::Server;
 
-/// The commands that clients send: scripts, blocking commands, and those at the begin of a connection.
+/// The commands that clients send: scripts, blocking commands, and those at the beginning of a connection.
 const REQUESTS: &[&str] = &[
     "evalsha",
     "eval",
@@ -38,18 +38,20 @@ const REQUESTS: &[&str] = &[
 /// The commands that a bench sends while it measures.
 const OWN: &[&str] = &["info", "client|list", "acl|setuser"];
 
-/// How many requests clients have sent to a server. Commands within scripts are not requests. INFO is left out, since
-/// this function sends it. A PUBLISH outside of a script is missing, since the statistics do not distinguish the two.
+/// The number of requests that clients have sent to a server. Commands within scripts are not requests. INFO does not
+/// count, because this function sends it. PUBLISH does not count either, because the statistics cannot tell whether a
+/// script executed it.
 pub fn requests(server: &Server) -> u64 {
     calls(server, |name| REQUESTS.contains(&name))
 }
 
-/// How many commands a server has executed, including those within scripts, without those of the bench.
+/// The number of commands that a server has executed, including those within scripts. The commands of the bench do not
+/// count.
 pub fn commands(server: &Server) -> u64 {
     calls(server, |name| !OWN.contains(&name))
 }
 
-/// Nanoseconds of processor time that a server has used.
+/// The processor time that a server has used, in nanoseconds.
 pub fn server_cpu(server: &Server) -> u64 {
     let info: String = server.ask(cmd("INFO").arg("cpu"));
     let of =

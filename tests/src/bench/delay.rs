@@ -1,8 +1,10 @@
-//! A proxy that only delays: every request reaches its server later by this time, and replies come back at once.
+//! A proxy that only delays. Each request reaches its server later by a fixed time, and replies return at once.
 //!
-//! One thread serves all connections, since on two cores a thread for each would cost more than the delay. Nothing
-//! queues: bytes that are sent at the same time arrive at the same time. The proxy of the fixtures parses and logs
-//! commands, which costs more time here than what is measured.
+//! One thread serves all connections. On two cores, a thread for each connection would cost more than the delay.
+//! Nothing queues: bytes that are sent at the same time arrive at the same time.
+//!
+//! The proxy of the fixtures is not used, because it parses and logs commands. That costs more time than the benches
+//! measure.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Outcome, clock};
 
-/// Delays the way to several servers, until it is dropped.
+/// Delays the requests to several servers, until it is dropped.
 #[derive(Debug)]
 pub struct Delay {
     addrs: Vec<SocketAddr>,
@@ -26,13 +28,13 @@ pub struct Delay {
 struct Link {
     client: TcpStream,
     server: TcpStream,
-    /// The bytes on their way to the server, and when each is due there.
+    /// The bytes on their way to the server, each with the time at which they are due there.
     lane: VecDeque<(u64, Vec<u8>)>,
     is_open: bool,
 }
 
 impl Delay {
-    /// Gives each of these servers an address at which its requests are delayed by this time.
+    /// Starts a listener for each of these servers. Requests through it are delayed by this time.
     pub fn start(servers: &[SocketAddr], delay: Duration) -> Outcome<Self> {
         let mut doors = Vec::new();
         for server in servers {
@@ -47,7 +49,7 @@ impl Delay {
         Ok(Self { addrs, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The addresses, in the order of the servers.
+    /// The URLs of the listeners, in the order of the servers.
     pub fn urls(&self) -> Vec<String> {
         self.addrs.iter().map(|addr| format!("redis://{addr}/")).collect()
     }
@@ -80,8 +82,8 @@ fn run(doors: &[(TcpListener, SocketAddr)], delay: u64, stopped: &UnixStream) {
     }
 }
 
-/// Waits until `due` for something to do. Returns which listeners, and which client and server of each link, are ready.
-/// `None` at the end.
+/// Waits until something is ready, at most until `due`. The result says for each listener, and for the client and the
+/// server of each link, whether it is ready. It is `None` at the end of the proxy.
 fn wait(
     doors: &[(TcpListener, SocketAddr)],
     links: &[Link],
@@ -137,7 +139,7 @@ impl Link {
     }
 }
 
-/// The available bytes; `None` at the end.
+/// Reads the available bytes. Returns `None` at the end of the stream.
 fn read(socket: &mut TcpStream) -> Option<Vec<u8>> {
     let mut piece = [0; 16 * 1024];
     match socket.read(&mut piece) {

@@ -1,6 +1,6 @@
-//! The code that the benches share. They need Linux.
+//! The code that the benches share. The benches need Linux.
 //!
-//! 1. `run.rs`, `options.rs`: from the command line to the table.
+//! 1. `run.rs`, `options.rs`: a run from its command line to its table.
 //! 2. [`clock`], [`stats`], [`table`]: time, numbers, and their output.
 //! 3. [`raw`]: the raw limit.
 //! 4. [`delay`]: a proxy that delays requests.
@@ -27,10 +27,10 @@ use table::Line;
 /// The result of a measurement.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The node timeout. It is long, so that a busy machine makes a slow row and not an error.
+/// The node timeout. It is long, so that a busy machine makes a row slow and does not make it fail.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Settings of a client of these servers: the defaults, but for the node timeout.
+/// The settings of a client of these servers. They are the defaults, except for the node timeout.
 pub fn client(urls: &[String]) -> redlock_sync::Builder {
     redlock_sync::Redlock::builder().nodes(urls).node_timeout(NODE_TIMEOUT)
 }
@@ -42,40 +42,40 @@ pub struct Bench {
     pub name: &'static str,
     /// The rows, in the order in which they run.
     pub rows: &'static [Row],
-    /// The main function of a worker, by its kind and arguments.
+    /// The main function of a worker. Its parameters are the kind and the arguments of the worker.
     pub worker: fn(&str, &[String]) -> Outcome<()>,
 }
 
-/// A row: what is measured, in one or several lines.
+/// A row, which measures one thing in one or more lines.
 #[derive(Debug)]
 pub struct Row {
-    /// The name by which it is selected.
+    /// The name that selects the row on the command line.
     pub name: &'static str,
     /// The description for `--list`.
     pub about: &'static str,
-    /// Measures it.
+    /// The function that measures the row.
     pub run: fn(Plan) -> Outcome<Vec<Line>>,
 }
 
-/// A row of a bench.
+/// Creates a row of a bench.
 pub const fn row(name: &'static str, about: &'static str, run: fn(Plan) -> Outcome<Vec<Line>>) -> Row {
     Row { name, about, run }
 }
 
-/// How long to measure.
+/// The size of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// A quick run, whose numbers mean nothing.
+    /// True for a quick run. Its numbers mean nothing.
     pub quick: bool,
 }
 
 impl Plan {
-    /// Rounds of a row: at least three, and the median is what counts.
+    /// The number of rounds of a row. It is at least three, and the median counts.
     pub fn rounds(self) -> usize {
         if self.quick { 3 } else { 5 }
     }
 
-    /// Blocks in a round of a row whose blocks are short.
+    /// The number of blocks in a round, for rows with short blocks.
     pub fn blocks(self) -> usize {
         if self.quick { 3 } else { 15 }
     }

@@ -2,13 +2,13 @@
 
 use super::Outcome;
 
-/// How to run.
+/// The options of a run.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) json: bool,
     pub(super) quick: bool,
     pub(super) list: bool,
-    /// The names of rows. All rows if it is empty.
+    /// The names of the selected rows. If there is none, all rows are selected.
     pub(super) only: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ impl Options {
         let mut options = Self::default();
         for arg in args {
             match arg.as_str() {
-                "--bench" | "--only" => {} // cargo says the former
+                "--bench" | "--only" => {} // cargo adds `--bench`
                 "--json" => options.json = true,
                 "--quick" => options.quick = true,
                 "--list" => options.list = true,

@@ -1,8 +1,10 @@
 //! The raw limit: bare connections, and only the commands that no implementation can avoid.
 //!
-//! For a lock that is one script that sets the key if it is not there and one that compares and deletes; for a
-//! hand-over, a token that is passed with LPUSH and BLPOP; for several nodes, write to all, then read from all. Bytes
-//! are packed beforehand.
+//! 1. A lock needs a script that sets the key if it does not exist, and a script that compares and deletes.
+//! 2. A hand-over passes a token with LPUSH and BLPOP.
+//! 3. A lock on several nodes writes to all of them, then reads from all of them.
+//!
+//! The bytes of all commands are packed beforehand.
 
 use std::time::Duration;
 
@@ -16,8 +18,8 @@ const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redi
 const EXTEND: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 
-/// Holders in a sorted set, each with its own end. A reader checks that there is no writer; a writer checks that there
-/// is no holder.
+/// The two sides of a read-write lock. A sorted set contains the holders, each with the end of its lease. A reader
+/// checks that there is no writer. A writer checks that there is no holder.
 const READ: &str = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 if last[1] and tonumber(last[2]) >= now and string.sub(last[1], 1, 1) == 'w' then return 0 end
@@ -28,18 +30,18 @@ if last[1] and tonumber(last[2]) >= now then return 0 end
 redis.call('ZADD', KEYS[1], now + ARGV[2], 'w' .. ARGV[1]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1";
 const LEAVE: &str = "return redis.call('ZREM', KEYS[1], 'r' .. ARGV[1], 'w' .. ARGV[1])";
 
-/// A token of the length that the library's tokens have.
+/// A token that is as long as the tokens of the library.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef:some-host:12345:1";
 const LEASE_MS: u64 = 30_000;
 
-/// How long a raw connection waits for a reply; longer than any BLPOP here.
+/// The time for which a raw connection waits for a reply. It is longer than any BLPOP here.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One bare connection.
 pub struct Wire(Connection);
 
 impl Wire {
-    /// Connects.
+    /// Opens a connection to this URL.
     pub fn open(url: &str) -> Outcome<Self> {
         let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
@@ -54,7 +56,7 @@ impl Wire {
         Ok(self.0.send_packed_command(packed)?)
     }
 
-    /// The next reply. An error reply is an error.
+    /// Receives the next reply. An error reply is returned as an error.
     pub fn receive(&mut self) -> Outcome<Value> {
         Ok(self.0.recv_response()?.extract_error()?)
     }
@@ -65,19 +67,19 @@ impl Wire {
         self.receive()
     }
 
-    /// Loads a script, and returns its call with one key.
+    /// Loads a script, and returns the packed call of it with one key.
     fn script(&mut self, source: &str, key: &str, args: &[&str]) -> Outcome<Vec<u8>> {
         let sha: String = cmd("SCRIPT").arg("LOAD").arg(source).query(&mut self.0)?;
         Ok(packed(cmd("EVALSHA").arg(sha).arg(1).arg(key).arg(args)))
     }
 }
 
-/// The bytes of a command.
+/// The packed bytes of a command.
 pub fn packed(command: &Cmd) -> Vec<u8> {
     command.get_packed_command()
 }
 
-/// The raw lock on one key, on one node or on several.
+/// The raw lock on one key, on one node or on several nodes.
 pub struct RawLock {
     wires: Vec<Wire>,
     acquire: Vec<u8>,
@@ -86,18 +88,19 @@ pub struct RawLock {
 }
 
 impl RawLock {
-    /// Connects to each of these.
+    /// Connects to each of these nodes.
     pub fn open(urls: &[String], key: &str) -> Outcome<Self> {
         Self::of(urls, key, TOKEN, (ACQUIRE, RELEASE), Value::Okay)
     }
 
-    /// Like [`open`](Self::open), but acquires by `SET NX PX` without a script: the least that a server can be asked.
+    /// Works like [`open`](Self::open), but acquires the lock by `SET NX PX` without a script. No lock can ask less of
+    /// a server.
     pub fn native(urls: &[String], key: &str) -> Outcome<Self> {
         let acquire = packed(cmd("SET").arg(key).arg(TOKEN).arg("NX").arg("PX").arg(LEASE_MS));
         Ok(Self { acquire, ..Self::open(urls, key)? })
     }
 
-    /// One side of a read-write lock. The readers of one key need a name each.
+    /// Opens one side of a read-write lock. Each reader of a key needs a name of its own.
     pub fn of_readers(urls: &[String], key: &str, name: &str, writes: bool) -> Outcome<Self> {
         let scripts = (if writes { WRITE } else { READ }, LEAVE);
         Self::of(urls, key, &format!("{TOKEN}{name}"), scripts, Value::Int(1))
@@ -114,13 +117,13 @@ impl RawLock {
         Ok(Self { wires, acquire, release, taken })
     }
 
-    /// Acquire and release: writes to all, then reads from all.
+    /// Acquires and releases the lock. Each step writes to all nodes, then reads from all nodes.
     pub fn pair(&mut self) -> Outcome<()> {
         self.acquire()?;
         self.release()
     }
 
-    /// Takes the lock. It is an error if it is held.
+    /// Acquires the lock. Returns an error if the lock is held.
     pub fn acquire(&mut self) -> Outcome<()> {
         round(&mut self.wires, &self.acquire, &self.taken)
     }
@@ -130,7 +133,7 @@ impl RawLock {
         round(&mut self.wires, &self.release, &Value::Int(1))
     }
 
-    /// Measures the time of each of `n` pairs.
+    /// Measures the time of each of `n` pairs of acquire and release.
     pub fn pairs(&mut self, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
         for _ in 0..n {
             let start = clock::now();
@@ -154,7 +157,7 @@ fn round(wires: &mut [Wire], call: &[u8], expected: &Value) -> Outcome<()> {
     Ok(())
 }
 
-/// A token in a list: the process that pops it holds it.
+/// A token in a list. The process that has popped the token holds it.
 pub struct RawRing {
     wire: Wire,
     pop: Vec<u8>,
@@ -162,13 +165,13 @@ pub struct RawRing {
 }
 
 impl RawRing {
-    /// Connects.
+    /// Connects to the server of the list.
     pub fn open(url: &str, list: &str) -> Outcome<Self> {
         let pop = packed(cmd("BLPOP").arg(list).arg(5));
         Ok(Self { wire: Wire::open(url)?, pop, push: packed(cmd("LPUSH").arg(list).arg(TOKEN)) })
     }
 
-    /// Waits for the token; false when it did not come within five seconds.
+    /// Waits for the token. Returns false if it does not arrive within five seconds.
     pub fn pop(&mut self) -> Outcome<bool> {
         Ok(self.wire.call(&self.pop)? != Value::Nil)
     }
@@ -179,8 +182,8 @@ impl RawRing {
     }
 }
 
-/// The processor time, in per cent of one core, of a thread that does nothing but extend a lock so many times per
-/// second.
+/// Measures a thread that only extends a lock, this many times per second. Returns its processor time in per cent of
+/// one core.
 pub fn extending_cpu(url: &str, per_second: u32, span: Duration) -> Outcome<f64> {
     let mut lock = RawLock::open(&[url.to_owned()], "raw-extend")?;
     lock.acquire()?;

@@ -1,4 +1,5 @@
-//! Processes that contend for one lock: each holds it, gives it up, pauses, and wants it again.
+//! Processes that contend for one lock. Each process acquires the lock, holds it, releases it, pauses, and starts
+//! again.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,19 +13,19 @@ use super::worker::{Worker, answer_orders, ask_all};
 use super::{Outcome, client, clock};
 use crate::Server;
 
-/// How much longer than its block a worker may wait for the lock, which is an error then.
+/// The time for which a worker may wait for the lock after the end of its block. A longer wait is an error.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long before a block the workers are notified.
+/// The time between the order for a block and the start of the block.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// How a lock is used in a block.
+/// The way in which a lock is used in a block.
 #[derive(Debug, Clone, Copy)]
 pub struct Use {
     /// The length of the block.
     pub block: Duration,
-    /// How long a holder keeps the lock.
+    /// The time for which a holder keeps the lock.
     pub hold: Duration,
-    /// The pause of a holder after its release.
+    /// The pause of a process after its release.
     pub pause: Duration,
 }
 
@@ -39,37 +40,38 @@ impl Use {
 /// The result of a block.
 #[derive(Debug)]
 pub struct Block {
-    /// The number of acquisitions.
+    /// The number of acquisitions per second.
     pub per_second: f64,
-    /// The time from before a release until the next holder has the lock: p50, in microseconds.
+    /// The time from before a release until the next holder has the lock. It is the p50 in microseconds.
     pub gap_us: f64,
-    /// Jain's index over the acquisitions of each process.
+    /// Jain's fairness index of the numbers of acquisitions of the processes.
     pub jain: f64,
-    /// The longest wait of any process, in milliseconds, including waits that had not ended.
+    /// The longest wait of any process in milliseconds, including waits that had not ended.
     pub longest_wait_ms: f64,
     /// The longest time without a new holder, in milliseconds.
     pub stall_ms: f64,
-    /// The number of processes.
+    /// The number of acquisitions in the block.
     pub acquisitions: usize,
 }
 
-/// The processes.
+/// The processes that contend for one lock.
 #[derive(Debug)]
 pub struct Ring(Vec<Worker>);
 
 impl Ring {
-    /// Workers of the kind `ring`, of which [`child`] is the main function.
+    /// Starts workers of the kind `ring`. [`child`] is their main function.
     pub fn start(processes: usize, key: &str, urls: &[String]) -> Outcome<Self> {
         let args = [&[key.to_owned()], urls].concat();
         (0..processes).map(|_| Worker::start("ring", &args)).collect::<Outcome<_>>().map(Self)
     }
 
-    /// Starts workers that [`contend`] for the same key.
+    /// Uses workers that [`contend`] for the same key.
     pub fn of(workers: Vec<Worker>) -> Self {
         Self(workers)
     }
 
-    /// Runs a block with the library (`ours`) or with the token (`raw`), which has to lie in its list.
+    /// Runs a block with the library (`ours`) or with a token in a list (`raw`). For `raw`, the token must already be
+    /// in the list.
     pub fn block(&mut self, kind: &str, wanted: Use) -> Outcome<Block> {
         let start = clock::now() + clock::nanos(LEAD);
         let end = start + clock::nanos(wanted.block);
@@ -102,9 +104,9 @@ fn evaluate(answers: &[Vec<u64>], start: u64, end: u64) -> Outcome<Block> {
     })
 }
 
-/// A lock or a token, as a contender needs it.
+/// A lock or a token that processes contend for.
 trait Contended {
-    /// Waits for it until about this time. False if it did not come.
+    /// Waits for the lock until about this time. Returns false if the wait ended without it.
     fn take(&mut self, end: u64) -> Outcome<bool>;
     fn give(&mut self) -> Outcome<()>;
 }
@@ -141,13 +143,13 @@ impl Contended for Ours {
     }
 }
 
-/// The contender's own main function: `KEY URL…`.
+/// The main function of a worker: `KEY URL…`.
 pub fn child(args: &[String]) -> Outcome<()> {
     let (key, urls) = args.split_first().ok_or("a ring needs a key")?;
     contend(&client(urls).build()?.mutex(key), key, &urls[0])
 }
 
-/// Contends for this lock, or for the token beside it, as orders say.
+/// Contends for this lock, or for the raw token, as the orders say.
 pub fn contend(mutex: &Mutex, key: &str, url: &str) -> Outcome<()> {
     answer_orders(|words| {
         let numbers = words[1..].iter().map(|word| Ok(word.parse()?)).collect::<Outcome<Vec<u64>>>()?;
@@ -158,12 +160,13 @@ pub fn contend(mutex: &Mutex, key: &str, url: &str) -> Outcome<()> {
     })
 }
 
-/// The list with the token of a raw ring.
+/// The name of the list that holds the raw token.
 fn list_of(key: &str) -> String {
     format!("{key}:raw")
 }
 
-/// Prints how long the last wait lasted when the block ended, then three times for each turn: wanted, got, released.
+/// Acquires and releases until the end of the block. The first number of the result is the length of the last wait, if
+/// the end of the block cut it off. Three times follow for each turn: of the call, the acquisition, and the release.
 fn take_turns(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64>> {
     let &[start, end, hold, pause] = numbers else { return Err("four numbers".into()) };
     let (hold, pause) = (Duration::from_nanos(hold), Duration::from_nanos(pause));
@@ -179,7 +182,7 @@ fn take_turns(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64
         if got >= end {
             turns[0] = end - wanted;
             if is_mine {
-                contended.give()?; // The token is passed on until all have seen the end.
+                contended.give()?; // Passes the token on, so that the other processes see the end too.
             }
             return Ok(turns);
         }
@@ -196,14 +199,14 @@ fn take_turns(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64
 /// A server and the processes that contend on it.
 #[derive(Debug)]
 pub struct Field {
-    /// The key for which they contend.
+    /// The server on which the processes contend.
     pub server: Server,
     key: String,
     ring: Ring,
 }
 
 impl Field {
-    /// Starts this many processes by `start`, which gets the key and the number of the process.
+    /// Starts this many processes with `start`, whose parameters are the server and the number of the process.
     pub fn start(
         server: Server,
         processes: usize,
@@ -214,7 +217,7 @@ impl Field {
         Ok(Self { server, key: key.to_owned(), ring: Ring::of(workers) })
     }
 
-    /// A block with a token in a list.
+    /// Runs a block with a token in a list.
     pub fn raw(&mut self, wanted: Use) -> Outcome<Block> {
         let list = list_of(&self.key);
         self.server.del(&list);
@@ -224,7 +227,7 @@ impl Field {
         block
     }
 
-    /// A block with the library's lock.
+    /// Runs a block with the lock of the library.
     pub fn ours(&mut self, wanted: Use) -> Outcome<Block> {
         self.ring.block("ours", wanted)
     }

@@ -11,14 +11,14 @@ use super::{Bench, Outcome, Plan, Row};
 use crate::find;
 
 impl Bench {
-    /// The bench's main function.
+    /// The main function of the bench.
     pub fn main(&self) -> ExitCode {
         let args: Vec<String> = env::args().skip(1).collect();
         if args.first().is_some_and(|first| first == worker::HIDDEN) {
             return worker::serve(self.worker, &args[1..]);
         }
         if args.is_empty() {
-            println!("{}", options::usage(self.name)); // `cargo test --all-targets` starts benches too, without an argument.
+            println!("{}", options::usage(self.name)); // `cargo test --all-targets` starts benches without an argument.
             return ExitCode::SUCCESS;
         }
         match Options::read(self.name, &args).and_then(|options| self.run(&options)) {
@@ -31,7 +31,7 @@ impl Bench {
         }
     }
 
-    /// Runs the rows. Returns whether all could be measured.
+    /// Runs the rows. Returns true if all of them could be measured.
     fn run(&self, options: &Options) -> Outcome<bool> {
         let chosen = self.choose(&options.only)?;
         if options.list {
@@ -67,7 +67,7 @@ impl Bench {
         Ok(report.failures.is_empty())
     }
 
-    /// The rows of these names, or all.
+    /// The rows with these names, or all rows.
     fn choose(&self, names: &[String]) -> Outcome<Vec<&'static Row>> {
         if names.is_empty() {
             return Ok(self.rows.iter().collect());
@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-/// The results: printed at once as text, or collected for one JSON object.
+/// The results. They are printed at once as text, or collected for one JSON object.
 #[derive(Default)]
 struct Report {
     json: bool,
@@ -129,7 +129,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(0, usize::from)
 }
 
-/// The load average of the last minute, which shows other work on this machine.
+/// The load average of the last minute. It shows other work on the machine.
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("?").to_owned()

@@ -4,36 +4,36 @@ use std::fmt::Write;
 
 use super::stats::{Rounds, median, spread};
 
-/// The bar that a line has to reach.
+/// The bar that a line must reach.
 #[derive(Debug, Clone, Copy)]
 pub enum Bar {
-    /// No bar: the line explains another one.
+    /// The line has no bar. It explains another line.
     None,
-    /// Ours over raw.
+    /// The ratio of ours to raw must not be larger.
     RatioAtMost(f64),
-    /// Ours over raw.
+    /// The ratio of ours to raw must not be smaller.
     RatioAtLeast(f64),
-    /// Ours.
+    /// Our value must not be larger.
     AtMost(f64),
-    /// Ours.
+    /// Our value must not be smaller.
     AtLeast(f64),
 }
 
-/// One line: one figure of a row.
+/// A line with one figure of a row.
 #[derive(Debug, Clone)]
 pub struct Line {
     /// The name of the figure.
     pub measure: String,
-    /// The unit.
+    /// The unit of the values.
     pub unit: &'static str,
     /// The measured values.
     pub rounds: Rounds,
-    /// The bar.
+    /// The bar that the line must reach.
     pub bar: Bar,
 }
 
 impl Line {
-    /// A line.
+    /// Creates a line.
     pub fn new(measure: impl Into<String>, unit: &'static str, rounds: Rounds, bar: Bar) -> Self {
         Self { measure: measure.into(), unit, rounds, bar }
     }
@@ -47,7 +47,7 @@ impl Line {
         }
     }
 
-    /// Whether the median reaches the bar. `None` if there is no bar.
+    /// True if the median reaches the bar. `None` if there is no bar.
     pub fn met(&self) -> Option<bool> {
         let value = median(&self.judged());
         match self.bar {
@@ -121,7 +121,7 @@ pub fn head() -> String {
     format!("{}\n{}", format_row(names), format_row(["---"; 8]))
 }
 
-/// The table in Markdown, for copying into a text.
+/// Formats a row of a Markdown table.
 fn format_row(cells: [&str; 8]) -> String {
     const WIDTHS: [usize; 8] = [13, 38, 12, 12, 8, 14, 12, 7];
     let mut text = String::from("|");
@@ -151,7 +151,7 @@ fn number(value: f64) -> String {
     if value.is_finite() { format!("{value}") } else { "null".to_owned() }
 }
 
-/// A JSON string.
+/// Formats a JSON string.
 pub fn quoted(text: &str) -> String {
     let mut result = String::from("\"");
     for letter in text.chars() {

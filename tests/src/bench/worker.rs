@@ -1,6 +1,7 @@
-//! Other processes: this binary, started again with a hidden argument. One line of order, one line of answer.
+//! Worker processes. Each one runs this binary with a hidden argument. It reads orders, one line each, and answers each
+//! order with one line.
 //!
-//! A worker lives until its stdin ends, so it never outlives this process.
+//! A worker exits when its stdin ends, so it never outlives this process.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -22,7 +23,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one of this kind.
+    /// Starts a worker of this kind.
     pub fn start(kind: &str, args: &[String]) -> Outcome<Self> {
         let mut child = Command::new(env::current_exe()?)
             .args([HIDDEN, kind])
@@ -33,27 +34,27 @@ impl Worker {
         let orders = child.stdin.take();
         let stdout = child.stdout.take().ok_or("stdout is piped")?;
         let (tell, answers) = channel();
-        // Ends with the child's stdout.
+        // The thread ends with the stdout of the child.
         thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
         });
         Ok(Self { child, orders, answers })
     }
 
-    /// Sends it an order.
+    /// Sends an order to the worker.
     pub fn order(&mut self, order: &str) -> Outcome<()> {
         let orders = self.orders.as_mut().ok_or("the worker takes no orders")?;
         Ok(writeln!(orders, "{order}")?)
     }
 
-    /// Kills it by SIGKILL.
+    /// Kills the worker with SIGKILL.
     pub fn kill(&mut self) -> Outcome<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// The answer to the last order.
+    /// Waits for the answer to the last order.
     pub fn answer(&mut self, within: Duration) -> Outcome<Vec<u64>> {
         let line = self.answers.recv_timeout(within).map_err(|_| format!("a worker did not answer in {within:?}"))?;
         match line.split_once(' ') {
@@ -85,7 +86,7 @@ pub fn ask_all(workers: &mut [Worker], order: &str, within: Duration) -> Outcome
     workers.iter_mut().map(|worker| worker.answer(within)).collect()
 }
 
-/// The main function of a worker's process: works until stdin ends.
+/// The main function of a worker process. It works until stdin ends.
 pub(super) fn serve(work: fn(&str, &[String]) -> Outcome<()>, args: &[String]) -> ExitCode {
     let begin = || {
         let (kind, args) = args.split_first().ok_or("a worker needs a kind")?;

@@ -1,4 +1,4 @@
-//! Processes that tests start, to have more than one, or one to kill: `agent SUBCOMMAND [ARGUMENTS]`.
+//! Processes that tests start, to have several processes, or one to kill: `agent SUBCOMMAND [ARGUMENTS]`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -71,8 +71,8 @@ fn main() {
     }
 }
 
-/// Holds a server in a static, which is never dropped. Prints its process id and directory, then waits until stdin
-/// ends.
+/// Holds a server in a static, which is never dropped. Prints the process id and the directory of the server. Then
+/// waits until stdin ends.
 fn server() {
     static SERVER: std::sync::LazyLock<Server> = std::sync::LazyLock::new(Server::start);
     println!("{}\n{}", SERVER.pid(), SERVER.dir().display());

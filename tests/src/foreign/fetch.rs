@@ -1,4 +1,4 @@
-//! Fetching a package into the target directory.
+//! Fetches a package into the target directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 use super::languages::home;
 
-/// Only one fetch at a time: tests of one process would write to the same folder, and to the cache of an installer.
+/// The lock that allows only one fetch at a time. Tests of one process would otherwise write to the same folder, and to
+/// the cache of an installer.
 static FETCHING: Mutex<()> = Mutex::new(());
 
-/// The folder of this name. The installer fills it unless an earlier run has.
+/// The folder with this name. The installer fills it, unless an earlier run has filled it.
 ///
-/// It appears by a rename, so an incomplete package is never visible. If two processes fetch it at the same time, one
-/// of them wins.
+/// The folder appears by a rename, so an incomplete package is never visible. If two processes fetch it at the same
+/// time, the first rename wins.
 pub(super) fn fetched(name: &str, installer: impl FnOnce(&Path) -> Command) -> PathBuf {
     let _alone = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = home().join(name);

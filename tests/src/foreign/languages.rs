@@ -1,4 +1,4 @@
-//! How the programs are fetched, built and run, by language.
+//! Fetches, builds and starts the programs, by language.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ pub mod python {
     /// The packages and versions with which the library is compared.
     const PACKAGES: [&str; 2] = ["redis==8.1.0", "python-redis-lock==4.0.1"];
 
-    /// Python with the packages of locks, about to run a script.
+    /// A command that runs a script in Python with the packages for locks.
     pub fn with_packages(script: &str) -> Command {
         with(&PACKAGES, script)
     }
@@ -39,16 +39,16 @@ pub mod python {
     }
 }
 
-/// The packages of Node that connect to servers.
+/// The Node package that connects to servers.
 pub(super) const IOREDIS: &str = "ioredis@5.11.1";
 const COPY_DEPENDENCIES: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
-/// Node with a version of node-redlock.
+/// A command that runs Node with a version of node-redlock.
 pub(super) fn node(package: &str) -> Command {
     npm_packages(&[package, IOREDIS], include_str!("node_redlock.js"))
 }
 
-/// Node with packages, about to run a script.
+/// A command that runs a script in Node with these packages.
 pub(super) fn npm_packages(packages: &[&str], script: &str) -> Command {
     let folder = fetched(&format!("node-{}", packages[0]), |folder| {
         let mut npm = Command::new("npm");
@@ -61,7 +61,8 @@ pub(super) fn npm_packages(packages: &[&str], script: &str) -> Command {
     node
 }
 
-/// A separate project, whose dependencies are not in our `Cargo.lock`. The first call builds it.
+/// A command that runs the program of rslock. It is a separate project, whose dependencies are not in our `Cargo.lock`.
+/// The first call builds it.
 pub(super) fn rslock() -> Command {
     let target = home().join("rslock");
     let mut cargo = Command::new(env!("CARGO"));
@@ -70,18 +71,18 @@ pub(super) fn rslock() -> Command {
     Command::new(target.join("release/foreign-rslock"))
 }
 
-/// A separate module. The first call builds it.
+/// A command that runs the program of redsync, which is a separate Go module. The first call builds it.
 pub(super) fn redsync() -> Command {
     let program = home().join("redsync");
     let mut go = Command::new("go");
     go.current_dir(project("redsync")).env("GOPATH", home().join("go")).env("GOCACHE", home().join("go-cache"));
-    // Makes the files of modules writable, so that they can be deleted with the target directory.
+    // This flag makes the files of modules writable, so that they can be deleted with the target directory.
     go.env("GOFLAGS", "-modcacherw").args(["build", "-o"]).arg(&program).arg(".");
     run(&mut go);
     Command::new(program)
 }
 
-/// Java, which compiles the single file itself, with the packages that Maven fetched.
+/// A command that runs the program of Redisson. Java compiles the single file itself, and Maven fetches the packages.
 pub(super) fn redisson() -> Command {
     let pom = project("redisson/pom.xml");
     let jars = fetched("redisson-3.52.0", |folder| {

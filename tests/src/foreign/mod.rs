@@ -1,14 +1,17 @@
 //! Programs of other libraries that lock the same keys. They are fetched once, at pinned versions, into the target
 //! directory.
 //!
-//! A program gets its servers and the key as arguments, and prints `ready`. Then it reads one command per line:
-//! `acquire` (one attempt), `extend` or `release`; it answers `yes` or `no`.
+//! The arguments of a program are its servers and the key. The program prints `ready`, then reads one command per line:
+//! `acquire` (one attempt), `extend` or `release`. It answers `yes` or `no`.
 //!
-//! On `turns SECONDS HOLD PAUSE` it repeatedly takes the lock, holds it, releases it and pauses, with the defaults of
-//! its library. If the library gives up, the program tries again. It prints two times for each turn, in microseconds
-//! since it began: when it wanted the lock, and when it got it. It fails if a release is refused.
+//! On `turns SECONDS HOLD PAUSE` it repeatedly acquires the lock, holds it, releases it and pauses, with the defaults
+//! of its library. If the library gives up, the program tries again.
 //!
-//! On `pairs TASKS SECONDS` the program of rslock locks and unlocks as many keys at once, and prints pairs per second.
+//! Then it prints two times for each turn, in microseconds since its start: of the call, and of the acquisition. It
+//! fails if a release is refused.
+//!
+//! On `pairs TASKS SECONDS` the program of rslock lets this many tasks lock and unlock keys of their own. It prints
+//! pairs per second.
 
 mod fetch;
 mod languages;
@@ -22,28 +25,29 @@ use std::time::Duration;
 pub use languages::python;
 pub use queues::{OtherQueue, Rates};
 
-/// Another library.
+/// A library of another project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
-    /// `redis.lock.Lock` of Python: polls each 100 ms.
+    /// `redis.lock.Lock` of redis-py. It polls each 100 ms.
     RedisPy,
-    /// Locks `lock:NAME` for `NAME`. Waits for a message of its own kind; so the program polls each 100 ms.
+    /// The key of the lock `NAME` is `lock:NAME`. The library waits for a message that only its own releases send, so
+    /// the program polls each 100 ms.
     PythonRedisLock,
-    /// Polls each 100 to 300 ms, and gives up after ten attempts.
+    /// The library polls each 100 to 300 ms, and gives up after ten attempts.
     NodeRedlock4,
-    /// Like its predecessor.
+    /// The library behaves like version 4.
     NodeRedlock5,
-    /// Polls after 50 to 250 ms, and gives up after 32 attempts.
+    /// The library polls after 50 to 250 ms, and gives up after 32 attempts.
     Redsync,
-    /// A bucket of text with `setIfAbsent` and `compareAndSet`; the program polls each 100 ms. The locks of the library
-    /// have another layout.
+    /// The program uses a bucket of text with `setIfAbsent` and `compareAndSet`, and polls each 100 ms. The locks of
+    /// the library have another layout.
     Redisson,
-    /// Polls after up to 200 ms, and gives up after three attempts.
+    /// The library polls after up to 200 ms, and gives up after three attempts.
     Rslock,
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Self; 7] = [
         Self::RedisPy,
         Self::PythonRedisLock,
@@ -54,7 +58,7 @@ impl Library {
         Self::Rslock,
     ];
 
-    /// Its name and version.
+    /// The name and version of the library.
     pub fn name(self) -> &'static str {
         match self {
             Self::RedisPy => "redis-py 8",
@@ -67,22 +71,23 @@ impl Library {
         }
     }
 
-    /// Whether one lock of it can be on several servers.
+    /// True if a lock of the library can be on several servers.
     pub fn knows_several_servers(self) -> bool {
         matches!(self, Self::NodeRedlock4 | Self::NodeRedlock5 | Self::Redsync | Self::Rslock)
     }
 
-    /// True if the tools of its language are on `PATH`.
+    /// True if the tools of the language are on `PATH`.
     ///
-    /// Without them the library is skipped, and a line on stderr names it.
+    /// If a tool is missing, the tests skip the library, and a line on stderr names it.
     ///
     /// # Panics
-    /// Without the tools in CI, where the environment variable `CI` is set: nothing is skipped there.
+    ///
+    /// Panics if a tool is missing in CI, where the environment variable `CI` is set. CI skips nothing.
     pub fn is_here(self) -> bool {
         toolchain::has(self.name(), self.tools())
     }
 
-    /// Starts its program and waits until it is ready. `urls` are one server, or several with commas between them.
+    /// Starts the program and waits until it is ready. `urls` is one server, or several servers separated by commas.
     pub fn start(self, urls: &str, key: &str) -> Program {
         let mut command = self.program();
         command.args([urls, key]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -103,7 +108,7 @@ impl Library {
         }
     }
 
-    /// The program, without its arguments.
+    /// The command of the program, without its arguments.
     fn program(self) -> Command {
         match self {
             Self::RedisPy => python::locks("redis-py"),
@@ -117,18 +122,18 @@ impl Library {
     }
 }
 
-/// How a program uses its lock.
+/// The way in which a program uses its lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
-    /// The time in total.
+    /// The total time.
     pub span: Duration,
-    /// How long it keeps the lock.
+    /// The time for which the program holds the lock.
     pub hold: Duration,
     /// The pause after each release.
     pub pause: Duration,
 }
 
-/// A program that is ready.
+/// A program that has printed `ready`.
 #[derive(Debug)]
 pub struct Program {
     process: Child,
@@ -144,20 +149,20 @@ impl Program {
         self.hear()
     }
 
-    /// Lets so many tasks, each with a lock of its own, lock and unlock as fast as they can. Returns pairs per second.
+    /// Lets this many tasks lock and unlock as fast as they can, each with a lock of its own. Returns pairs per second.
     ///
     /// Only the program of rslock knows this command.
     pub fn pairs(&mut self, tasks: usize, span: Duration) -> f64 {
         self.ask(&format!("pairs {tasks} {}", span.as_secs_f64())).parse().expect("a number")
     }
 
-    /// Starts its turns.
+    /// Starts the turns of the program.
     pub fn begin(&mut self, work: Work) {
         let [span, hold, pause] = [work.span, work.hold, work.pause].map(|span| span.as_secs_f64());
         self.say(&format!("turns {span} {hold} {pause}"));
     }
 
-    /// Waits for their end: for each turn when it wanted the lock and when it got it.
+    /// Waits until the turns have ended. Returns two times for each turn: of the call, and of the acquisition.
     pub fn turns(mut self) -> Vec<(Duration, Duration)> {
         let said = self.hear();
         let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();

@@ -1,37 +1,38 @@
 //! Queues of other libraries, for the bench only.
 //!
-//! A program is called with its server, a number of jobs, and how many of them may be worked on at once. It prints
-//! three rates, in jobs per second: pushed one by one, pushed in hundreds, and ended by one worker process whose
-//! handler does nothing.
+//! The arguments of a program are its server, a number of jobs, and how many jobs it may handle at once. It prints
+//! three rates in jobs per second: pushed one by one, pushed in hundreds, and ended. One worker process ends the jobs,
+//! and its handler does nothing.
 
 use super::languages::{IOREDIS, npm_packages, python};
 use super::toolchain;
 
-/// Another queue.
+/// A queue of another library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtherQueue {
-    /// For Node: scripts, a lease per job, and a list that wakes workers.
+    /// A queue for Node. It uses scripts, a lease for each job, and a list that wakes workers.
     Bullmq,
-    /// For Python: no script for a job. Its worker here starts no process per job, unlike its default one.
+    /// A queue for Python. It uses no script for a job. Its default worker starts a process for each job, but the
+    /// worker here does not.
     Rq,
 }
 
-/// Jobs per second.
+/// The measured rates, in jobs per second.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
-    /// Pushed one by one.
+    /// The rate of jobs that are pushed one by one.
     pub one: f64,
-    /// Pushed in hundreds.
+    /// The rate of jobs that are pushed in hundreds.
     pub many: f64,
-    /// Ended.
+    /// The rate of jobs that are ended.
     pub ended: f64,
 }
 
 impl OtherQueue {
-    /// All of them.
+    /// All queues.
     pub const ALL: [Self; 2] = [Self::Bullmq, Self::Rq];
 
-    /// Its name and version.
+    /// The name and version of the queue.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bullmq => "BullMQ 6.7.0",
@@ -39,13 +40,13 @@ impl OtherQueue {
         }
     }
 
-    /// Like [`Library::is_here`](super::Library::is_here).
+    /// Works like [`Library::is_here`](super::Library::is_here).
     pub fn is_here(self) -> bool {
         let tools: &[&str] = if self == Self::Bullmq { &["node", "npm"] } else { &["python3"] };
         toolchain::has(self.name(), tools)
     }
 
-    /// Runs its program on an empty server.
+    /// Runs the program on an empty server.
     pub fn rates(self, url: &str, jobs: usize, at_once: usize) -> Rates {
         let mut command = match self {
             Self::Bullmq => npm_packages(&["bullmq@6.7.0", IOREDIS], include_str!("bullmq.js")),

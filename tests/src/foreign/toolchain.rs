@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{Write, stderr};
 
-/// True if all tools are on `PATH`. Otherwise it fails in CI, and prints a line to stderr elsewhere.
+/// True if all tools are on `PATH`. Otherwise it panics in CI, and prints a line to stderr elsewhere.
 pub(super) fn has(library: &str, tools: &[&str]) -> bool {
     let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_on_path(tool)).collect();
     if missing.is_empty() {
@@ -11,7 +11,7 @@ pub(super) fn has(library: &str, tools: &[&str]) -> bool {
     }
     let said = format!("{library} is skipped: {} not on PATH", missing.join(" and "));
     assert!(env::var_os("CI").is_none(), "{said}; in CI nothing is skipped");
-    // `eprintln!` is not shown for a test that passes.
+    // The test harness hides the output of `eprintln!` if a test passes.
     _ = writeln!(stderr(), "{said}");
     false
 }

@@ -1,4 +1,4 @@
-//! The accepting thread.
+//! The thread that accepts connections.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +12,11 @@ use super::link;
 use super::state::Shared;
 use crate::server::Port;
 
-/// Accepts connections until it is dropped. The thread that drops it closes all links first: their threads are joined.
+/// Accepts connections until it is dropped. Before a thread drops it, that thread must close all links, because the
+/// drop joins their threads.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    /// The accepting thread sees its end of this close.
+    /// One end of a socket pair. When it closes, the accepting thread wakes and ends.
     wake: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,7 +41,7 @@ impl Drop for Acceptor {
     }
 }
 
-/// The listener is closed as soon as accepting ends, before the links are waited for.
+/// Accepts connections. The listener is closed as soon as accepting ends, before the function waits for the links.
 fn run(shared: &Shared, listener: TcpListener, woken: &UnixStream) {
     thread::scope(|scope| {
         let listener = listener;

@@ -1,9 +1,13 @@
-//! The threads of one connection: one reads on each side, and writes to the other what may pass at once; one on each
-//! side writes what passes later.
+//! The threads of one connection. On each side, one thread reads, and writes to the other side what may pass at once.
+//! Another thread on each side writes what passes later.
 //!
-//! They end when the link is no longer among the open ones. What blocks them until then: reads on their socket, which
-//! closing the link shuts down; writes on the link's condition, on the server's socket (shut down as well), or on the
-//! client's, which has a write timeout, as it cannot be shut down for writing without a FIN.
+//! The threads end when the link is no longer among the open links. Until then, a thread can block in three ways:
+//!
+//! 1. It reads from its socket. Closing the link shuts this socket down.
+//! 2. It waits on the condition of the link, or writes to the socket of the server. Closing the link notifies the one
+//!    and shuts down the other.
+//! 3. It writes to the socket of the client. This socket has a write timeout, because a shutdown for writing would send
+//!    a FIN.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -16,7 +20,7 @@ use super::state::{Load, Priority, Shared, Sockets};
 /// The timeout of a connection to the server. Only a stopped server with a full backlog takes longer.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// How often a writer checks whether its link is still open, while the client does not read.
+/// The interval at which a writer checks whether its link is still open, while the client does not read.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(shared: &Shared, id: u64, sockets: &Sockets) {
@@ -38,7 +42,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
     let reader = Reader {
         value: |request| shared.lock().request(id, request),
         pass: || {
-            // In this order, so that nothing passes before the connection to the server exists.
+            // The order of the conditions matters: nothing may pass before the connection to the server exists.
             while let Some(bytes) = shared.passable(id, Priority::ToServer)
                 && let Some(server) = sockets.server.get()
             {
@@ -48,7 +52,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
         },
     };
     reader.read(&sockets.client);
-    // Whether it was closed by a reset or not, what the client sent before still reaches the server.
+    // What the client sent before the close still reaches the server, whether or not the close was a reset.
     shared.lock().end(id, Priority::ToServer, false);
     shared.changed();
 }
@@ -76,7 +80,7 @@ struct Reader<V, P> {
 }
 
 impl<V: FnMut(Vec<u8>), P: FnMut()> Reader<V, P> {
-    /// Reads until the end of the stream. Returns whether that was a reset.
+    /// Reads until the end of the stream. Returns true if the end was a reset.
     fn read(mut self, mut socket: &TcpStream) -> bool {
         let mut buffer = Vec::new();
         let mut piece = [0; 16 * 1024];
@@ -118,16 +122,16 @@ fn write_server<'scope, 'env>(
 }
 
 fn write_to_server(shared: &Shared, id: u64, mut server: &TcpStream, bytes: &[u8]) {
-    _ = server.write_all(bytes); // If it fails, the reader sees the end as well.
+    _ = server.write_all(bytes); // If the write fails, the reader notices the end of the stream too.
     shared.written(id, Priority::ToServer);
 }
 
-/// Connects to the server, unless the link is closed meanwhile.
+/// Connects to the server. Returns `None` if the link is closed in the meantime.
 fn connect<'a>(shared: &Shared, id: u64, sockets: &'a Sockets) -> Option<&'a TcpStream> {
     let target = shared.wait_passable(id)?;
     let server = TcpStream::connect_timeout(&target, CONNECT).ok()?;
     _ = server.set_nodelay(true);
-    let state = shared.lock(); // Closing finds the socket, or we find that the link is closed.
+    let state = shared.lock(); // Either the closing thread finds the socket, or this thread finds the link closed.
     state.links.contains_key(&id).then(|| sockets.server.get_or_init(|| server))
 }
 
@@ -150,7 +154,7 @@ fn write_client(shared: &Shared, id: u64, sockets: &Sockets) {
     }
 }
 
-/// Writes as much as the client takes while the link is open.
+/// Writes to the client until everything is written, the link is closed, or the write fails.
 fn send(shared: &Shared, id: u64, mut client: &TcpStream, mut bytes: &[u8]) {
     while !bytes.is_empty() && shared.lock().links.contains_key(&id) {
         match client.write(bytes) {

@@ -1,6 +1,7 @@
 //! The part of RESP that is needed to split a stream into whole requests and replies.
 
-/// The length of the first whole value in `buffer`, if it is all there; RESP2 and RESP3, nested, and inline commands.
+/// The length of the first value in `buffer`, if the value is complete. It can be RESP2 or RESP3, nested, or an inline
+/// command.
 pub(super) fn frame(buffer: &[u8]) -> Option<usize> {
     let line = line(buffer)?;
     let (kind, header) = buffer[..line].split_first()?;
@@ -9,7 +10,7 @@ pub(super) fn frame(buffer: &[u8]) -> Option<usize> {
         b'$' | b'=' | b'!' => Some(line + count().map_or(0, |bytes| bytes + 2)).filter(|end| *end <= buffer.len()),
         b'*' | b'~' | b'>' => items(buffer, line, count().unwrap_or(0)),
         b'%' => items(buffer, line, count().unwrap_or(0) * 2),
-        b'|' => items(buffer, line, count().unwrap_or(0) * 2 + 1), // attributes belong to the value behind them
+        b'|' => items(buffer, line, count().unwrap_or(0) * 2 + 1), // Attributes belong to the value after them.
         _ => Some(line),
     }
 }
@@ -28,7 +29,7 @@ fn line(buffer: &[u8]) -> Option<usize> {
     Some(end + 1)
 }
 
-/// A count. `None` for the null values `$-1` and `*-1`.
+/// Parses a count. Returns `None` for the null values `$-1` and `*-1`.
 fn number(header: &[u8]) -> Option<usize> {
     std::str::from_utf8(header).ok()?.trim_end().parse().ok()
 }
@@ -52,7 +53,7 @@ fn bulks(request: &[u8]) -> Vec<String> {
     words
 }
 
-/// The first word of a reply that is an array or a push of strings: `message`, `subscribe`, …
+/// The first word of a reply that is an array or a push of strings, such as `message` or `subscribe`.
 pub(super) fn first_word(reply: &[u8]) -> Option<String> {
     match reply.first()? {
         b'*' | b'>' => bulks(reply).into_iter().next().map(|word| word.to_ascii_lowercase()),

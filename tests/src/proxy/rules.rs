@@ -2,23 +2,24 @@
 
 use super::Act;
 
-/// One rule, with the number of the fault it belongs to.
+/// One rule, with the number of its fault.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: String,
-    /// How many commands of this name are still to come until it is due, the struck one included; `None`: always due.
+    /// The number of commands with this name until the rule is due, including the command on which it acts. `None` if
+    /// the rule is always due.
     pub(super) left: Option<usize>,
     pub(super) act: Act,
     pub(super) fault: usize,
 }
 
-/// True if `pattern`, of a rule or of a query of the log, matches the command `name`.
+/// True if `pattern` matches the command `name`. A pattern comes from a rule, or from a query of the log.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     pattern == "*" || pattern.eq_ignore_ascii_case(name)
 }
 
-/// The act on the next command `name`, if there is one. A one-time rule is used up by acting; one that is due while
-/// another one acts stays due.
+/// Returns the act on the next command `name`, if there is one. A one-time rule is removed when it acts. If another
+/// rule acts while it is due, it stays due.
 pub(super) fn strike(rules: &mut Vec<Rule>, name: &str) -> Option<(usize, Act)> {
     for rule in rules.iter_mut().filter(|rule| matches(&rule.name, name)) {
         rule.left = rule.left.map(|left| left.saturating_sub(1));

@@ -1,11 +1,13 @@
 //! The state that all threads of a proxy share.
 //!
 //! A request or a reply becomes a parcel in one of the two lanes of its link. Parcels leave a lane in order, and one
-//! thread at a time writes them. If a parcel may pass at once, the thread that has read it writes it (see
-//! [`Shared::passable`]). Otherwise the thread at the end of the lane does so later (see [`Shared::next`]).
+//! thread at a time writes them.
 //!
-//! So the order within a connection holds whatever is done to a parcel. A command that is not affected by a rule wakes
-//! only the threads that read.
+//! If a parcel may pass at once, the thread that has read it writes it (see [`Shared::passable`]). Otherwise the thread
+//! at the end of the lane writes it later (see [`Shared::next`]).
+//!
+//! So the order within a connection never changes, whatever happens to a parcel. A command without a rule wakes only
+//! the threads that read.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,10 +21,12 @@ use super::rules::Rule;
 use super::traffic::Awaited;
 use super::{Act, Seen};
 
-/// The state, and the condition by which changes of it are told to tests that wait for a fault to act. The threads of a
-/// link wait on a condition of their own: with hundreds of links, waking all of them for each command would take all of
-/// a small machine. Conditions and locks are those of `parking_lot`, which ask the system for nothing while no thread
-/// waits.
+/// The state, and the condition that notifies tests that wait for a fault to act.
+///
+/// The threads of a link wait on a condition of their own. With hundreds of links, waking all threads for each command
+/// would overload a small machine.
+///
+/// The conditions and locks are those of `parking_lot`, which make no system call while no thread waits.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -35,18 +39,18 @@ pub(super) struct State {
     pub(super) latency: Duration,
     /// The latency without a fault.
     pub(super) distance: Duration,
-    /// How many bytes pass in a second, on each connection and in each direction.
+    /// The number of bytes per second that pass on each connection, in each direction.
     pub(super) bandwidth: Option<u32>,
     /// True if nothing passes.
     pub(super) hole: bool,
     refusing: bool,
     pub(super) rules: Vec<Rule>,
-    /// The state of each rule ever made. A rule stores its index.
+    /// The state of each rule that was ever made. A rule stores its index here.
     pub(super) faults: Vec<FaultState>,
     pub(super) seen: Vec<Seen>,
-    /// Scripts' names by digest.
+    /// The names of scripts by digest.
     pub(super) scripts: HashMap<String, String>,
-    /// The open connections. A link that is not here any more is closed, and its threads end.
+    /// The open connections. A link that is not in this map is closed, and its threads end.
     pub(super) links: BTreeMap<u64, Link>,
     admitted: u64,
 }
@@ -57,7 +61,7 @@ pub(super) struct FaultState {
     pub(super) released: bool,
 }
 
-/// The two ends of a connection; the server's is there once the proxy is connected.
+/// The two ends of a connection. The end to the server is set once the proxy has connected.
 #[derive(Debug)]
 pub(super) struct Sockets {
     pub(super) client: TcpStream,
@@ -67,18 +71,18 @@ pub(super) struct Sockets {
 #[derive(Debug)]
 pub(super) struct Link {
     sockets: Arc<Sockets>,
-    /// Notifies the threads of the link that its state has changed.
+    /// The condition that notifies the threads of the link of changes.
     pub(super) woken: Arc<Condvar>,
     pub(super) lanes: [VecDeque<Parcel>; 2],
-    /// True while a parcel is being written, or while there is no connection to write to.
+    /// True while a thread writes a parcel, or while there is no connection to write to.
     busy: [bool; 2],
-    /// The requests whose replies are still to come.
+    /// The requests whose replies have not arrived yet.
     pub(super) awaited: VecDeque<Awaited>,
-    /// The fault that made a black hole of this link.
+    /// The fault that turned this link into a black hole.
     pub(super) hole: Option<usize>,
     /// The fault that lets replies trickle, and the pause before each byte.
     pub(super) trickle: Option<(usize, Duration)>,
-    /// Messages may come without a request.
+    /// True if messages can arrive without a request.
     pub(super) subscriber: bool,
 }
 
@@ -103,7 +107,7 @@ pub(super) enum Load {
     Bytes(Vec<u8>),
     /// Write these bytes, then reset the connection.
     Cut(Vec<u8>),
-    /// The other side closed its end, by a reset or in order.
+    /// Close the connection, because the other side has closed its end, with or without a reset.
     End { reset: bool },
 }
 
@@ -135,7 +139,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Notifies all links too, since their conditions may have changed.
+    /// Notifies the tests and all links, because the state of any link may have changed.
     pub(super) fn all_changed(&self) {
         self.lock().links.values().for_each(|link| _ = link.woken.notify_all());
         self.changed();
@@ -150,8 +154,8 @@ impl Shared {
         self.lock().scripts.insert(digest.to_ascii_lowercase(), name.to_owned());
     }
 
-    /// Waits for the next parcel of a lane, for the thread at its end, which writes it and then says so by
-    /// [`Shared::written`]; `None` once the link is closed.
+    /// Waits for the next parcel of a lane. The thread at the end of the lane calls this, writes the parcel, and then
+    /// calls [`Shared::written`]. Returns `None` once the link is closed.
     pub(super) fn next(&self, id: u64, lane: Priority) -> Option<Load> {
         let mut state = self.lock();
         loop {
@@ -167,8 +171,8 @@ impl Shared {
         }
     }
 
-    /// The bytes that may pass now, for a thread that has just put parcels into a lane: it writes them, says so by
-    /// [`Shared::written`] and asks again. All else is left to the thread at the end of the lane.
+    /// Returns the bytes that may pass now. A thread that has put parcels into a lane calls this, writes the bytes,
+    /// calls [`Shared::written`], and asks again. Everything else is left to the thread at the end of the lane.
     pub(super) fn passable(&self, id: u64, lane: Priority) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let mut all = Vec::new();
@@ -192,7 +196,8 @@ impl Shared {
         }
     }
 
-    /// Waits until the link may reach out to the server; the server's address, or `None` once the link is closed.
+    /// Waits until the link may connect to the server. Returns the address of the server, or `None` once the link is
+    /// closed.
     pub(super) fn wait_passable(&self, id: u64) -> Option<SocketAddr> {
         let mut state = self.lock();
         while state.blocked(state.links.get(&id)?) {
@@ -209,8 +214,8 @@ enum Next {
 }
 
 impl State {
-    /// The first parcel of a lane if it may pass now: no black hole, nothing that holds it, it is due, and what left
-    /// before it is written.
+    /// Takes the first parcel of a lane if it may pass now. It must be due, no fault may hold it, and the link must not
+    /// be in a black hole. The parcel before it must be written.
     fn next(&mut self, id: u64, lane: Priority) -> Option<Next> {
         let link = self.links.get(&id)?;
         let Some(first) = link.lanes[lane as usize].front() else {
@@ -230,7 +235,7 @@ impl State {
         Some(Next::Load(parcel.load))
     }
 
-    /// Like the function above, but only if the first parcel is bytes. The lane stays free.
+    /// Works like [`State::next`], but only if the first parcel is bytes. The lane does not become busy.
     fn next_bytes(&mut self, id: u64, lane: Priority) -> Option<Vec<u8>> {
         let first = self.links.get(&id)?.lanes[lane as usize].front()?;
         if !matches!(first.load, Load::Bytes(_)) {
@@ -272,9 +277,8 @@ impl State {
     }
 }
 
-/// Links.
 impl State {
-    /// Adds a new connection. `None` while connections are refused.
+    /// Adds a new connection. Returns `None` while connections are refused.
     pub(super) fn admit(&mut self, client: TcpStream) -> Option<(u64, Arc<Sockets>)> {
         let sockets = Arc::new(Sockets { client, server: OnceLock::new() });
         if self.refusing {
@@ -297,8 +301,8 @@ impl State {
         Some((id, sockets))
     }
 
-    /// Closes a link; with a reset, the client's side sees one once the link's threads have let go of the socket, which
-    /// they do at once.
+    /// Closes a link. With `reset`, the client sees the reset as soon as the threads of the link have dropped the
+    /// socket.
     pub(super) fn close(&mut self, id: u64, reset: bool) {
         if let Some(link) = self.links.remove(&id) {
             link.sockets.close(reset);
@@ -315,7 +319,7 @@ impl State {
 }
 
 impl Link {
-    /// Something is in the lane for the thread at its end.
+    /// Notifies the thread at the end of the lane if the lane contains a parcel.
     pub(super) fn wake(&self, lane: Priority) {
         if !self.lanes[lane as usize].is_empty() {
             self.woken.notify_all();
@@ -324,7 +328,7 @@ impl Link {
 }
 
 impl Sockets {
-    /// Wakes the threads that read. A reset must not be preceded by the FIN that closing for writing would send.
+    /// Wakes the threads that read. No FIN may precede a reset, so a reset does not shut down writing.
     fn close(&self, reset: bool) {
         if reset {
             _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));

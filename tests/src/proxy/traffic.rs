@@ -7,14 +7,14 @@ use super::rules::{Rule, strike};
 use super::state::{Link, Load, Parcel, Priority, State};
 use super::{Act, Seen};
 
-/// A request whose reply is still to come.
+/// A request whose reply has not arrived yet.
 #[derive(Debug)]
 pub(super) struct Awaited {
     name: String,
-    /// How many replies come: more than one for SUBSCRIBE and its like.
+    /// The number of replies. It is more than one for SUBSCRIBE and similar commands.
     replies: usize,
     act: Option<(usize, Act)>,
-    /// A reply of the proxy itself, which waits for the replies before it.
+    /// A reply of the proxy itself. It waits for the replies before it.
     own: Option<Vec<u8>>,
 }
 
@@ -42,7 +42,7 @@ impl State {
     fn act(&mut self, id: u64, request: Vec<u8>, mut awaited: Awaited, fault: usize, act: Act) {
         if matches!(act, Act::HoldReply | Act::ResetAfter | Act::CutReply(_)) {
             awaited.act = Some((fault, act));
-            return self.forward(id, request, awaited, None); // It is a hit when the reply is here.
+            return self.forward(id, request, awaited, None); // The act counts as a hit when the reply arrives.
         }
         self.faults[fault].hits += 1;
         match act {
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// Queues a reply of the proxy itself after those that are expected.
+    /// Queues a reply of the proxy itself behind the replies that are expected.
     fn answer(&mut self, id: u64, mut awaited: Awaited, reply: String) {
         awaited.own = Some(reply.into_bytes());
         self.link(id, |link| link.awaited.push_back(awaited));
@@ -99,8 +99,8 @@ impl State {
         self.post_own(id);
     }
 
-    /// The act on a reply, counted as a hit. A script that the server did not know was not executed: the act is saved
-    /// for the next command of this name, which should be EVAL.
+    /// Returns the act on a reply, and counts it as a hit. If the server did not know the script, it has not executed
+    /// the command. Then the act is kept for the next command of this name, which should be EVAL.
     fn due_on_reply(&mut self, answered: Awaited, reply: &[u8]) -> Option<(usize, Act)> {
         let (fault, act) = answered.act?;
         if !reply.starts_with(b"-NOSCRIPT") {
@@ -114,7 +114,7 @@ impl State {
         None
     }
 
-    /// Sends the replies of the proxy itself that are next.
+    /// Sends replies of the proxy itself that no other reply precedes.
     fn post_own(&mut self, id: u64) {
         while let Some(own) = self.links.get_mut(&id).and_then(Link::take_own) {
             self.post(id, Priority::ToClient, None, Load::Bytes(own));
@@ -138,7 +138,7 @@ impl State {
         });
     }
 
-    /// The size of the pieces in which bytes pass, and the pause before each; nothing if they pass at once.
+    /// The size of the pieces in which bytes pass, and the pause before each piece. `None` if they pass at once.
     fn pace(&self, id: u64, lane: Priority) -> Option<(usize, Duration)> {
         let trickle = self.links.get(&id)?.trickle.filter(|(fault, _)| !self.faults[*fault].released);
         match (trickle, lane) {
@@ -159,8 +159,7 @@ impl State {
         }
     }
 
-    /// The script's name for EVAL and EVALSHA of a known one, `acquire` for a first attempt without a script, else the
-    /// command's.
+    /// The name of a command for rules and for the log; see [`Seen::name`].
     fn name(&self, command: &str, args: &[String]) -> String {
         let command = command.to_ascii_uppercase();
         let digest = match (command.as_str(), args) {
@@ -174,7 +173,7 @@ impl State {
 }
 
 impl Link {
-    /// The request that `reply` is the last reply to; none for a message that no request asked for.
+    /// Returns the request whose last reply is `reply`. Returns `None` for a message that no request asked for.
     fn answered(&mut self, reply: &[u8]) -> Option<Awaited> {
         let push = reply.first() == Some(&b'>');
         let word = if push || self.subscriber { resp::first_word(reply) } else { None };
@@ -195,12 +194,12 @@ impl Link {
     }
 }
 
-/// True for the name of a command, or of its confirmation, that begins or ends a subscription.
+/// True for a command that begins or ends a subscription, and for its confirmation.
 fn is_subscription(word: &str) -> bool {
     word.to_ascii_lowercase().ends_with("subscribe")
 }
 
-/// How many replies a request brings.
+/// The number of replies to a request.
 fn replies(command: &str, words: &[String]) -> usize {
     if is_subscription(command) { words.len().saturating_sub(1).max(1) } else { 1 }
 }

@@ -1,4 +1,4 @@
-//! Settings of a server, and its start.
+//! The settings of a server, and its start.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,10 +12,10 @@ use super::supervisor::Supervisor;
 use super::{Port, Server, find};
 use crate::poll;
 
-/// How long a server may take until it answers.
+/// The time limit for a server to answer after its start.
 const START: Duration = Duration::from_secs(20);
 
-/// How many ports are tried, where ports cannot be reserved.
+/// The number of ports that are tried if ports cannot be reserved.
 const TRIES: usize = 5;
 
 /// Settings of a [`Server`].
@@ -30,49 +30,49 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// One more argument for the command line of the server, for example `"--enable-debug-command"` and then `"yes"`.
+    /// Adds an argument to the command line of the server, for example `"--enable-debug-command"` and then `"yes"`.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Every write is on disk before it is answered, so that [`Server::restart_with_data`] keeps all of them.
+    /// Writes each change to disk before it is answered, so that [`Server::restart_with_data`] keeps all changes.
     #[must_use]
     pub fn persistent(mut self) -> Self {
         self.persistent = true;
         self
     }
 
-    /// Clients have to give this password; [`Server::url`] contains it. Letters and digits only.
+    /// Sets a password that clients must send. [`Server::url`] contains it. It may have only letters and digits.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Listens on a unix socket as well: [`Server::unix_url`].
+    /// Makes the server listen on a unix socket too; see [`Server::unix_url`].
     #[must_use]
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
-    /// A Sentinel that watches nothing: the same binary, which keeps no data in this mode.
+    /// Starts a Sentinel that watches nothing. It is the same binary, which keeps no data in this mode.
     #[must_use]
     pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }
 
-    /// Listens on this port instead of a free one.
+    /// Listens on this port in place of a free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Starts the server and waits until it answers; another port is tried when another process took ours in between.
+    /// Starts the server and waits until it answers. Tries another port if another process took the port in between.
     pub fn start(&self) -> Server {
         let tries = if self.port == 0 { TRIES } else { 1 };
         let mut problem = String::new();
@@ -89,7 +89,7 @@ impl Builder {
     }
 
     fn try_start(&self, port: Port) -> Result<Server, String> {
-        let binary = find::server(); // Panics, if it does, before there is a directory to clean up.
+        let binary = find::server(); // If this panics, there is no directory to clean up yet.
         let supervisor = Supervisor::new(|dir| self.command(binary, dir, port.number()));
         let pid = Mutex::new(0);
         let server =
@@ -125,7 +125,7 @@ impl Builder {
     }
 }
 
-/// A Sentinel does not start without a file into which it can write its state.
+/// Creates the file that a Sentinel needs for its state. It does not start without one.
 fn sentinel_file(dir: &Path) -> PathBuf {
     let file = dir.join("sentinel.conf");
     fs::write(&file, "").unwrap_or_else(|error| panic!("cannot write `{}`: {error}", file.display()));
@@ -133,7 +133,7 @@ fn sentinel_file(dir: &Path) -> PathBuf {
 }
 
 impl Server {
-    /// Starts the process and waits until it answers; else what the server wrote.
+    /// Starts the process and waits until it answers. Otherwise returns what the server wrote.
     pub(super) fn launch(&self) -> Result<(), String> {
         self.with_admin(|admin| {
             let pid = self.supervisor.start();

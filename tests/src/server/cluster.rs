@@ -9,9 +9,9 @@ use redis::{Cmd, cmd};
 use super::{Port, Server};
 use crate::eventually;
 
-/// How long a change of the cluster may take.
+/// The time limit for a change of the cluster.
 const EFFECT: Duration = Duration::from_secs(60);
-/// How many slots there are.
+/// The number of slots of a cluster.
 const SLOTS: usize = 16384;
 
 /// A Redis Cluster of private servers: masters, each with an equal part of the slots, and their replicas.
@@ -26,26 +26,27 @@ pub struct Cluster {
     servers: Vec<Server>,
     ids: Vec<String>,
     buses: Vec<Port>,
-    /// Of each master.
+    /// The number of replicas of each master.
     replicas: usize,
 }
 
 impl Cluster {
-    /// How long the servers wait for a silent one before they call it failed.
+    /// The time after which the servers call a silent server failed.
     pub const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-    /// Three masters with a replica each; takes some three seconds.
+    /// Starts three masters with a replica each. It takes about three seconds.
     pub fn start() -> Cluster {
         Cluster::of(3, 1)
     }
 
-    /// Three masters without replicas, for tests that do no harm to them: they wait ten times as long for a silent one.
+    /// Starts three masters without replicas, for tests that do no harm to them. The servers wait ten times as long for
+    /// a silent server.
     pub fn without_replicas() -> Cluster {
         Cluster::of(3, 0)
     }
 
     fn of(masters: usize, replicas: usize) -> Cluster {
-        // Without replicas, a verdict has no benefit, and a busy machine could cause one.
+        // Without replicas, it helps nothing to call a server failed, and a busy machine could cause it.
         let timeout = if replicas == 0 { 10 * Cluster::NODE_TIMEOUT } else { Cluster::NODE_TIMEOUT };
         let buses: Vec<Port> = (0..masters * (1 + replicas)).map(|_| Port::free()).collect();
         let servers: Vec<Server> = thread::scope(|scope| {
@@ -61,7 +62,7 @@ impl Cluster {
         cluster
     }
 
-    /// Each master gets its slots.
+    /// Assigns the slots to the masters.
     fn deal(&self, masters: usize) {
         for (i, server) in self.servers.iter().take(masters).enumerate() {
             let (first, last) = (i * SLOTS / masters, (i + 1) * SLOTS / masters - 1);
@@ -70,7 +71,7 @@ impl Cluster {
         }
     }
 
-    /// All know each other.
+    /// Introduces all servers to each other.
     fn introduce(&self) {
         for server in &self.servers {
             for (other, bus) in self.servers.iter().zip(&self.buses) {
@@ -92,8 +93,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all servers that run agree that the cluster is well, and each master has its replicas, which follow
-    /// it.
+    /// Waits until all running servers agree that the cluster is well. Each master must have its replicas, and they
+    /// must follow it.
     pub fn until_well(&self) {
         eventually("the cluster is well", EFFECT, || {
             let mut views: Vec<Option<BTreeMap<usize, (u16, usize)>>> =
@@ -108,8 +109,8 @@ impl Cluster {
         });
     }
 
-    /// The view of one server: the master by the first slot of each range, and the number of servers that have it.
-    /// `None` while the cluster is not well.
+    /// The view of one server: for the first slot of each range, the port of the master and the number of servers that
+    /// have the range. `None` while the cluster is not well.
     fn view(server: &Server) -> Option<BTreeMap<usize, (u16, usize)>> {
         let info: String = server.try_ask(cmd("CLUSTER").arg("INFO")).ok()?;
         info.contains("cluster_state:ok").then_some(())?;
@@ -122,7 +123,7 @@ impl Cluster {
         Some(slots.iter().map(range).collect())
     }
 
-    /// The URL, with the address of every server.
+    /// The URL with the addresses of all servers.
     pub fn url(&self) -> String {
         let all: Vec<String> = self.servers.iter().map(|server| server.addr().to_string()).collect();
         format!("redis+cluster://{}", all.join(","))
@@ -133,14 +134,14 @@ impl Cluster {
         &self.servers
     }
 
-    /// The masters, according to the first server that runs.
+    /// The masters, according to the first server that knows the cluster as well.
     pub fn masters(&self) -> Vec<&Server> {
         let view = self.servers.iter().find_map(Cluster::view).expect("a server is well");
         let serves = |server: &&Server| view.values().any(|(port, _)| *port == server.port());
         self.servers.iter().filter(serves).collect()
     }
 
-    /// The master of a key's slot.
+    /// The master of the slot of this key.
     pub fn master_of(&self, key: &str) -> &Server {
         let slot = self.slot(key);
         let view = self.servers.iter().find_map(Cluster::view).expect("a server is well");
@@ -148,7 +149,7 @@ impl Cluster {
         self.servers.iter().find(|server| server.port() == *port).unwrap()
     }
 
-    /// The slot of a key.
+    /// The slot of this key.
     pub fn slot(&self, key: &str) -> usize {
         self.servers.iter().find_map(|server| server.try_ask(cmd("CLUSTER").arg("KEYSLOT").arg(key)).ok()).unwrap()
     }
@@ -157,7 +158,7 @@ impl Cluster {
         &self.ids[self.servers.iter().position(|other| other.port() == server.port()).unwrap()]
     }
 
-    /// Moves all slots of the last master to the first. Only for clusters without keys.
+    /// Moves all slots of the last master to the first one. The cluster must have no keys.
     pub fn empty_last(&self) -> &Server {
         let masters = self.servers.len() / (1 + self.replicas);
         let (first, last) = ((masters - 1) * SLOTS / masters, SLOTS - 1);
@@ -168,13 +169,13 @@ impl Cluster {
         &self.servers[masters - 1]
     }
 
-    /// Begins to move a slot: from now on, keys that are missing are looked up on the other server.
+    /// Begins to move a slot. From now on, clients look up missing keys on the other server.
     pub fn open_slot(&self, slot: usize, from: &Server, to: &Server) {
         to.ask::<()>(&set_slot(slot, &["IMPORTING", self.id(from)]));
         from.ask::<()>(&set_slot(slot, &["MIGRATING", self.id(to)]));
     }
 
-    /// Moves the keys of a slot that is open, one by one.
+    /// Moves the keys of an open slot, one by one.
     pub fn move_keys(&self, slot: usize, from: &Server, to: &Server) {
         loop {
             let keys: Vec<String> = from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(10));
@@ -187,13 +188,13 @@ impl Cluster {
         }
     }
 
-    /// Moves one key of a slot that is open.
+    /// Moves one key of an open slot.
     pub fn move_key(&self, from: &Server, to: &Server, key: &str) {
         let migrate = ["127.0.0.1", &to.port().to_string(), key, "0", "5000"].map(str::to_owned);
         from.ask::<()>(cmd("MIGRATE").arg(&migrate));
     }
 
-    /// Ends the move: all servers get the new place of the slot.
+    /// Ends the move of a slot. All servers learn its new master.
     pub fn close_slot(&self, slot: usize, to: &Server) {
         to.ask::<()>(&set_slot(slot, &["NODE", self.id(to)]));
         for server in self.masters() {
@@ -201,7 +202,8 @@ impl Cluster {
         }
     }
 
-    /// Moves a slot by one command of the server (Valkey 9.0 and later). Returns false if the servers do not know it.
+    /// Moves a slot with one command of the server (Valkey 9.0 and later). Returns false if the servers do not know the
+    /// command.
     pub fn migrate_at_once(&self, slot: usize, from: &Server, to: &Server) -> bool {
         let mut command = cmd("CLUSTER");
         command.arg("MIGRATESLOTS").arg("SLOTSRANGE").arg(slot).arg(slot).arg("NODE").arg(self.id(to));

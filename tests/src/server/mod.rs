@@ -1,13 +1,13 @@
 //! Private servers.
 //!
-//! 1. [`find`]: which binary, from the environment, from `PATH`, or fetched once by `fetch.rs`.
-//! 2. `supervisor.rs`: the process, bound to the life of the test process.
-//! 3. `port.rs`: a port of 127.0.0.1 that stays ours while its server is down.
-//! 4. `builder.rs`: settings and start.
-//! 5. `admin.rs`: the fixture's own connection, and the shortcuts for set-up and checks.
-//! 6. `control.rs`: what can be done to a server: kill, restart, stop, fill, replicate.
+//! 1. [`find`]: selects the binary, from the environment, from `PATH`, or fetched once by `fetch.rs`.
+//! 2. `supervisor.rs`: the process, which ends with the test process.
+//! 3. `port.rs`: a port of 127.0.0.1 that stays reserved while its server is down.
+//! 4. `builder.rs`: the settings and the start.
+//! 5. `admin.rs`: the connection of the fixture, and the shortcuts for set-up and checks.
+//! 6. `control.rs`: the actions of a test on a server: kill, restart, stop, fill, replicate.
 //! 7. `group.rs`: a master, its replicas, and Sentinels.
-//! 8. `cluster.rs`: a Redis Cluster of them.
+//! 8. `cluster.rs`: a Redis Cluster of private servers.
 
 mod admin;
 mod builder;
@@ -32,9 +32,9 @@ pub(crate) use port::Port;
 use admin::Admin;
 use supervisor::Supervisor;
 
-/// One private server process on a port of 127.0.0.1, gone with this value or with the test process.
+/// One private server process on a port of 127.0.0.1. It ends with this value or with the test process.
 ///
-/// All methods take `&self`, so that one thread can act on a server while another one works with it.
+/// All methods take `&self`, so that one thread can act on a server while another thread works with it.
 ///
 /// ```
 /// let server = redlock_tests::Server::start();
@@ -47,7 +47,7 @@ pub struct Server {
     port: Port,
     settings: Builder,
     supervisor: Supervisor,
-    /// The current process id; the last one while the server is killed.
+    /// The current process id. While the server is killed, it is the last one.
     pid: Mutex<u32>,
     admin: Mutex<Admin>,
 }
@@ -58,45 +58,45 @@ impl Server {
         Builder::default().start()
     }
 
-    /// Settings for a server that is not the plain one.
+    /// The settings of a server that differs from the default.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// `redis://127.0.0.1:PORT/`, with the password if the server has one.
+    /// The URL `redis://127.0.0.1:PORT/`, with the password if the server has one.
     pub fn url(&self) -> String {
         self.url_at(self.port())
     }
 
-    /// As `url`, for a client that comes by way of another port.
+    /// The URL like [`Server::url`], for a client that connects through another port.
     pub(crate) fn url_at(&self, port: u16) -> String {
         let auth = self.settings.password.as_ref().map(|word| format!(":{word}@"));
         format!("redis://{}127.0.0.1:{port}/", auth.unwrap_or_default())
     }
 
-    /// The address the server listens on.
+    /// The address on which the server listens.
     pub fn addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// `redis+unix://PATH`; panics unless the server was built with [`Builder::unix_socket`].
+    /// The URL `redis+unix://PATH`. Panics if the server was not built with [`Builder::unix_socket`].
     pub fn unix_url(&self) -> String {
         assert!(self.settings.unix_socket, "this server has no unix socket: build it with `.unix_socket()`");
         let auth = self.settings.password.as_ref().map(|word| format!("?pass={word}"));
         format!("redis+unix://{}{}", self.socket().display(), auth.unwrap_or_default())
     }
 
-    /// The port, the same one through all restarts.
+    /// The port. It stays the same through all restarts.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The process id of the server; the last one while it is killed.
+    /// The process id of the server. While the server is killed, it is the last one.
     pub fn pid(&self) -> u32 {
         *self.pid.lock().unwrap()
     }
 
-    /// The directory the server works in, with its log in `log`; removed with the server.
+    /// The directory of the server, with its log in `log`. It is removed with the server.
     pub fn dir(&self) -> PathBuf {
         self.supervisor.dir().to_owned()
     }

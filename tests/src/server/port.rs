@@ -1,14 +1,17 @@
-//! A port of 127.0.0.1 that stays ours.
+//! A port of 127.0.0.1 that stays reserved.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use socket2::{Domain, Socket, Type};
 
-/// A reserved port: bound, but not listened on.
+/// A reserved port. It is bound, but nothing listens on it.
 ///
-/// On Linux, a socket that is bound with `SO_REUSEADDR` and does not listen lets one other such socket listen on the
-/// port, while no process gets the port by asking for a free one; a connection is refused as long as none listens. On
-/// other systems the port is merely picked and could be taken in between: starting a server there retries.
+/// On Linux, the port is bound by a socket with `SO_REUSEADDR` that does not listen. Another socket with `SO_REUSEADDR`
+/// can listen on the port. No process gets this port when it asks for a free one. While no socket listens, connections
+/// are refused.
+///
+/// On other systems, the port is only chosen, so another process can take it. There,
+/// [`Builder::start`](super::Builder::start) retries with another port.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -21,7 +24,7 @@ impl Port {
         Self::reserve(0)
     }
 
-    /// Reserves the port `number`, or any free one for zero.
+    /// Reserves the port `number`, or any free port if it is zero.
     pub(crate) fn reserve(number: u16) -> Self {
         let socket = bind(number);
         let bound = socket.local_addr().ok().and_then(|addr| addr.as_socket_ipv4());
@@ -37,7 +40,7 @@ impl Port {
         local(self.number)
     }
 
-    /// A socket that listens on this port.
+    /// Returns a socket that listens on this port.
     pub(crate) fn listen(&self) -> std::net::TcpListener {
         let socket = bind(self.number);
         socket.listen(1024).unwrap_or_else(|error| panic!("cannot listen on port {}: {error}", self.number));

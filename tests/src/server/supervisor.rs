@@ -1,9 +1,11 @@
 //! A server process that never outlives the test process.
 //!
-//! A small shell stands between the two. Its stdin is a pipe whose only other end this process holds: when that closes,
-//! be it by `Drop`, by exit, by a panic that aborts or by SIGKILL, the shell kills the server and removes its
-//! directory. (A child made by `fork` without `exec` holds the pipe too: then the server lives until that child ends,
-//! unless [`Supervisor`] is dropped.)
+//! A small shell runs between the two processes. Its stdin is a pipe, and only this process has the other end. That end
+//! closes by `Drop`, by an exit, by a panic that aborts, or by SIGKILL. Then the shell kills the server and removes its
+//! directory.
+//!
+//! A child made by `fork` without `exec` has the pipe too. Then the server lives until that child ends, unless
+//! [`Supervisor`] is dropped.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -30,7 +32,8 @@ struct Shell {
 }
 
 impl Supervisor {
-    /// A supervisor of the command that `command` makes for the new directory; nothing is started yet.
+    /// Creates a supervisor. `command` returns the command line of the server for the new directory. Nothing is started
+    /// yet.
     pub(super) fn new(command: impl FnOnce(&Path) -> Vec<OsString>) -> Self {
         let dir = new_dir();
         let mut child = Command::new("sh")
@@ -39,7 +42,7 @@ impl Supervisor {
             .args(command(&dir))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .process_group(0) // Ctrl-C is for the test process; the shell must survive it to clean up.
+            .process_group(0) // Ctrl-C is for the test process only. The shell must survive it to clean up.
             .spawn()
             .expect("cannot start `sh`");
         let orders = child.stdin.take().expect("stdin is piped");
@@ -51,13 +54,13 @@ impl Supervisor {
         &self.dir
     }
 
-    /// Starts the server; its process id.
+    /// Starts the server, and returns its process id.
     pub(super) fn start(&self) -> u32 {
         let answer = self.shell.lock().unwrap().order("start");
         answer.parse().unwrap_or_else(|_| panic!("the supervisor answered `{answer}` instead of a process id"))
     }
 
-    /// Kills the server, which is gone and reaped afterwards; nothing happens when none runs.
+    /// Kills the server. It is gone and reaped when this returns. Does nothing if no server runs.
     pub(super) fn kill(&self) {
         assert_eq!(self.shell.lock().unwrap().order("kill"), "gone");
     }
@@ -86,7 +89,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// A directory of our own, with a path short enough for a unix socket.
+/// Creates a directory with a path that is short enough for a unix socket.
 fn new_dir() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     static IN_MEMORY: OnceLock<bool> = OnceLock::new();
@@ -104,10 +107,10 @@ fn new_dir() -> PathBuf {
     }
 }
 
-/// Files here are in memory. A server that writes to a disk waits for all else that is written there, such as what was
-/// built before the tests: it would stand still for seconds, and the tests would measure that.
+/// A folder whose files are in memory. A server that writes to a disk waits for all other writes, such as those of a
+/// build before the tests. It would not respond for seconds, and the tests would measure that.
 const MEMORY: &str = "/dev/shm";
-/// Many times the data of all servers of a run.
+/// The required free space in bytes. It is many times the data of all servers of a run.
 const ROOM: u64 = 1 << 30;
 
 fn has_room() -> bool {

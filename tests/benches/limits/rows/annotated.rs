@@ -1,4 +1,4 @@
-//! `#[distributed_lock]` against the same lines by hand.
+//! `#[distributed_lock]`, compared with the same lines written by hand.
 
 use redlock_sync::{Error, Redlock, distributed_lock};
 use redlock_tests::Server;

@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(6);
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let span = if plan.quick { Duration::from_secs(9) } else { Duration::from_secs(60) };
-    // Each is renewed at a third of its lease.
+    // Each guard is renewed at a third of its lease.
     let raw_cpu = extending_cpu(&server.url(), GUARDS / 2, plan.span(Duration::from_secs(5)))?;
     let held = hold(&server.url(), GUARDS as usize, LEASE, span)?;
     let alone = |value| Rounds::alone(vec![value]);

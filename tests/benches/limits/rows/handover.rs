@@ -1,4 +1,4 @@
-//! A lock that goes round between four processes, against a token that does.
+//! A lock that four processes hand over, compared with a token that they pass on.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn lines(plan: Plan, pause: Duration) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// Four processes on a server of their own.
+/// Starts four processes, which contend for one key on a server of their own.
 pub(super) fn field() -> Outcome<Field> {
     let one = |server: &Server, _| Worker::start("ring", &[KEY.to_owned(), server.url()]);
     Field::start(Server::start(), PROCESSES, KEY, one)

@@ -1,4 +1,5 @@
-//! Rows again on a server that has many other keys, against the same on one that has none. Here "raw" is the empty server.
+//! Some rows on a server that has many other keys, compared with the same rows on a server that has none. Here "raw" is
+//! the empty server.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::threads::OurThreads;
 use super::{BLOCK, LONG_ROUNDS, mutex, pairs};
 
 const KEYS: usize = 100_000;
-/// Keys in one pipeline.
+/// The number of keys in one pipeline.
 const BATCH: usize = 1000;
 const SLOWER: Bar = Bar::RatioAtMost(1.1);
 const FEWER: Bar = Bar::RatioAtLeast(0.9);
@@ -58,7 +59,8 @@ fn handover(plan: Plan) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// Half of the keys stay; the others expire within the next ten minutes, so that the server has that to do as well.
+/// Fills the server with keys. Half of them never expire. The others expire within the next ten minutes, so the server
+/// has this work too.
 fn fill(server: &Server) -> Outcome<()> {
     let mut wire = Wire::open(&server.url())?;
     for first in (0..KEYS).step_by(BATCH) {

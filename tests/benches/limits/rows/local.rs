@@ -1,4 +1,4 @@
-//! Threads of one process that hand a lock on among themselves, alone and beside a second such process.
+//! Threads of one process that hand over a lock to each other. They run alone, and beside a second such process.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::worker::crowd;
 
 const THREADS: usize = 8;
 const KEY: &str = "local";
-/// How long before a block its threads and processes are told of it.
+/// The time in nanoseconds between the order for a block and its start.
 const LEAD: u64 = 10_000_000;
 
 pub(super) fn alone(plan: Plan) -> Outcome<Vec<Line>> {
@@ -31,7 +31,7 @@ pub(super) fn alone(plan: Plan) -> Outcome<Vec<Line>> {
     Ok(vec![Line::new("acquisitions per second", "/s", rounds, Bar::RatioAtLeast(5.0))])
 }
 
-/// Release, then acquire, as fast as one bare connection can.
+/// Acquires and releases as fast as one bare connection can. Returns pairs per second.
 fn on_the_wire(raw: &mut RawLock, span: Duration) -> Outcome<f64> {
     let mut samples = Vec::new();
     let start = clock::now();
@@ -55,7 +55,7 @@ pub(super) fn beside(plan: Plan) -> Outcome<Vec<Line>> {
         let order = format!("{start} {}", start + clock::nanos(span));
         let answers = ask_all(&mut crowds, &order, span + Duration::from_secs(30))?;
         if round == 0 {
-            continue; // warm-up
+            continue; // The first round is a warm-up.
         }
         let counts: Vec<f64> = answers.iter().map(|answer| float(answer[0])).collect();
         let sum: f64 = counts.iter().sum();

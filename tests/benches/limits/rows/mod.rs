@@ -20,10 +20,10 @@ use redlock_sync::Mutex;
 use redlock_tests::Server;
 use redlock_tests::bench::{Outcome, Row, client, clock, row};
 
-/// A block of those rows that count what is done in it: short, so that raw and ours see the same machine.
+/// The length of a block in rows that count operations. It is short, so that raw and ours see the same machine.
 const BLOCK: Duration = Duration::from_millis(60);
 
-/// Rounds of a row whose blocks take seconds.
+/// The number of rounds of a row with blocks that take seconds.
 const LONG_ROUNDS: usize = 5;
 
 pub(crate) const ROWS: &[Row] = &[
@@ -64,7 +64,7 @@ fn mutex(urls: &[String], key: &str) -> Outcome<Mutex> {
     Ok(client(urls).build()?.mutex(key))
 }
 
-/// Takes the time of each of `n` pairs of lock and unlock.
+/// Measures the time of each of `n` pairs of lock and unlock.
 fn pairs(mutex: &Mutex, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
     for _ in 0..n {
         let start = clock::now();

@@ -1,4 +1,4 @@
-//! Five nodes.
+//! Locks on five nodes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{mutex, pairs, urls};
 
 pub(super) const NODES: usize = 5;
 
-/// What is added to each round trip by the delay proxy.
+/// The time that the delay proxy adds to each round trip.
 const DELAY: Duration = Duration::from_millis(1);
 
 pub(super) fn loopback(plan: Plan) -> Outcome<Vec<Line>> {
@@ -39,7 +39,7 @@ fn in_turns(plan: Plan, urls: &[String], block: usize) -> Outcome<Rounds> {
     p50_in_turns(plan.rounds(), plan.count(40), &mut of_raw, &mut |samples| pairs(&ours, block, samples))
 }
 
-/// Four processes that want the same lock of five nodes for half a minute.
+/// Four processes contend for the same lock on five nodes for half a minute.
 pub(super) fn contended(plan: Plan) -> Outcome<Vec<Line>> {
     let servers = servers(NODES);
     let mut ring = Ring::start(PROCESSES, "contended", &urls(&servers))?;

@@ -1,4 +1,4 @@
-//! A client with an observer against one without: a lock, and a job.
+//! A client with an observer, compared with a client without one. The operations are a lock and a task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use super::pairs;
 
 const BLOCK: usize = 50;
 
-/// Does the least that is of any use.
+/// An observer that does the least useful work.
 #[derive(Default)]
 struct Counter(AtomicU64);
 
@@ -46,7 +46,7 @@ fn lines(what: &str, rounds: Rounds) -> Vec<Line> {
     ]
 }
 
-/// Takes the time of each of the jobs of a block, from its push to its end.
+/// Measures the time of each task of a block, from its push to its end.
 fn jobs(queue: &Queue, samples: &mut Vec<u64>) -> Outcome<()> {
     for _ in 0..BLOCK {
         let start = clock::now();

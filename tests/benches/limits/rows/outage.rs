@@ -1,4 +1,4 @@
-//! Five nodes, one of which goes away.
+//! Five nodes, one of which is stopped or killed.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use redlock_tests::{Server, poll, servers};
 use super::nodes::NODES;
 use super::{LONG_ROUNDS, pairs, urls};
 
-/// The default of the client.
+/// The default node timeout of a client.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// By how much Linux makes a socket's timeout of that length longer: its timers tick in steps of eight jiffies there.
+/// The time that Linux can add to a socket timeout of this length. Its timers tick in steps of eight jiffies there.
 const KERNEL: Duration = Duration::from_millis(40);
 
 pub(super) fn stopped(plan: Plan) -> Outcome<Vec<Line>> {
@@ -28,7 +28,7 @@ pub(super) fn killed(plan: Plan) -> Outcome<Vec<Line>> {
 
 fn lines(plan: Plan, away: fn(&Server), back: fn(&Server)) -> Outcome<Vec<Line>> {
     let servers = servers(NODES);
-    // Without the restart guard, so that the node that comes back votes at once and each round begins in health.
+    // The restart guard is off. So the node that comes back votes at once, and each round begins with five good nodes.
     let locks = Redlock::builder().nodes(urls(&servers)).node_timeout(NODE_TIMEOUT).restart_guard(false).build()?;
     let mutex = locks.mutex("outage");
     let count = plan.count(1000);
@@ -60,12 +60,12 @@ fn p50(mutex: &Mutex, count: usize) -> Outcome<f64> {
     Ok(p50_us(&samples))
 }
 
-/// Locks and unlocks until the client asks this server again.
+/// Locks and unlocks until the client uses this server again.
 fn recover(mutex: &Mutex, server: &Server) -> Outcome<()> {
     let used = poll(Duration::from_secs(20), || {
         let before = requests(server);
         match pairs(mutex, 20, &mut Vec::new()) {
-            // The releases: first attempts are plain commands, which are not counted.
+            // These are the releases. A first attempt is a plain command, and does not count.
             Ok(()) => (requests(server) >= before + 20).then_some(Ok(())),
             Err(error) => Some(Err(error)),
         }

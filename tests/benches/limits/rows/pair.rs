@@ -1,4 +1,4 @@
-//! One thread, one node, no other clients.
+//! One thread, one node, and no other clients.
 
 use redis::cmd;
 use redlock_tests::bench::counts::requests;
@@ -10,7 +10,7 @@ use redlock_tests::{Proxy, Server};
 
 use super::{mutex, pairs};
 
-/// Pairs in a block: short, so that raw and ours see the same machine.
+/// The number of pairs in a block. It is small, so that raw and ours see the same machine.
 const BLOCK: usize = 50;
 
 pub(super) fn uncontended(plan: Plan) -> Outcome<Vec<Line>> {
@@ -27,7 +27,8 @@ pub(super) fn uncontended(plan: Plan) -> Outcome<Vec<Line>> {
     Ok(lines)
 }
 
-/// The very requests of a lock and an unlock, sent over a bare connection: what the scripts cost, without the client.
+/// The recorded requests of a lock and an unlock, sent on a bare connection. They show the cost of the scripts without
+/// that of the client.
 struct Replay {
     wire: Wire,
     requests: Vec<Vec<u8>>,
@@ -42,7 +43,7 @@ impl Replay {
         mutex.lock()?.unlock()?;
         let pack = |seen: redlock_tests::Seen| {
             let is_script = seen.args.first().is_some_and(|digest| digest.len() == 40);
-            // The proxy calls a first attempt `acquire`, whether it is a script or a plain `SET`.
+            // The proxy logs a first attempt as `acquire`, whether it is a script or a plain `SET`.
             let is_set = seen.args.iter().any(|arg| arg == "NX");
             let name = if is_script {
                 "EVALSHA"
@@ -68,10 +69,11 @@ impl Replay {
     }
 }
 
-/// Nested pairs in a batch: too many for the clock to matter, too few for another process to come in between.
+/// The number of nested pairs in a batch. It is large enough to make the clock reads irrelevant, and small enough that
+/// another process rarely interrupts a batch.
 const NESTED: u32 = 100;
 
-/// A lock that the thread holds already. There is no raw limit: it must not talk to the server at all.
+/// A lock that the thread holds already. There is no raw limit, because the library must not send a request at all.
 pub(super) fn nested(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let mutex = client(&[server.url()]).build()?.reentrant_mutex("nested");

@@ -10,7 +10,7 @@ use redlock_tests::bench::stats::p50_in_turns;
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, client, clock};
 
-/// The least that counts permits which end: those that have ended go, and if there is room, one comes.
+/// The raw script of a permit that expires. It removes expired permits, and adds a permit if there is room.
 const ACQUIRE: &str = "local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
@@ -21,7 +21,7 @@ return 1";
 const RELEASE: &str = "return redis.call('ZREM', KEYS[1], ARGV[1])";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef:some-host:12345:1";
 
-/// Pairs in a block.
+/// The number of pairs in a block.
 const BLOCK: usize = 50;
 const KEYS: usize = 8;
 const AWAY: Duration = Duration::from_millis(5);
@@ -69,7 +69,8 @@ pub(super) fn permits(plan: Plan) -> Outcome<Vec<Line>> {
     Ok(lines)
 }
 
-/// Raw is one request and its reply, so many ms away. With a round trip for each key ours would take eight times as long.
+/// A lock of several keys. Raw is one request and its reply at the same distance. With a round trip for each key, ours
+/// would take eight times as long.
 pub(super) fn several_keys(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let delay = Delay::start(&[server.addr()], AWAY)?;

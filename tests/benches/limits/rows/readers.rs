@@ -1,4 +1,4 @@
-//! A read-write lock: one thread alone, and one beside another thread of its process that reads.
+//! A read-write lock. One thread uses it alone, and then beside another thread of its process that reads.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -10,9 +10,9 @@ use redlock_tests::bench::stats::{Rounds, p50_in_turns, p50_us};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, client, clock};
 
-/// Pairs in a block: short, so that raw and ours see the same machine.
+/// The number of pairs in a block. It is small, so that raw and ours see the same machine.
 const BLOCK: usize = 50;
-/// Joins in a batch: more than go from one look to the next.
+/// The number of joins in a batch. It is larger than the number of joins between two checks for a writer.
 const BATCH: u32 = 4096;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
@@ -43,7 +43,7 @@ fn pairs(lock: &RwLock, writes: bool, samples: &mut Vec<u64>) -> Outcome<()> {
     Ok(())
 }
 
-/// Reads while another thread reads; the looks whether a writer waits are in it.
+/// Measures reads while another thread reads. The time includes the checks for a waiting writer.
 fn joins(lock: &RwLock, plan: Plan) -> Outcome<Rounds> {
     let ((tell, told), (end, ended)) = (channel(), channel::<()>());
     thread::scope(|scope| {

@@ -17,7 +17,7 @@ use crate::worker::holder::key;
 
 const KEYS: usize = 100;
 const LEASE: Duration = Duration::from_millis(1500);
-/// The longest time for which a waiter waits for a push without a look.
+/// The longest time for which a waiter waits for a notification before it checks the lock itself.
 const CAP: Duration = Duration::from_secs(5);
 
 pub(super) fn one_node(plan: Plan) -> Outcome<Vec<Line>> {
@@ -46,15 +46,15 @@ fn lines(plan: Plan, servers: &[Server]) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// What one waiter saw, in nanoseconds.
+/// The times of one waiter, in nanoseconds.
 struct Takeover {
-    /// From the kill to its lock.
+    /// The time from the kill until the waiter has its lock.
     took: u64,
-    /// From the end of the dead holder's key to its lock.
+    /// The time from the end of the dead holder's lease until the waiter has its lock.
     late: u64,
 }
 
-/// A process takes all locks, a thread waits for each of them, and the process is killed.
+/// A process acquires all locks, a thread waits for each of them, and the process is killed.
 fn round(server: &Server, urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Takeover>> {
     let args = [mutexes.len().to_string(), clock::nanos(LEASE).to_string()];
     let mut holder = Worker::start("holder", &[&args, urls].concat())?;
@@ -68,7 +68,7 @@ fn round(server: &Server, urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Tak
             Ok(at)
         };
         let waiters: Vec<_> = mutexes.iter().map(|mutex| scope.spawn(move || wait(mutex))).collect();
-        // Anywhere between two renewals.
+        // The kill comes at a random time between two renewals.
         thread::sleep(LEASE.mul_f64(0.5 + fastrand::f64() / 3.0));
         let killed = clock::now();
         holder.kill()?;
@@ -81,7 +81,7 @@ fn round(server: &Server, urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Tak
     })
 }
 
-/// When the keys end on this server.
+/// The times at which the keys expire on this server.
 fn ends(server: &Server, keys: usize) -> Outcome<Vec<u64>> {
     let mut questions = pipe();
     for i in 0..keys {

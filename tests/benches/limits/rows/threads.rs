@@ -1,4 +1,4 @@
-//! Threads of one process, one node.
+//! Threads of one process on one node.
 
 use std::thread;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl OurThreads {
     }
 }
 
-/// Has one thread for each piece of work repeat it for a while; how often per second they did it in all.
+/// Repeats each piece of work on its own thread for a while. Returns how often per second all threads together did it.
 fn all_at_once<F: FnMut() -> Outcome<()> + Send>(work: Vec<F>, span: Duration) -> Outcome<f64> {
     let start = clock::now() + 2_000_000;
     let end = start + clock::nanos(span);
@@ -75,7 +75,8 @@ fn all_at_once<F: FnMut() -> Outcome<()> + Send>(work: Vec<F>, span: Duration) -
 const QUEUE: usize = 20;
 const HOLD: Duration = Duration::from_millis(200);
 
-/// All threads want the lock at once, and each holds it for 200 ms: four seconds, and hardly anything to say to the server.
+/// All threads start to wait for the lock at the same time, and each holds it for 200 ms. That takes four seconds and
+/// should need only few requests.
 pub(super) fn queue(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let ours = mutex(&[server.url()], "ours")?;
@@ -111,7 +112,7 @@ fn all_in_line(mutex: &Mutex) -> Outcome<f64> {
     Ok(float(clock::now() - start) / 1e9)
 }
 
-/// A quarter of the work by one thread on a bare connection, taken four times.
+/// Does a quarter of the work with one thread on a bare connection. Returns the time multiplied by four.
 fn one_after_the_other(raw: &mut RawLock) -> Outcome<f64> {
     let start = clock::now();
     for _ in 0..QUEUE / 4 {

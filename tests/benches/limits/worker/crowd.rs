@@ -1,4 +1,4 @@
-//! Threads of one process that want one lock and do not hold it for any time.
+//! Threads of one process that contend for one lock, and release it at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,10 +8,10 @@ use redlock_sync::Mutex;
 use redlock_tests::bench::worker::answer_orders;
 use redlock_tests::bench::{Outcome, client, clock};
 
-/// How much longer than its block a thread may wait for the lock, which is an error then.
+/// The time for which a thread may wait for the lock after the end of its block. A longer wait is an error.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// What a crowd did in a block.
+/// The results of a crowd in a block.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Crowd {
     pub(crate) acquisitions: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Crowd {
     pub(crate) longest_wait: u64,
 }
 
-/// Has `threads` threads lock and unlock from `start` to `end`.
+/// Lets `threads` threads lock and unlock from `start` to `end`.
 pub(crate) fn run(mutex: &Mutex, threads: usize, start: u64, end: u64) -> Outcome<Crowd> {
     let inside = AtomicBool::new(false);
     let parts: Vec<Outcome<Crowd>> = thread::scope(|scope| {
@@ -53,7 +53,7 @@ fn one(mutex: &Mutex, inside: &AtomicBool, start: u64, end: u64) -> Outcome<Crow
     Ok(done)
 }
 
-/// The main function of a crowd in a process of its own: `THREADS KEY URL…`; each order is `START END`.
+/// The main function of a crowd in a process of its own: `THREADS KEY URL…`. Each order is `START END`.
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [threads, key, urls @ ..] = args else { return Err("a crowd needs threads and a key".into()) };
     let mutex = client(urls).build()?.mutex(key);

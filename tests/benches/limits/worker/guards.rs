@@ -8,23 +8,23 @@ use redlock_tests::bench::stats::float;
 use redlock_tests::bench::worker::{Worker, answer_orders};
 use redlock_tests::bench::{Outcome, client, clock};
 
-/// How often the guards are looked at.
+/// The pause between two checks of the guards.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What became of the guards.
+/// The results of the guards.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// How late the latest renewal was.
+    /// The time by which the latest renewal was late.
     pub(crate) latest_ms: f64,
-    /// How many guards saw a renewal that was more than a second late.
+    /// The number of guards with a renewal that was more than a second late.
     pub(crate) late: f64,
     pub(crate) lost: f64,
     pub(crate) resident_mib: f64,
-    /// Processor time in per cent of one core.
+    /// The processor time in per cent of one core.
     pub(crate) cpu: f64,
 }
 
-/// Holds `count` guards with this lease for a while, in a process of its own.
+/// Holds `count` guards with this lease for the time `span`, in a process of its own.
 pub(crate) fn hold(url: &str, count: usize, lease: Duration, span: Duration) -> Outcome<Held> {
     let args = [count.to_string(), clock::nanos(lease).to_string(), url.to_owned()];
     let mut worker = Worker::start("guards", &args)?;
@@ -41,7 +41,7 @@ pub(crate) fn hold(url: &str, count: usize, lease: Duration, span: Duration) -> 
     }
 }
 
-/// The holder's own main function: `COUNT LEASE URL…`; the order is for how long.
+/// The main function of the holder: `COUNT LEASE URL…`. The order is the time for which it holds the guards.
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [count, lease, urls @ ..] = args else { return Err("guards need a number and a lease".into()) };
     let (count, lease) = (count.parse()?, Duration::from_nanos(lease.parse()?));
@@ -56,7 +56,8 @@ pub(super) fn child(args: &[String]) -> Outcome<()> {
 }
 
 fn watch(guards: &[MutexGuard], lease: Duration, span: Duration) -> Outcome<Vec<u64>> {
-    // A renewal is due at a third of the lease: with less left than this it is late. The lease is cut by 1 % and 2 ms for drift.
+    // A renewal is due at a third of the lease. If less than this remains, the renewal is late. The library shortens
+    // the lease by 1 % and 2 ms for clocks that differ.
     let due = (lease * 2 / 3).saturating_sub(lease / 100 + Duration::from_millis(2));
     let mut latest = vec![Duration::ZERO; guards.len()];
     let before = clock::process_cpu();
@@ -74,7 +75,7 @@ fn watch(guards: &[MutexGuard], lease: Duration, span: Duration) -> Outcome<Vec<
     Ok(vec![clock::nanos(worst), late as u64, lost as u64, resident_kib()?, cpu])
 }
 
-/// Resident memory of this process.
+/// The resident memory of this process.
 fn resident_kib() -> Outcome<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("there is a VmRSS")?;

@@ -1,4 +1,4 @@
-//! A process that takes locks and holds them until it is killed.
+//! A process that acquires locks and holds them until it is killed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) fn key(nth: usize) -> String {
     format!("held:{nth}")
 }
 
-/// The holder's own main function: `COUNT LEASE URL…`; the order is to take them all.
+/// The main function of the holder: `COUNT LEASE URL…`. The order makes it acquire all locks.
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [count, lease, urls @ ..] = args else { return Err("a holder needs a number and a lease".into()) };
     let (count, lease): (usize, _) = (count.parse()?, Duration::from_nanos(lease.parse()?));

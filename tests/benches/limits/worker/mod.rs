@@ -1,10 +1,10 @@
-//! Other processes: this binary, started again with a hidden argument. Its kinds:
+//! Worker processes. Each one runs this binary with a hidden argument. The kinds are:
 //!
 //! 1. `ring`, shared with other benches: contends for one lock with other workers, with a hold and a pause.
-//! 2. `crowd.rs`: threads of one process that want one lock.
+//! 2. `crowd.rs`: threads of one process that contend for one lock.
 //! 3. `guards.rs`: holds many guards.
 //! 4. `holder.rs`: holds locks until it is killed.
-//! 5. `pairs` and `raw-pairs`: for `strace` and `perf`.
+//! 5. `pairs` and `raw-pairs`: processes for `strace` and `perf`.
 
 pub(crate) mod crowd;
 pub(crate) mod guards;
@@ -26,7 +26,7 @@ pub(crate) fn serve(kind: &str, args: &[String]) -> Outcome<()> {
     }
 }
 
-/// For `strace -c` and `perf`, by hand: `limits --worker pairs N URL…` locks and unlocks N times.
+/// Locks and unlocks N times: `limits --worker pairs N URL…`. Call it by hand with `strace -c` or `perf`.
 fn pairs(args: &[String]) -> Outcome<()> {
     let (count, urls) = args.split_first().ok_or("how many?")?;
     let mutex = client(urls).build()?.mutex("pairs");
@@ -36,7 +36,7 @@ fn pairs(args: &[String]) -> Outcome<()> {
     Ok(())
 }
 
-/// The same of the raw limit.
+/// Does the same as [`pairs`] with raw locks.
 fn raw_pairs(args: &[String]) -> Outcome<()> {
     let (count, urls) = args.split_first().ok_or("how many?")?;
     RawLock::open(urls, "raw-pairs")?.pairs(count.parse()?, &mut Vec::new())

@@ -1,4 +1,4 @@
-//! How many connections a client needs: what CLIENT LIST says while the other rows run.
+//! The number of connections that a client needs. CLIENT LIST reports it while the other rows run.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +9,13 @@ use redlock_tests::bench::{Outcome, Plan};
 
 use super::{ROWS, alone};
 
-/// Two lines, one for notifications, one in reserve.
+/// The largest permitted number: two connections for calls, one for notifications, and one in reserve.
 const MOST: f64 = 4.0;
 
-/// The rows that have run, and the most connections that a client had to a node meanwhile.
+/// The rows that have run. Each has the largest number of connections that a client had to a node.
 static SEEN: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
-/// Notes what a row has seen.
+/// Records the number of connections in a row.
 pub(super) fn note(row: &'static str, most: usize) {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = seen.entry(row).or_default();
@@ -26,7 +26,7 @@ fn seen() -> BTreeMap<&'static str, usize> {
     SEEN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Rows that were not asked for run in short.
+/// Lists the numbers of all rows. Rows that have not run yet are run in their quick form.
 pub(super) fn run(_: Plan) -> Outcome<Vec<Line>> {
     let others = || ROWS.iter().filter(|row| !["connections", "foreign", "queues"].contains(&row.name));
     let missing = || others().filter(|row| !seen().contains_key(row.name));

@@ -1,4 +1,4 @@
-//! Hundreds of threads that work under a lock of their own: what a blocking service has.
+//! Hundreds of threads, each with a lock of its own, as in a blocking service.
 
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use crate::witness::Witnesses;
 const ROUNDS: usize = 3;
 const RAW: Duration = Duration::from_millis(800);
 const OURS: Duration = Duration::from_millis(2500);
-/// Of locks that are held beside it: not longer, so that a client that starves its renewals for one block is found out.
+/// The lease of the locks that are held beside the load. It is short, so a client that delays renewals for one block
+/// loses these locks.
 const LEASE: Duration = Duration::from_secs(3);
-/// How each of them works: hold and pause let a thread have 25 locks per second.
+/// The pace of each thread. Hold and pause permit 25 locks per second.
 pub(super) const WORK: Pace = Pace { hold: Duration::from_millis(20), pause: Duration::from_millis(20) };
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {

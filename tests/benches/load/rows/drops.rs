@@ -17,9 +17,9 @@ use crate::sides::Place;
 
 const GUARDS: usize = 100;
 const LEASE: Duration = Duration::from_secs(5);
-/// The default of a client.
+/// The default node timeout of a client, in ms.
 const NODE_TIMEOUT: f64 = 250.0;
-/// When a round gives up.
+/// The time limit of a round.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
@@ -43,11 +43,11 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     Ok(lines)
 }
 
-/// How long after the server's return, in milliseconds.
+/// Times in milliseconds from when the server runs again.
 struct After {
-    /// Each of as many threads could take a lock and give it up.
+    /// The time until each of [`GUARDS`] threads has acquired and released a lock.
     usable_ms: f64,
-    /// None of the dropped locks stood there.
+    /// The time until the server has none of the dropped locks.
     gone_ms: f64,
 }
 
@@ -78,7 +78,7 @@ fn drop_all(place: &Place, hang: Duration, name: &str) -> Outcome<After> {
     })
 }
 
-/// Milliseconds until as many threads as dropped a guard have had a lock again.
+/// The time in milliseconds until as many threads as have dropped a guard have had a lock again.
 fn until_usable(locks: &Redlock, back: u64) -> f64 {
     let pair = |i: usize| -> Result<(), Error> { locks.mutex(format!("next:{i}")).try_lock_for(PATIENCE)?.unlock() };
     let first = |i| poll(PATIENCE, || pair(i).is_ok().then(clock::now));
@@ -89,7 +89,7 @@ fn until_usable(locks: &Redlock, back: u64) -> f64 {
     })
 }
 
-/// Milliseconds until the server has none of the dropped locks.
+/// The time in milliseconds until the server has none of the dropped locks.
 fn until_gone(server: &Server, name: &str, back: u64) -> Outcome<f64> {
     let mut connection = server.client();
     let keys: Vec<String> = (0..GUARDS).map(|i| format!("{name}:{i}")).collect();

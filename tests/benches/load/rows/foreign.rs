@@ -16,10 +16,11 @@ use super::handover::{KEY, PROCESSES, process};
 const HOLD: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(2);
 const TOGETHER: Duration = Duration::from_secs(20);
-/// How much later than ours it begins, and how much earlier it ends.
+/// The time by which the program starts later than ours. It ends earlier by the same time.
 const LATER: Duration = Duration::from_millis(200);
 const ALONE: Duration = Duration::from_secs(2);
-/// What is left of 0.95 to 0.96 without any pause for others if 3 % of it are given away.
+/// The bar for ours alone. Without pauses for other programs the ratio is 0.95 to 0.96, and the pauses take 3 % of
+/// that.
 const LEAST_ALONE: Bar = Bar::RatioAtLeast(0.92);
 const ROUNDS: usize = 3;
 
@@ -27,13 +28,13 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let field = || Field::start(Server::start(), PROCESSES, KEY, process);
     let mut lines = vec![without(&mut field()?, plan)?];
     for library in Library::ALL.into_iter().filter(|library| library.is_here()) {
-        // Processes of their own: others would remember the program before.
+        // The processes are started anew for each program, because the old ones would remember the program before.
         lines.extend(with(&mut field()?, library, plan)?);
     }
     Ok(lines)
 }
 
-/// Ours alone, beside a token, which leaves nothing free for others.
+/// Measures ours alone, compared with a token. The token leaves no free time to other programs.
 fn without(field: &mut Field, plan: Plan) -> Outcome<Line> {
     let wanted = Use { block: plan.span(ALONE), hold: HOLD, pause: PAUSE };
     field.raw(wanted.warm_up())?;
@@ -74,7 +75,8 @@ fn with(field: &mut Field, library: Library, plan: Plan) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// After the first turn, by which ours see that there is another program. From the last turn to the end it still waited, or nearly so.
+/// The longest wait after the first turn. By the first turn, our processes have noticed that there is another program.
+/// The program also waited from its last turn to the end, or nearly so.
 fn longest_wait(turns: &[(Duration, Duration)], end: Duration) -> Duration {
     let last = turns.last().map_or(Duration::ZERO, |(_, got)| *got);
     let waits = turns.iter().copied().skip(1).chain([(last + HOLD + PAUSE, end)]);

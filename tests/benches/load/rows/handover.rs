@@ -1,4 +1,4 @@
-//! A lock that goes round between four processes, against a token that does.
+//! A lock that four processes hand over, compared with a token that they pass on.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     for _ in 0..ROUNDS {
         let of_raw = field.raw(wanted)?;
         let before = commands(&field.server);
-        let census = Census::start(&field.server)?; // Only now: the token comes by the same users.
+        let census = Census::start(&field.server)?; // The raw block used the same users.
         let ours = field.ours(wanted)?;
         connections::note("handover", census.most()?);
         executed.push(float(commands(&field.server) - before) / float(ours.acquisitions as u64));
@@ -44,7 +44,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// One of the processes, as a user of its own.
+/// Starts one of the processes, which connects as a user of its own.
 pub(super) fn process(server: &Server, nth: usize) -> Outcome<Worker> {
     let user = format!("ours{nth}");
     register(server, &user);

@@ -1,4 +1,4 @@
-//! Threads that only wait: what that costs the server and the process.
+//! The cost of threads that only wait, for the server and for the process.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::census::Census;
 use crate::sides::Place;
 use crate::worker::waiters::key;
 
-/// A round; two of them are as long as the longest time between two looks of a waiter, and longer.
+/// The length of a round. Two rounds are longer than the longest time between two checks of a waiter.
 const BLOCK: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 2;
-/// Until all wait.
+/// The time until all threads wait.
 const SETTLE: Duration = Duration::from_millis(1500);
 const LEASE: Duration = Duration::from_secs(120);
 

@@ -1,4 +1,4 @@
-//! One key and three processes, one of which waits for other keys as well. Its turn must not come later for that.
+//! One key and three processes, one of which also waits for other keys. Its turns must not come later because of that.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// The first is the one with other waits.
+/// Starts a process. The first one has the other waits.
 fn process(server: &Server, nth: usize) -> Outcome<Worker> {
     let user = format!("ours{nth}");
     register(server, &user);

@@ -44,12 +44,12 @@ pub(crate) const ROWS: &[Row] = &[
     row("connections", "the most connections of one client to a node in each of the rows above", connections::run),
 ];
 
-/// A line of one number.
+/// A line with one number.
 fn alone(measure: impl Into<String>, unit: &'static str, value: f64, bar: Bar) -> Line {
     Line::new(measure, unit, Rounds::alone(vec![value]), bar)
 }
 
-/// A count that has to be zero.
+/// A line with a count that must be zero.
 fn none(measure: impl Into<String>, count: u64) -> Line {
     alone(measure, "", float(count), Bar::AtMost(0.0))
 }

@@ -1,4 +1,4 @@
-//! One key and many clients that come one after the other, while it is held: they are to be served as they came.
+//! One key, and many clients that come one after the other while it is held. The library must serve them in that order.
 
 use std::thread;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::connections;
 use crate::census::{Census, as_user, register};
 
 const CLIENTS: usize = 30;
-/// So far apart that nothing can change their order on the way.
+/// The time between two clients. It is so long that nothing changes their order on the way.
 const APART: Duration = Duration::from_millis(20);
-/// All together take longer than any part of the queue may live.
+/// The time for which each client holds the lock. All holds together last longer than any part of the queue may live.
 const HOLD: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 2;
 
@@ -44,7 +44,7 @@ fn one(server: &Server, nth: usize) -> Outcome<Mutex> {
     Ok(mutex)
 }
 
-/// When each of them was served, in the order of their arrival.
+/// The times at which the clients got the lock, in the order in which they came.
 fn round(clients: &[Mutex], hold: Duration) -> Outcome<Vec<u64>> {
     let first = clients[0].lock()?;
     thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn round(clients: &[Mutex], hold: Duration) -> Outcome<Vec<u64>> {
     })
 }
 
-/// How many later comers were served before each.
+/// For each client, the number of later clients that got the lock before it.
 fn overtaken(served: &[u64]) -> Vec<u64> {
     let before = |(nth, at): (usize, &u64)| served[nth..].iter().filter(|later| *later < at).count() as u64;
     served.iter().enumerate().map(before).collect()

@@ -1,4 +1,5 @@
-//! A queue of tasks beside bare lists: what a push, and a claim with its ack, cost, how soon a push is claimed, and what idle workers cost.
+//! A queue of tasks, compared with bare lists. The rows show the cost of a push, of a claim with its ack, and of idle
+//! workers. They also show how soon a push is claimed.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -16,12 +17,12 @@ use redlock_tests::bench::{Outcome, Plan, client, clock};
 use super::{alone, wakes};
 
 const BODY: [u8; 100] = [b'x'; 100];
-/// Pairs of a block.
+/// The number of operations in a block.
 const BLOCK: usize = 400;
 const WAITING: usize = 1_000_000;
 const IDLE_THREADS: usize = 1000;
 const IDLE: Duration = Duration::from_secs(20);
-/// From push to push.
+/// The time from one push to the next, in nanoseconds.
 const EVERY: u64 = 5_000_000;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
@@ -56,7 +57,7 @@ fn memory(server: &Server) -> f64 {
     server.info("used_memory").and_then(|bytes| bytes.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// A push, and a claim with its ack, each in turns with what a list needs for it.
+/// Measures a push, and a claim with its ack. Each alternates with the list commands for the same purpose.
 fn pairs(plan: Plan, server: &Server, what: &str) -> Outcome<Vec<Line>> {
     let mails = queue(server, "busy")?;
     let mut wire = Wire::open(&server.url())?;
@@ -74,7 +75,7 @@ fn pairs(plan: Plan, server: &Server, what: &str) -> Outcome<Vec<Line>> {
             wire.call(&done).map(drop)
         })
     };
-    // As many as were pushed, so that neither side runs dry.
+    // There are as many claims as pushes, so that neither side runs out of tasks.
     let claimed = p50_in_turns(plan.rounds(), plan.blocks(), &mut pair, &mut |samples| {
         timed(count, samples, || Ok(mails.try_claim()?.ok_or("no task is left")?.ack()?))
     })?;
@@ -93,7 +94,7 @@ fn timed(count: usize, samples: &mut Vec<u64>, mut work: impl FnMut() -> Outcome
     Ok(())
 }
 
-/// From the moment before a push to the return of the claim that has waited for it, beside LPUSH to a thread in BLPOP.
+/// Measures from before a push to the return of the claim that has waited for it. Raw is LPUSH to a thread in BLPOP.
 fn latency(plan: Plan, server: &Server) -> Outcome<Vec<Line>> {
     let (mut middle, mut tail) = (Rounds::default(), Rounds::default());
     for _ in 0..plan.rounds() {
@@ -131,7 +132,7 @@ fn claims(server: &Server, count: usize) -> Outcome<Vec<u64>> {
     })
 }
 
-/// A worker whose threads all wait.
+/// Measures a worker with idle threads.
 fn idle(plan: Plan, server: &Server) -> Outcome<Vec<Line>> {
     let worker = queue(server, "idle")?.worker(IDLE_THREADS, |_| ())?;
     thread::sleep(Duration::from_secs(2));

@@ -1,4 +1,5 @@
-//! A queue of ours beside those of other libraries: pushes one by one and in hundreds, and one worker process whose handler does nothing.
+//! Our queue beside those of other libraries. Jobs are pushed one by one and in hundreds, and ended by one worker
+//! process whose handler does nothing.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use redlock_tests::foreign::{OtherQueue, Rates};
 
 use super::alone;
 
-/// Pushed one by one, and as many in hundreds.
+/// The number of jobs that are pushed one by one. As many are pushed in hundreds.
 const JOBS: usize = 4000;
 const AT_ONCE: usize = 8;
 

@@ -1,4 +1,4 @@
-//! Readers of one key: in eight processes, and a writer beside sixty-four of one process.
+//! Readers of one key in eight processes, and a writer beside 64 readers of one process.
 
 use std::thread;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use redlock_tests::bench::{Outcome, Plan, client, clock};
 const KEY: &str = "readers";
 const PROCESSES: usize = 8;
 const THREADS: usize = 64;
-/// A hold with which the processors are not all that counts.
+/// A hold that is long enough that the processors are not the only limit.
 const SHORT_HOLD: Duration = Duration::from_millis(1);
-/// How long a reader beside the writer holds the lock.
+/// The time for which a reader beside the writer holds the lock.
 const HOLD: Duration = Duration::from_millis(50);
-/// Writes in a round, and the pause before each of them.
+/// The number of writes in a round, and the pause before each of them.
 const WRITES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(150);
-/// How long before a block its processes are told of it.
+/// The time in nanoseconds between the order for a block and its start.
 const LEAD: u64 = 50_000_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -67,7 +67,8 @@ fn processes(server: &Server, plan: Plan, hold: Duration) -> Outcome<Rounds> {
     Ok(rounds)
 }
 
-/// The median waits of a writer in ms, and the longest beside the longest hold of a reader.
+/// Returns the median waits of a writer in ms. The second value compares the longest wait with the longest hold of a
+/// reader.
 fn writer(server: &Server, plan: Plan) -> Outcome<(Vec<f64>, Rounds)> {
     let mut readers = start(server, THREADS)?;
     let lock = client(&[server.url()]).build()?.rw_lock(KEY);

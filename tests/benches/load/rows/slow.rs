@@ -1,4 +1,4 @@
-//! Threads with a key each, as fast as they can over a long way.
+//! Threads with a key each, as fast as they can over a long distance.
 
 use std::time::Duration;
 

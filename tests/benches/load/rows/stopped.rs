@@ -1,4 +1,4 @@
-//! A server that stops for three seconds under a crowd.
+//! A server that is stopped for three seconds under a crowd.
 
 use std::thread;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::witness::Witnesses;
 const THREADS: usize = 200;
 const BEFORE: Duration = Duration::from_millis(1500);
 const STOPPED: Duration = Duration::from_secs(3);
-/// Of locks that are held meanwhile: they have the time to be renewed afterwards.
+/// The lease of locks that are held in the meantime. It is long enough that the client can renew them afterwards.
 const LEASE: Duration = Duration::from_secs(10);
 const AFTER: Duration = Duration::from_millis(2200);
-/// By when the rate has to be back.
+/// The time in nanoseconds by which the rate must be back.
 const GRACE: u64 = 1_000_000_000;
 const ENOUGH: f64 = 0.8;
 
@@ -48,7 +48,8 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 struct Storm {
     former: f64,
     after: f64,
-    /// Until when after the return the first fifth of a second has ended in which the rate was what it had been.
+    /// The time in ms until the rate is back. It ends with the first fifth of a second in which the rate is high enough
+    /// again.
     back_ms: f64,
     tally: Tally,
 }
@@ -76,7 +77,7 @@ fn storm(ours: &mut Ours) -> Outcome<Storm> {
     Ok(Storm { former, after, back_ms: first_full(&tally, back, end, former), tally })
 }
 
-/// In milliseconds; not a number if it never came.
+/// Returns the time in milliseconds, or infinity if the rate never came back.
 fn first_full(tally: &Tally, back: u64, end: u64, former: f64) -> f64 {
     const WINDOW: u64 = 200_000_000;
     const STEP: u64 = 20_000_000;

@@ -1,4 +1,5 @@
-//! Threads with a key each, as fast as they can: lock and unlock, lock and drop, beside bare commands and rslock.
+//! Threads with a key each, as fast as they can. They lock and unlock, or lock and drop, compared with bare commands
+//! and rslock.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use super::{connections, none};
 use crate::crew::{Pace, Tally};
 use crate::sides::Sides;
 
-/// How many threads; pairs per second, as multiples of bare commands: the bars of lock and unlock, and of lock and drop.
+/// The numbers of threads and their bars. A bar is a multiple of the rate of bare commands: first for lock and unlock,
+/// then for lock and drop.
 const ON_THIS_MACHINE: [(usize, Option<(f64, f64)>); 7] = [
     (1, Some((0.95, 1.11))),
     (2, Some((0.9, 1.0))),
@@ -24,12 +26,13 @@ const ON_THIS_MACHINE: [(usize, Option<(f64, f64)>); 7] = [
 ];
 const ONE_MS_AWAY: [(usize, Option<(f64, f64)>); 3] =
     [(1, Some((0.95, 1.72))), (8, Some((0.9, 1.7))), (32, Some((0.9, 1.7)))];
-/// From this many threads on, lock and drop is compared with rslock.
+/// The number of threads from which on lock and drop is compared with rslock.
 const MANY: usize = 32;
-/// Microseconds of a processor for a lock and drop of 128 threads, client and server together.
+/// The bar for the processor time of a lock and drop with 128 threads, client and server together. It is in
+/// microseconds.
 const CPU_US: f64 = 30.0;
 
-/// The length of a block. A round has [`BLOCKS`] of each side.
+/// The length of a block, and the number of blocks of each side in a round.
 pub(super) const BLOCK: Duration = Duration::from_millis(100);
 pub(super) const BLOCKS: usize = 3;
 
@@ -37,12 +40,12 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     measure(plan, "threads", &ON_THIS_MACHINE, 1, None)
 }
 
-/// The same with a proxy that delays each request by a millisecond.
+/// Measures the same with a proxy that delays each request by a millisecond.
 pub(super) fn run_delayed(plan: Plan) -> Outcome<Vec<Line>> {
     measure(plan, "threads1ms", &ONE_MS_AWAY, 1, Some(Duration::from_millis(1)))
 }
 
-/// The same on five servers.
+/// Measures the same on five servers.
 pub(super) fn run_on_five(plan: Plan) -> Outcome<Vec<Line>> {
     measure(plan, "fanout", &[(1, Some((0.91, 1.11))), (32, Some((1.5, 1.7)))], 5, None)
 }
@@ -79,7 +82,7 @@ fn measure(
     Ok(lines)
 }
 
-/// What the rounds of a load say, each beside bare commands.
+/// The figures of a load. Each has the values of bare commands beside it.
 #[derive(Default)]
 struct Figures {
     unlock: Rounds,
@@ -90,7 +93,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Blocks in turns. One of each goes before and does not count. What went wrong is added to `failed`.
+    /// Measures blocks in turns. One block of each comes first and does not count. Errors are added to `failed`.
     fn measure(sides: &mut Sides, plan: Plan, failed: &mut Tally) -> Outcome<Self> {
         let threads = sides.ours.mutexes.len();
         let one = sides.ours.place.servers.len() == 1;
@@ -100,7 +103,7 @@ impl Figures {
             program
         });
         let pace = Pace::default();
-        // Many threads take a moment until all of them run.
+        // It takes a moment until many threads all run.
         let span = plan.span(
             BLOCK
                 * if threads > 128 {
@@ -137,11 +140,11 @@ impl Figures {
     }
 }
 
-/// The blocks of one side in a round.
+/// The sum of the blocks of one side in a round.
 #[derive(Default)]
 struct Sum {
     rates: f64,
-    /// Nanoseconds of processor time of this process and of the servers.
+    /// The processor time of this process and of the servers, in nanoseconds.
     cpu: u64,
     tally: Tally,
 }

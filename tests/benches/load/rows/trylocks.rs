@@ -1,4 +1,5 @@
-//! Threads that try for a free lock each, all at one moment, over a long way: only a client that queues badly can fail them.
+//! Threads that try to lock a free lock each, all at the same time and over a long distance. They can fail only if the
+//! client queues badly.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::crew::{Tally, all, start_of};
 use crate::sides::Sides;
 
 const THREADS: usize = 500;
-/// What is added to each round trip.
+/// The time that is added to each round trip.
 pub(super) const DELAY: Duration = Duration::from_millis(10);
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
@@ -46,7 +47,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// In milliseconds.
+/// The time since `start` in milliseconds.
 fn since(start: u64) -> f64 {
     float(clock::now() - start) / 1e6
 }

@@ -1,4 +1,5 @@
-//! Two of three nodes hang while a waiter arrives. It must have the lock as soon as they are back and the lock is released.
+//! Two of three nodes hang while a waiter arrives. It must get the lock as soon as the nodes run again and the lock is
+//! released.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -14,11 +15,11 @@ use crate::census::Census;
 use crate::sides::Place;
 
 const NODES: usize = 3;
-/// How long they hang.
+/// The time for which the nodes hang.
 const HANG: Duration = Duration::from_secs(1);
-/// How long before or after their return the lock is released.
+/// The time between the release of the lock and the return of the nodes.
 const APART: Duration = Duration::from_millis(600);
-/// When a round gives up.
+/// The time limit of a round.
 const PATIENCE: Duration = Duration::from_secs(8);
 const ROUNDS: usize = 3;
 
@@ -38,7 +39,8 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     ])
 }
 
-/// How long the waiter takes from the later of both, in milliseconds.
+/// Returns the time in milliseconds until the waiter has the lock. It counts from the later one of the release and the
+/// return of the nodes.
 fn hang(place: &Place, release_last: bool, key: &str) -> Outcome<f64> {
     let holder = Redlock::builder().nodes(&place.urls).build()?;
     let waiter = Redlock::builder().nodes(&place.urls).build()?;
@@ -80,7 +82,7 @@ fn hang(place: &Place, release_last: bool, key: &str) -> Outcome<f64> {
     }
 }
 
-/// A release that a majority cannot confirm yet.
+/// Releases the lock. A majority cannot confirm the release yet.
 fn release(guard: MutexGuard) -> Outcome<()> {
     match guard.unlock() {
         Ok(()) | Err(Error::Unconfirmed { .. }) => Ok(()),

@@ -1,4 +1,4 @@
-//! How long a release takes to reach the thread that waits for it, among many that wait for something else.
+//! The time that a release takes to reach the thread that waits for it, among many threads with other waits.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -15,20 +15,20 @@ use super::connections;
 use crate::census::Census;
 use crate::sides::Place;
 
-/// From release to release.
+/// The time from one release to the next, in nanoseconds.
 const EVERY: u64 = 5_000_000;
-/// So many releases of a round are measured.
+/// The largest number of measured releases in a pass.
 const MOST: usize = 400;
-/// And at least so many, in several passes where fewer threads wait.
+/// The least number of measured releases in a round. With few threads, a round has several passes.
 const LEAST: usize = 80;
-/// Long enough for all measurements.
+/// A lease that is long enough for all measurements.
 const LEASE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let place = Place::start(1, None)?;
     let census = Census::start(&place.servers[0])?;
     let waiter = Redlock::builder().nodes(&place.urls).build()?;
-    let patient = Duration::from_secs(5); // Its releases count from the moment before them.
+    let patient = Duration::from_secs(5); // The time of a release counts from before its call.
     let releaser = Redlock::builder().node(place.servers[0].url()).lease(LEASE).node_timeout(patient).build()?;
     let mut lines = Vec::new();
     for (threads, rounds) in [(8, 3), (128, 3), (512, 2), (2000, 2)] {
@@ -49,7 +49,8 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     Ok(lines)
 }
 
-/// Messages by a list, from the moment before it is sent to the moment at which the thread that waits for it has it.
+/// Measures messages through a list: from before a message is sent until the waiting thread has it. Returns
+/// nanoseconds.
 pub(super) fn hops(server: &Server, count: usize) -> Outcome<Vec<u64>> {
     let (mut from, mut to) = (RawRing::open(&server.url(), "hop")?, RawRing::open(&server.url(), "hop")?);
     let (tell, told) = channel();
@@ -72,7 +73,8 @@ pub(super) fn hops(server: &Server, count: usize) -> Outcome<Vec<u64>> {
     })
 }
 
-/// A thread waits for each key; some are freed one by one, and measured, and then the others at once.
+/// A thread waits for each key. Some keys are released one by one and measured, and then the others are released at
+/// once.
 fn pass(waiter: &Redlock, releaser: &Redlock, threads: usize, most: usize) -> Outcome<Vec<u64>> {
     let key = |i: usize| format!("wakes:{i}");
     let held = (0..threads).map(|i| releaser.mutex(key(i)).lock()).collect::<Result<Vec<_>, _>>()?;

@@ -1,7 +1,7 @@
-//! Other processes: this binary, started again with a hidden argument. Its kinds:
+//! Worker processes. Each one runs this binary with a hidden argument. The kinds are:
 //!
 //! 1. `ring`, shared with other benches: contends for one lock with other workers, with a hold and a pause.
-//! 2. `busy-ring`: the same, while other threads of it wait for other locks.
+//! 2. `busy-ring`: does the same, while other threads of it wait for other locks.
 //! 3. `waiters.rs`: threads that only wait.
 //! 4. `readers.rs`: threads that read one key.
 
@@ -21,7 +21,7 @@ pub(crate) fn serve(kind: &str, args: &[String]) -> Outcome<()> {
     }
 }
 
-/// `THREADS KEY URL`.
+/// The main function of a worker of the kind `busy-ring`: `THREADS KEY URL`.
 fn busy_ring(args: &[String]) -> Outcome<()> {
     let [threads, key, url] = args else { return Err("how many wait, for what, where?".into()) };
     let locks = client(std::slice::from_ref(url)).build()?;

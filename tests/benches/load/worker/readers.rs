@@ -1,4 +1,4 @@
-//! Threads of one process that read one key, without a pause: by the library, or each by a bare connection.
+//! Threads of one process that read one key without a pause. They use the library, or each has a bare connection.
 
 use std::thread;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use redlock_tests::bench::raw::RawLock;
 use redlock_tests::bench::worker::answer_orders;
 use redlock_tests::bench::{Outcome, client, clock};
 
-/// `THREADS KEY URL`; each order is `ours|raw START END HOLD`, times in nanoseconds, and is answered by the number of reads and the longest hold.
+/// The main function of a worker: `THREADS KEY URL`. Each order is `ours|raw START END HOLD`, with times in
+/// nanoseconds. The answer is the number of reads and the longest hold.
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [threads, key, url] = args else { return Err("readers need their number, a key and a server".into()) };
     let urls = [url.clone()];
@@ -20,7 +21,7 @@ pub(super) fn child(args: &[String]) -> Outcome<()> {
             let name = format!("{}-{i}", std::process::id());
             let mut raw = RawLock::of_readers(&urls, "raw", &name, false)?;
             let (mut reads, mut longest) = (0, 0);
-            // Not in step.
+            // The threads start at different times, so that their holds do not coincide.
             clock::sleep_until(start + hold * u64::from(i) / u64::from(threads));
             while clock::now() < end {
                 let guard = if is_raw { raw.acquire().map(|()| None)? } else { Some(lock.read()?) };

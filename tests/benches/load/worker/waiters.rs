@@ -1,4 +1,4 @@
-//! A process whose threads only wait.
+//! A process with threads that only wait.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,8 @@ pub(crate) fn key(nth: u16) -> String {
     format!("waited:{nth}")
 }
 
-/// Its main function: `THREADS URL…`; each order is for how long, and the answer how much processor time that took.
+/// The main function of a worker: `THREADS URL…`. Each order is a time in nanoseconds. The answer is the processor time
+/// that the process used in it.
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [threads, urls @ ..] = args else { return Err("waiters need a number".into()) };
     let locks = Redlock::builder().nodes(urls).build()?;
@@ -24,7 +25,7 @@ pub(super) fn child(args: &[String]) -> Outcome<()> {
     })
 }
 
-/// Has so many threads wait for a lock each, until the process ends.
+/// Lets this many threads wait, each for a lock of its own, until the process ends.
 pub(super) fn wait(locks: &Redlock, threads: u16) {
     for nth in 0..threads {
         let mutex = locks.mutex(key(nth));

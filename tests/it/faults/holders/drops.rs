@@ -1,4 +1,4 @@
-//! Guards that are dropped: the drop sends the release, and does not wait for the servers (faults 42 to 49).
+//! A drop of a guard sends the release and does not wait for the servers (faults 42 to 49).
 
 use std::cell::RefCell;
 use std::sync::{Arc, mpsc};
@@ -12,7 +12,7 @@ use super::processes::Agent;
 use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SOON, for_sizes, timed};
 use crate::kinds::{Kind, each_kind, name_of_kind};
 
-/// Longer than any test lasts: what frees the lock is the release.
+/// A lease that outlasts every test. If the lock becomes free, then a release has freed it.
 const LONG: Duration = Duration::from_secs(120);
 
 fn fault_42_a_process_ends_right_after_a_drop<K: Kind>() {
@@ -36,7 +36,8 @@ fn fault_43_a_server_hangs_at_a_drop_and_goes_on<K: Kind>() {
         rig.servers[0].cont();
         assert!(took < NODE_TIMEOUT, "{took:?}");
         eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
-        // And for longer than calls wait: the release is executed when the server goes on, and the client repeats it.
+        // The second hang is longer than a call waits. The server executes the release afterwards, and the client
+        // repeats it.
         let guard = K::new(&locks, KEY).lease(LONG).lock().unwrap();
         rig.servers[0].stop();
         drop(guard);
@@ -59,7 +60,7 @@ fn fault_44_five_hundred_guards_are_dropped_while_a_server_hangs() {
     rig.servers[0].stop();
     let ((), took) = timed(|| drop(guards));
     assert!(took < NODE_TIMEOUT, "{took:?}");
-    // None of them opened a connection, and none has a thread.
+    // The drops opened no connections and started no threads.
     assert!(rig.proxies[0].connections() <= connections + 2, "{connections}");
     thread::sleep(NODE_TIMEOUT * 2);
     rig.servers[0].cont();
@@ -72,22 +73,23 @@ fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
         K::unlock(lock.lock().unwrap()).unwrap();
         for _ in 0..50 {
             drop(lock.try_lock().unwrap());
-            // The release is behind the reply of the proxy; the attempt is behind the release.
+            // The proxy gets the release before it sends a reply. The attempt follows the release on the same
+            // connection.
             drop(lock.try_lock().unwrap());
             thread::scope(|scope| scope.spawn(|| drop(lock.try_lock().unwrap())).join().unwrap());
         }
-        // Another client of the process finds it taken at most until the release is there.
+        // Another client of this process can find the lock taken only until the release arrives.
         let other = K::new(&rig.other_client(), KEY);
         drop(lock.try_lock().unwrap());
         eventually("another client gets it", SOON, || other.try_lock().is_ok_and(|guard| K::unlock(guard).is_ok()));
     });
 }
 
-/// The attempt goes over another connection, and finds the token of the dropped guard.
+/// The attempt uses another connection and finds the token of the dropped guard.
 fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
     let rig = Rig::start(1);
     let locks = rig.client();
-    // Of a long token the server returns only the beginning.
+    // The server returns only the beginning of a long token.
     let long = "a".repeat(200);
     for (act, name) in [(Act::Hold, ""), (Act::HoldReply, ""), (Act::Hold, &*long), (Act::HoldReply, &*long)] {
         let lock = K::new(&locks, KEY).lease(LONG);
@@ -95,7 +97,7 @@ fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
         let guard = lock.lock().unwrap();
         let stuck = rig.proxies[0].on("release", act);
         drop(guard);
-        // So long a connection is thought to be slow.
+        // After this time the client regards a connection as slow.
         thread::sleep(NODE_TIMEOUT * 3 / 10);
         let guard = lock.try_lock().unwrap();
         stuck.release();
@@ -104,7 +106,8 @@ fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
     }
 }
 
-/// On one server the release fails at once, on another one it is not answered: a majority has freed the lock, or can give it.
+/// The release fails at once on one server, and another server does not answer it. A majority of the servers has freed
+/// the lock, or can grant it.
 #[test]
 fn fault_46_a_release_that_failed_on_one_of_three_servers() {
     let rig = Rig::start(3);
@@ -114,7 +117,7 @@ fn fault_46_a_release_that_failed_on_one_of_three_servers() {
         rig.proxies[0].on("release", Act::ResetBefore);
         let stuck = rig.proxies[2].on("release", Act::HoldReply);
         drop(guard);
-        // One attempt can take all of its time at the server that does not answer.
+        // One attempt can spend all its time on the server that does not answer.
         let guard = lock.try_lock_for(SOON).unwrap();
         stuck.release();
         guard.unlock().unwrap();
@@ -129,7 +132,7 @@ fn fault_46_all_connections_break_around_a_drop() {
         let guard = lock.try_lock_for(SOON).unwrap();
         rig.proxies[0].drop_connections();
         drop(guard);
-        // A connection that cannot be made is another matter.
+        // This test allows an attempt to fail because it could not connect.
         match lock.try_lock() {
             Ok(guard) => drop(guard.unlock()),
             Err(error) => assert!(error.is_unavailable(), "{error}"),
@@ -144,7 +147,7 @@ fn fault_46_the_connection_breaks_after_a_drop<K: Kind>() {
             let guard = lock.lock().unwrap();
             let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", act.clone())).collect();
             drop(guard);
-            // It is its own client's token that stands in the way, if any does.
+            // Only the token of the dropped guard can be under the key, and the client recognizes it as its own.
             K::unlock(lock.try_lock().unwrap()).unwrap();
             for fault in faults {
                 fault.wait_hit(SOON);
@@ -184,7 +187,7 @@ fn fault_48_a_guard_is_dropped_by_the_destructor_of_a_thread_local() {
     });
 }
 
-/// Tells of losses and releases.
+/// An observer that reports losses and releases.
 struct Ends(mpsc::Sender<&'static str>);
 
 impl Observer for Ends {
@@ -213,7 +216,7 @@ fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
         rig.servers.iter().for_each(|server| server.set(KEY, "another"));
         drop(guard);
         assert_eq!(next(), "lost");
-        // The handler is gone with the guard.
+        // The handler was dropped with the guard, without a call.
         assert_eq!(called.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
         rig.servers.iter().for_each(|server| _ = server.del(KEY));
         let guard = locks.mutex(KEY).lease(LEASE).renew(false).lock().unwrap();

@@ -1,4 +1,4 @@
-//! A release gives the lock to a waiter, by a push that the waiter never reads.
+//! A release grants the lock to a waiter, but the waiter never reads the notification.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,24 +10,25 @@ use redlock_tests::{Server, eventually};
 use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SLACK, SOON, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
 
-/// The grant that no waiter took, which lasts for a lease, and some looks of the waiting clients, which come about once a second.
+/// A grant that no waiter took lasts for one lease. After that, waiting clients need some attempts, about one per
+/// second.
 const BOUND: Duration = ms(4500 + 5000);
 const QUEUE: &str = "{order:42}:queue";
-/// A client that listens, and does no more.
+/// The name of a client that subscribes to its channel and does nothing else.
 const IDLE: &str = "redlock-sync:1";
 
-/// For a client whose waits end with such a lease.
+/// Builds a client with a short lease, so that its waits end soon.
 fn brisk(builder: Builder) -> Redlock {
     builder.lease(LEASE).node_timeout(NODE_TIMEOUT).build().unwrap()
 }
 
-/// So many clients wait for a push, whichever node each of them found healthy.
+/// Waits until `n` clients wait for a notification. Each client listens on whichever node it found healthy.
 fn blocked(rig: &Rig, n: usize) {
     let on = |server: &Server| server.ask::<usize>(cmd("ZCARD").arg(QUEUE));
-    eventually(&format!("{n} clients wait for a push"), SOON, || rig.servers.iter().all(|server| on(server) == n));
+    eventually(&format!("{n} clients wait"), SOON, || rig.servers.iter().all(|server| on(server) == n));
 }
 
-/// Puts a wait of a client that listens, and does no more, in front of all others.
+/// Adds a wait of a subscribed but idle client at the front of the queue.
 fn idle_first(rig: &Rig) -> Vec<redis::Connection> {
     let enter = |server: &Server| {
         let mut idle = server.client();
@@ -38,14 +39,14 @@ fn idle_first(rig: &Rig) -> Vec<redis::Connection> {
     rig.servers.iter().map(enter).collect()
 }
 
-/// Ends the connections on which clients listen.
+/// Kills the connections on which clients listen, and returns their number.
 fn kill_listeners(rig: &Rig) -> usize {
     let kill = |server: &Server| server.ask::<usize>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"));
     rig.servers.iter().map(kill).sum()
 }
 
-/// One waits behind a holder; `lose` has the holder release in such a way that the grant is lost, and returns when that was. The waiter has the
-/// lock soon after, and nothing is left.
+/// A client waits while another one holds the lock. `lose` releases the lock so that the grant is lost, and returns the
+/// time of the loss. The waiter must get the lock soon after, and no key may be left.
 fn is_found_all_the_same<K: Kind>(rig: &Rig, lose: impl FnOnce(K::Guard) -> Instant) {
     let guard = K::new(&brisk(rig.builder()), KEY).lock().unwrap();
     let locks = brisk(rig.builder());
@@ -54,7 +55,7 @@ fn is_found_all_the_same<K: Kind>(rig: &Rig, lose: impl FnOnce(K::Guard) -> Inst
             let guard = K::new(&locks, KEY).try_lock_for(SOON).expect("the waiter finds the lock");
             let at = Instant::now();
             guard.check().unwrap();
-            assert!(rig.is_held_by(KEY, guard.id().as_str()), "it believes to have the lock");
+            assert!(rig.is_held_by(KEY, guard.id().as_str()), "no majority has the waiter's token");
             K::unlock(guard).unwrap();
             at
         });
@@ -65,7 +66,7 @@ fn is_found_all_the_same<K: Kind>(rig: &Rig, lose: impl FnOnce(K::Guard) -> Inst
     eventually("nothing is left", SOON, || rig.holding(KEY) <= rig.minority());
 }
 
-/// The push is made for the waiter while its connection breaks.
+/// The listening connections break while the release sends the notification.
 fn fault_35_the_connection_breaks_with_the_grant<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         is_found_all_the_same::<K>(rig, |guard| {
@@ -79,7 +80,7 @@ fn fault_35_the_connection_breaks_with_the_grant<K: Kind>() {
     });
 }
 
-/// The server ends the connection on which one listens, and the release finds none there.
+/// The listening connection is killed on the server, so the release finds no subscriber.
 fn fault_35_the_waiting_connection_is_killed<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         is_found_all_the_same::<K>(rig, |guard| {
@@ -92,7 +93,7 @@ fn fault_35_the_waiting_connection_is_killed<K: Kind>() {
     });
 }
 
-/// The lock was granted to a waiter that does not take it, and the key is deleted by hand.
+/// The release grants the lock to a waiter that does not take it. Then the key is deleted by hand.
 fn fault_35_the_grant_is_deleted_by_hand<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         is_found_all_the_same::<K>(rig, |guard| {
@@ -100,21 +101,21 @@ fn fault_35_the_grant_is_deleted_by_hand<K: Kind>() {
             let _idle = idle_first(rig);
             let token = guard.id().as_str().to_owned();
             K::unlock(guard).unwrap();
-            assert!(rig.holding(KEY) > 0 && !rig.is_held_by(KEY, &token), "it is granted");
+            assert!(rig.holding(KEY) > 0 && !rig.is_held_by(KEY, &token), "the release made no grant");
             rig.servers.iter().for_each(|server| _ = server.del(KEY));
             Instant::now()
         });
     });
 }
 
-/// The grant reached a waiter that does not take it, and others wait behind.
+/// A waiter receives the grant and dies without taking it. The next wait in the queue must get the lock.
 fn fault_35_the_receiver_dies_with_the_grant<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let guard = K::new(&brisk(rig.builder()), KEY).lock().unwrap();
         let next = brisk_direct(rig);
         thread::scope(|scope| {
             let next = scope.spawn(|| {
-                let guard = K::new(&next, KEY).try_lock_for(SOON).expect("the grant is over some time");
+                let guard = K::new(&next, KEY).try_lock_for(SOON).expect("the grant expires");
                 let at = Instant::now();
                 guard.check().unwrap();
                 K::unlock(guard).unwrap();

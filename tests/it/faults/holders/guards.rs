@@ -11,7 +11,7 @@ use redlock_tests::{Proxy, eventually};
 use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SLACK, SOON, err, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
-/// Panics in a thread of its own while the guard lives there; `before` is called between the lock and the panic.
+/// Panics in a new thread that owns the guard. `before` is called between the lock and the panic.
 fn panic_with_guard<K: Kind>(lock: K, before: impl FnOnce(&K::Guard) + Send) {
     thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -29,14 +29,14 @@ fn fault_29_a_panic_releases<K: Kind>() {
         let lock = K::new(&rig.client(), KEY);
         panic_with_guard(lock.clone(), |_| assert_eq!(rig.holding(KEY), rig.servers.len()));
         eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
-        // The handle, and this thread's right to lock, are not poisoned.
+        // The panic did not poison the handle, and this thread can lock again.
         K::unlock(lock.lock().unwrap()).unwrap();
     });
 }
 
 fn fault_29_drop_while_panicking_never_panics<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        // A second panic would abort the whole test process. Everything that can go wrong in the drop does.
+        // A second panic would abort the whole test process. Everything that can fail in a drop fails here.
         let lock = K::new(&rig.client(), KEY).lease(LEASE);
         panic_with_guard(lock.clone(), |guard| {
             guard.on_lost(|_| panic!("this panic is part of the test, too"));
@@ -57,7 +57,7 @@ fn fault_29_a_lost_lock_with_a_panicking_handler_unwinds<K: Kind>() {
     let rig = Rig::start(1);
     let lock = K::new(&rig.client(), KEY).lease(LEASE).renew(false);
     let (tell, told) = mpsc::channel();
-    // The lease runs out unseen; the drop notices it first, while its thread is panicking.
+    // The lease expires while no call checks it. The drop during the panic is the first to notice the loss.
     panic_with_guard(lock, move |guard| {
         let wait = guard.remaining() + ms(5);
         guard.on_lost(move |_| {
@@ -79,7 +79,7 @@ fn fault_31_a_sendable_guard_changes_threads() {
         assert!(matches!(lock.lock(), Err(Error::WouldDeadlock { .. })));
         let guard = guard.into_send();
         assert_eq!((guard.id(), rig.holding(KEY)), (&token, rig.servers.len()));
-        // From now on this thread waits for the lock like any other.
+        // From here on, this thread can wait for the lock like any other thread.
         assert!(err(lock.try_lock()).is_busy());
         let (release, released) = mpsc::channel::<()>();
         let holder = thread::spawn(move || {
@@ -90,11 +90,11 @@ fn fault_31_a_sendable_guard_changes_threads() {
         let is_taken = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Renewed across the move, for longer than a lease.
+                // The guard is renewed in its new thread for longer than one lease.
                 rig.proxies[0].wait_count("extend", 3, SOON);
                 let was_taken = is_taken.load(Ordering::SeqCst);
                 release.send(()).unwrap();
-                assert!(!was_taken, "two have it");
+                assert!(!was_taken, "the lock had two holders");
             });
             let guard = lock.lock().unwrap();
             is_taken.store(true, Ordering::SeqCst);
@@ -114,7 +114,7 @@ fn fault_31_a_dropped_sendable_guard_releases_in_its_thread() {
     eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
 }
 
-/// At once, and without a word to the servers.
+/// Runs `work`, and asserts that it returns at once and sends no request to the servers.
 #[track_caller]
 fn silently<T>(rig: &Rig, work: impl FnOnce() -> T) -> T {
     let before = rig.calls();
@@ -145,7 +145,7 @@ fn fault_32_a_thread_is_told_that_it_would_wait_for_itself() {
         let locks = rig.client();
         let (once, nested) = (locks.mutex(KEY), locks.reentrant_mutex(KEY));
         let guard = once.lock().unwrap();
-        // Clones and other handles are the same client and the same lock.
+        // Clones of the client and new handles refer to the same lock.
         silently(rig, || expect_would_deadlock(once.clone().lock()));
         silently(rig, || expect_would_deadlock(locks.clone().mutex(KEY).lock()));
         silently(rig, || expect_busy(once.try_lock(), true));
@@ -180,7 +180,7 @@ fn fault_32_the_reentrant_kind_nests_without_the_servers() {
             assert!(all.iter().all(|guard| guard.id() == outer.id() && guard.fencing_token() == Ok(fence)));
             all
         });
-        // Out of order: the first one goes first.
+        // The guards are released out of order: the outer guard is the first.
         assert_eq!(silently(rig, || outer.unlock()).unwrap(), Unlocked::StillHeld);
         let [a, b, c] = inner;
         silently(rig, || drop(b));
@@ -196,7 +196,8 @@ fn fault_32_other_threads_and_clients_do_wait<K: Kind>() {
         let locks = rig.client();
         let lock = K::new(&locks, KEY);
         let guard = lock.lock().unwrap();
-        // Another client in this thread knows nothing of it, so that this would be a real deadlock: only the timed forms are tried.
+        // A second client in this thread does not know of this hold. `lock()` would wait forever, so the test calls
+        // only methods with a time limit.
         expect_busy(K::new(&rig.client(), KEY).try_lock_for(ms(30)), false);
         thread::scope(|scope| {
             scope.spawn(|| expect_busy(lock.try_lock(), false));
@@ -213,7 +214,7 @@ fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
     rig.servers[0].del(KEY);
     lost(&guard);
     match lock.lock() {
-        // A mutex holds nothing any more: it can be taken anew, and the old guard leaves it alone.
+        // A lost mutex is no longer held, so the thread can lock it again. The old guard does not change the new hold.
         Ok(new) => {
             assert!(crate::kinds::name_of_kind::<K>() == "mutex" && new.id() != guard.id());
             assert!(err(K::unlock(guard)).is_lost());
@@ -258,8 +259,8 @@ fn fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up<K: Kind>() {
         assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1);
         assert_eq!(rig.holding(KEY), 0);
         let renewed = rig.proxies[0].count("extend");
-        stays("it is not renewed any more", LEASE / 2, || rig.proxies[0].count("extend") == renewed);
-        eventually("others can have it", SOON, || rig.other_client().mutex(KEY).try_lock().is_ok());
+        stays("the renewals have stopped", LEASE / 2, || rig.proxies[0].count("extend") == renewed);
+        eventually("another client can take the lock", SOON, || rig.other_client().mutex(KEY).try_lock().is_ok());
     });
 }
 

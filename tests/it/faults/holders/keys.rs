@@ -1,4 +1,4 @@
-//! What happens to the key itself: another type, deleted by hand.
+//! The key has another type, or was deleted by hand.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use redlock_tests::{Server, eventually};
 use super::rig::{KEY, LEASE, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
-/// So long that a wait for it is noticed.
+/// A node timeout so long that the test would notice a wait for it.
 const PATIENT: Duration = Duration::from_secs(3);
 
 fn put_list(server: &Server) {
@@ -22,7 +22,7 @@ fn is_untouched(server: &Server) -> bool {
     list == ["foreign"] && server.pttl(KEY).is_none()
 }
 
-/// A client whose waits would be seen.
+/// A client with such a long node timeout that the tests notice each wait for it.
 fn patient(rig: &Rig) -> Redlock {
     rig.builder().node_timeout(PATIENT).lease(Duration::from_secs(30)).build().unwrap()
 }
@@ -50,7 +50,7 @@ fn fault_23_a_foreign_key_is_refused_at_once<K: Kind>() {
         expect_wrong_type(rig, "inspect", || lock.inspect());
         assert!(rig.majority().iter().all(is_untouched));
         let left = rig.servers.iter().filter(|server| server.get_if_string(KEY)).count();
-        assert_eq!(left, 0, "a vote of a round that was not won was left behind");
+        assert_eq!(left, 0, "a failed round left its token on a node");
     });
 }
 
@@ -68,7 +68,7 @@ fn fault_23_a_key_replaced_while_held_is_found_by_every_operation<K: Kind>() {
         assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::Taken));
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Taken));
         if rig.servers.len() > 1 {
-            let guard = hold(); // On one node the fence is known since the acquire.
+            let guard = hold(); // With one node, the acquire already returned the fencing token.
             expect_wrong_type(rig, "fence", || guard.fencing_token());
             _ = err(K::unlock(guard));
         }
@@ -80,7 +80,8 @@ fn fault_23_a_key_replaced_while_held_is_found_by_every_operation<K: Kind>() {
 
 fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        // A lease that ends unrenewed is lost for another reason.
+        // The lease is long enough that it cannot expire before a renewal. A lease that expires has another loss
+        // reason.
         let guard = K::new(&rig.client(), KEY).lease(LEASE * 2).lock().unwrap();
         rig.majority().iter().for_each(put_list);
         let (reason, _) = lost(&guard);
@@ -128,10 +129,10 @@ fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
             assert!(server.del(KEY));
         }
         let is_filled = |server: &Server| server.holder(KEY).as_deref() == Some(guard.id().as_str());
-        eventually("the nodes are filled again", SOON, || minority.iter().all(is_filled));
+        eventually("the nodes have the key again", SOON, || minority.iter().all(is_filled));
         guard.check().unwrap();
         assert_eq!(guard.fencing_token().unwrap(), fence);
-        // The nodes that were filled are as good as those that never lost it.
+        // The refilled nodes count as much as the nodes that never lost the key.
         let others = &rig.servers[..rig.servers.len() - minority.len() - 1];
         eventually("a renewal has counted them", SOON, || guard.state() == redlock_sync::LeaseState::Held);
         let renewed = rig.proxies[0].count("extend");
@@ -162,7 +163,7 @@ fn fault_38_without_renewal_a_deleted_key_is_found_by_extend_and_unlock<K: Kind>
     });
 }
 
-/// What the fixture has no word for.
+/// A check that the fixture `Server` does not have.
 trait IsString {
     fn get_if_string(&self, key: &str) -> bool;
 }

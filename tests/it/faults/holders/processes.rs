@@ -1,4 +1,4 @@
-//! Processes that fork, exit, or are killed with a guard alive; and one that can start no threads.
+//! Processes fork, exit, or are killed while a guard exists. One process cannot start threads.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -12,7 +12,7 @@ use redlock_tests::{Stopwatch, eventually};
 use super::rig::{KEY, LEASE, Rig, SLACK, SOON, for_sizes, ms};
 use crate::kinds::{Kind, each_kind, name_of_kind};
 
-/// A process of the `agent`, ended with this value.
+/// A process that runs the program `agent`. The drop of this value kills it.
 pub(super) struct Agent {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -32,7 +32,7 @@ impl Agent {
         Agent { process, lines }
     }
 
-    /// An agent that holds the key, and its token.
+    /// Starts an agent that holds the lock. Returns the agent and its token.
     pub(super) fn holding<K: Kind>(rig: &Rig, key: &str, lease: Duration) -> (Agent, String) {
         let lease = lease.as_millis().to_string();
         let mut agent = Agent::start(&["hold", name_of_kind::<K>(), key, &lease], &rig.urls());
@@ -41,10 +41,10 @@ impl Agent {
     }
 
     fn line(&mut self) -> String {
-        self.lines.next().expect("the agent says no more").unwrap()
+        self.lines.next().expect("the agent printed no further line").unwrap()
     }
 
-    /// Reads `name value` until that name has come.
+    /// Reads lines of the form `name value` until `last` is one of the names.
     fn facts(&mut self, last: &str) -> HashMap<String, String> {
         let mut facts = HashMap::new();
         while !facts.contains_key(last) {
@@ -71,7 +71,7 @@ impl Drop for Agent {
     }
 }
 
-/// The threads that make connections are started by the first use.
+/// The client starts its connection threads at the first use. If the system refuses them, the call fails with an error.
 #[test]
 fn fault_41_a_system_that_starts_no_thread() {
     for_sizes(&[1, 3], |rig| {
@@ -107,7 +107,7 @@ fn kind_09_a_forked_copy_of_each_kind_is_inert() {
 #[test]
 fn kind_09_a_forked_copy_waits_for_no_thread_of_its_parent() {
     let mut agent = Agent::start(&["fork-often"], &[]);
-    assert!(agent.process.wait().unwrap().success(), "a child hung");
+    assert!(agent.process.wait().unwrap().success(), "a child process hung");
 }
 
 fn is_inert(rig: &Rig, kind: &str, key: &str) {
@@ -121,10 +121,10 @@ fn is_inert(rig: &Rig, kind: &str, key: &str) {
     let sent = rig.sent_for(token);
     assert!(
         !sent.is_empty() && sent.iter().all(|seen| seen.name == "acquire"),
-        "the child spoke for its parent: {sent:?}"
+        "the child sent requests with its parent's token: {sent:?}"
     );
     assert_eq!(rig.holding(key), rig.servers.len());
-    // The parent goes on, on connections that the child left alone.
+    // The parent continues to work, because the child did not touch its connections.
     agent.say("go on");
     assert_eq!(agent.facts("parent-dropped")["parent-check"], "Ok(())");
     eventually("the lock is free", SOON, || rig.holding(key) == 0);
@@ -160,7 +160,7 @@ fn fault_30_unlock_all_before_the_exit<K: Kind>() {
         let (mut agent, token) = Agent::holding::<K>(rig, KEY, Duration::from_secs(60));
         assert_eq!(rig.servers[0].holder(KEY), Some(token));
         agent.say("unlock_all");
-        // It exits with the number of locks that it gave up.
+        // The exit code is the number of locks that `unlock_all` gave up.
         assert_eq!(agent.process.wait().unwrap().code(), Some(1));
         assert_eq!(rig.holding(KEY), 0);
     });
@@ -187,7 +187,7 @@ fn fault_39_a_waiter_follows_a_killed_holder<K: Kind>() {
         agent.process.kill().unwrap();
         assert_eq!(agent.process.wait().unwrap().signal(), Some(9));
         let took = waiter.join().unwrap() - killed;
-        assert!(took + ms(100) > left, "the holder had {left:?} left, but was waited for {took:?} only");
+        assert!(took + ms(100) > left, "the holder had {left:?} left, but the waiter waited only {took:?}");
         assert!(took < lease + SLACK, "{took:?}");
     });
 }

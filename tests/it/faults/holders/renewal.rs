@@ -1,4 +1,4 @@
-//! Renewal, and what gets in its way.
+//! Renewals, and the faults that disturb them.
 
 use std::sync::mpsc;
 use std::thread;
@@ -20,7 +20,7 @@ fn fault_24_renewals_that_fail_are_tried_again<K: Kind>() {
         let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on_each("extend", loading())).collect();
         eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
         guard.check().unwrap();
-        // Not only once per interval: several tries within what is left of the lease.
+        // The client repeats a failed renewal several times within the rest of the lease, not once per interval.
         faults[0].wait_hits(3, SOON);
         guard.check().unwrap();
         faults.iter().for_each(redlock_tests::Fault::release);
@@ -53,13 +53,13 @@ fn fault_25_a_handler_that_panics_does_no_harm<K: Kind>() {
         guard.on_lost(|_| panic!("this panic is part of the test"));
         guard.on_lost(move |error| tell.send((error, thread::current().id())).unwrap());
         rig.servers[0].del(KEY);
-        // Only the renewal thread looks.
+        // Only the renewal thread contacts the servers here, so it must find the loss.
         let (error, on) = told.recv_timeout(SOON).unwrap();
         assert_eq!(error.lost_reason(), Some(LostReason::Deleted));
         assert_ne!(on, thread::current().id());
         assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::Deleted));
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
-        // The thread goes on with the next guard.
+        // The renewal thread continues with the next guard.
         let guard = K::new(&locks, KEY).lease(LEASE).lock().unwrap();
         rig.proxies[0].clear_log();
         rig.proxies[0].wait_count("extend", 2, SOON);
@@ -86,7 +86,7 @@ fn fault_25_a_handler_that_blocks_keeps_no_thread_waiting<K: Kind>() {
         let (unlocked, took) = timed(|| K::unlock(guard));
         assert_eq!(err(unlocked).lost_reason(), Some(LostReason::Deleted));
         assert!(took < ms(600), "{took:?}");
-        // Others are renewed by other threads.
+        // The client renews other guards in other threads.
         let guard = K::new(&locks, KEY).lease(LEASE).lock().unwrap();
         rig.proxies[0].clear_log();
         rig.proxies[0].wait_count("extend", 2, SOON);
@@ -96,12 +96,13 @@ fn fault_25_a_handler_that_blocks_keeps_no_thread_waiting<K: Kind>() {
     });
 }
 
-/// The key's end on the servers is never seen before `check` has told of it.
+/// Calls `check` until the lock is lost. Whenever the key has ended on the servers, `check` must already report the
+/// loss.
 fn watch(guard: &redlock_sync::Lease, is_gone: impl Fn() -> bool) -> LostReason {
     let gone_and_ok = || {
         let gone = is_gone();
         let checked = guard.check();
-        assert!(!gone || checked.is_err(), "the key was gone, and check() still said ok");
+        assert!(!gone || checked.is_err(), "the key was gone, but check() returned Ok");
         checked.err().map(|error| error.lost_reason().unwrap())
     };
     poll(SOON, gone_and_ok).expect("the lock is never lost")
@@ -122,7 +123,7 @@ fn fault_25_check_needs_no_renewal_thread<K: Kind>() {
 
 fn fault_25_check_is_right_while_the_renewal_thread_is_stuck<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        // A round lasts longer than what is left of the lease when the renewal begins.
+        // The node timeout is longer than the rest of the lease at the start of the renewal.
         let locks = rig.builder().node_timeout(ms(1300)).lease(ms(1500)).build().unwrap();
         let guard = K::new(&locks, KEY).lock().unwrap();
         let deadline = Instant::now() + guard.remaining();
@@ -148,7 +149,8 @@ fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
 fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
     let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
     let token = guard.id().as_str().to_owned();
-    // The servers know the script then: else one that answers while the first is waited for is sent it as the round ends, and no thread waits for it.
+    // This call makes the servers load the script. Otherwise the client would send the script again at the end of the
+    // round, and no thread would wait for that call.
     guard.extend(LEASE).unwrap();
     let fault = rig.proxies[0].on("extend", act.clone());
     fault.wait_hit(SOON);
@@ -156,10 +158,10 @@ fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
     let returned = Instant::now();
     unlocked.unwrap();
     assert!(took < 2 * NODE_TIMEOUT + SLACK, "{took:?}");
-    // Of three nodes the one that did not answer may be left out of the release; the lock is free all the same.
+    // With three nodes, the release may skip the node that did not answer. The lock is free all the same.
     assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
     fault.release();
-    stays("the late extend brings nothing back", ms(400), || rig.holding(KEY) <= rig.minority());
+    stays("the late extend does not set the key again", ms(400), || rig.holding(KEY) <= rig.minority());
     rig.other_client().mutex(KEY).try_lock().unwrap().unlock().unwrap();
     let late = rig.sent_after(&token, returned);
     assert!(late.is_empty(), "{act:?}: {late:?}");
@@ -174,14 +176,16 @@ fn fault_26_renewals_race_releases<K: Kind>() {
             let lock = K::new(&locks, &key);
             let mut ended = Vec::new();
             let start = Instant::now();
-            // On a busy machine so short a lease can be lost, or a reply come too late; then nothing is promised, and the round is no round.
+            // On a busy machine such a short lease can expire, or a reply can come too late. Then `unlock` fails, and
+            // the round does not count.
             for round in (0..ROUNDS).cycle() {
                 if ended.len() == ROUNDS || start.elapsed() > SOON {
                     break;
                 }
                 let guard = lock.lock().unwrap();
                 let token = guard.id().as_str().to_owned();
-                // The renewal is due after 150 ms: unlock a little before, at the same time, and a little after.
+                // The renewal is due after 150 ms. The rounds unlock shortly before, at the same time, and shortly
+                // after.
                 let held = ms(149) + Duration::from_micros(300) * u32::try_from(round).unwrap();
                 let until = Instant::now() + held;
                 while Instant::now() < until {
@@ -216,7 +220,7 @@ fn fault_27_max_hold_ends_a_holder_that_hangs<K: Kind>() {
         let start = Stopwatch::start();
         let next = K::new(&rig.other_client(), KEY).lock().unwrap();
         let took = start.elapsed();
-        assert!(took > LEASE + ms(500), "renewed until {took:?} only");
+        assert!(took > LEASE + ms(500), "the renewals ended after only {took:?}");
         assert!(took < HOLD + SLACK, "{took:?}");
         assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::MaxHold));
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::MaxHold));

@@ -1,4 +1,4 @@
-//! Many threads that want the lock at the same time, and deadlines that pass.
+//! Many threads want the lock at the same time, and deadlines pass.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,16 +11,17 @@ use redlock_tests::{Proxy, Seen, Server, Stopwatch, Took, eventually};
 use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
-/// For calls that outlast their deadline. One node timeout is allowed, and two shall be more than that and what the machine adds.
+/// The node timeout of calls that outlast their deadline. A call may exceed its deadline by one node timeout. Two of
+/// them are longer than one plus `OVERTIME_SLACK`.
 const OVERTIME: Duration = ms(1200);
 const OVERTIME_SLACK: Duration = ms(500);
-/// The deadline passes in the first attempt, soon after it began and when half of its node timeout is over.
+/// Deadlines within the first attempt: one soon after its start, and one after half of its node timeout.
 const WAITS: [Duration; 2] = [ms(100), ms(700)];
 
 fn fault_34_a_connection_that_takes_time_is_waited_for<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         rig.proxies.iter().for_each(|proxy| proxy.latency(ms(25)));
-        // One attempt, on a client that has no connection yet; then two threads for one connection.
+        // A client without a connection makes one attempt. Then several threads share one connection.
         let locks = rig.builder().node_timeout(ms(3000)).connections(1).build().unwrap();
         K::unlock(K::new(&locks, KEY).try_lock().unwrap()).unwrap();
         thread::scope(|scope| {
@@ -45,7 +46,7 @@ fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
                 let lock = K::new(&locks, &format!("crowd:{i}"));
                 let (enough, served) = (&enough, &served);
                 scope.spawn(move || {
-                    // Each round keeps the one connection for 80 ms: the crowd has to travel together.
+                    // Each round takes 80 ms on the single connection, so the crowd has to share it.
                     while !enough.load(Ordering::Relaxed) {
                         _ = K::unlock(lock.try_lock().unwrap());
                         served.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +84,7 @@ fn fault_34_no_wait_sleeps_on_a_connection_of_a_line<K: Kind>() {
                 });
             }
             rig.proxies[0].wait_count("acquire", keys.len(), SOON);
-            // All wait; the one connection is free for other calls.
+            // While all these threads wait, the single connection is free for other calls.
             for _ in 0..5 {
                 let (guard, took) = timed(|| K::new(&locks, "free").try_lock());
                 K::unlock(guard.unwrap()).unwrap();
@@ -92,13 +93,13 @@ fn fault_34_no_wait_sleeps_on_a_connection_of_a_line<K: Kind>() {
             assert_eq!(done.load(Ordering::Relaxed), 0);
             held.into_iter().try_for_each(K::unlock).unwrap();
         });
-        // One for attempts, one to wait on, and the few set aside for renewals and releases.
+        // The client has one connection for attempts, one for notifications, and a few for renewals and releases.
         assert!(rig.proxies.iter().all(|proxy| proxy.connections() <= 6));
     });
 }
 
-/// So many clients want the lock at the same moment, again and again. A round that fails is told at the end: the others wait for each
-/// racer at each start.
+/// Several clients want the lock at the same moment, in several rounds. Errors are asserted only at the end, because
+/// the racers wait for each other at each start.
 fn race<K: Kind>(rig: &Rig, racers: usize, rounds: usize) {
     let start = Barrier::new(racers);
     let inside = AtomicUsize::new(0);
@@ -112,14 +113,14 @@ fn race<K: Kind>(rig: &Rig, racers: usize, rounds: usize) {
     };
     thread::scope(|scope| {
         let run = || {
-            // Patient, since this is the test that keeps the machine busiest.
+            // This test loads the machine most, so its node timeout is long.
             let locks = rig.builder().node_timeout(Duration::from_secs(4)).build().unwrap();
             let lock = K::new(&locks, KEY);
             (0..rounds).map(|_| once(&lock)).collect::<Vec<Result<usize, Error>>>()
         };
         let threads: Vec<_> = (0..racers).map(|_| scope.spawn(run)).collect();
         for outcome in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
-            assert_eq!(outcome, Ok(0), "an error, or others were inside");
+            assert_eq!(outcome, Ok(0), "an error, or another client held the lock");
         }
     });
     eventually("nothing is left", SOON, || rig.holding(KEY) == 0);
@@ -128,7 +129,7 @@ fn race<K: Kind>(rig: &Rig, racers: usize, rounds: usize) {
 fn fault_36_racers_split_the_votes_and_all_get_through<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
         race::<K>(rig, 4, 5);
-        // Bounded tries: each of the 20 acquisitions needed some, and none of them ran hot.
+        // The 20 acquisitions together need a limited number of attempts, so no racer retries without a pause.
         let tries = rig.proxies[0].count("acquire");
         assert!(tries < 20 * 60, "{tries} tries");
     });
@@ -146,7 +147,7 @@ fn fault_37_a_tie_ends_at_once_as_busy<K: Kind>() {
         let Error::Busy { expires_in: Some(left), .. } = err(tie) else { panic!("a tie is not busy") };
         assert!(left > ms(50_000) && left <= ms(60_000), "{left:?}");
         assert!(took < ms(1500), "{took:?}");
-        assert!(ours.iter().all(|server| !exists(server, KEY)), "our half of the tie was left behind");
+        assert!(ours.iter().all(|server| !exists(server, KEY)), "the attempt left its token on its half of the nodes");
 
         let few = lock.clone().retry(Retry::every(ms(10)).max_attempts(3));
         let (tie, took) = timed(|| few.lock());
@@ -167,26 +168,27 @@ fn fault_37_two_racers_at_even_n_both_get_through<K: Kind>() {
     for_sizes(&[2, 4], |rig| race::<K>(rig, 2, 10));
 }
 
-/// A lock whose acquire raises the fence, by which a late one can be seen.
+/// A lock whose acquire raises the fence counter, so that the test notices when a late acquire is executed.
 fn fenced<K: Kind>(locks: &Redlock, key: &str) -> K {
     K::new(locks, key).fenced(true)
 }
 
-/// Makes the connections, and has the servers learn the scripts.
+/// Makes the connections and has the servers load the scripts.
 fn use_once<K: Kind>(locks: &Redlock) {
     let guard = fenced::<K>(locks, "before").lock().unwrap();
     guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();
 }
 
-/// A client whose connections are there.
+/// A client that already has its connections.
 fn connected<K: Kind>(rig: &Rig, longest: Duration) -> Redlock {
     let locks = rig.builder().node_timeout(OVERTIME).unavailable_after(longest).build().unwrap();
     use_once::<K>(&locks);
     locks
 }
 
-/// Runs it once for each wait, all at the same time and each with a key of its own, on servers that have gone silent. Nothing stays.
+/// Runs `test` once for each wait, in parallel and each with its own key, while the servers are silent. Afterwards no
+/// key may be left.
 fn silenced<K: Kind>(rig: &Rig, test: impl Fn(&Redlock, Duration, &str) + Sync) {
     let clients = WAITS.map(|wait| (connected::<K>(rig, wait), wait, format!("{KEY}:{}", wait.as_millis())));
     rig.proxies.iter().for_each(Proxy::black_hole);
@@ -198,7 +200,7 @@ fn silenced<K: Kind>(rig: &Rig, test: impl Fn(&Redlock, Duration, &str) + Sync) 
     });
     for (_, _, key) in &clients {
         let sent = rig.proxies.iter().filter(|proxy| proxy.seen().iter().any(|seen| is_acquire_of(seen, key))).count();
-        assert_eq!(sent, rig.servers.len(), "requests were under way");
+        assert_eq!(sent, rig.servers.len(), "not every node was sent an acquire");
         expect_clean(rig, key);
     }
 }
@@ -207,18 +209,18 @@ fn is_acquire_of(seen: &Seen, key: &str) -> bool {
     seen.name == "acquire" && seen.args[2] == key
 }
 
-/// The call ends with the one node timeout after its deadline, and a second one would be too much.
+/// Asserts that the call ended within one node timeout after its deadline.
 fn expect_in_time(wait: Duration, took: Took) {
     assert!(took < wait + OVERTIME + OVERTIME_SLACK, "{took:?} for a wait of {wait:?}");
 }
 
 fn expect_clean(rig: &Rig, key: &str) {
-    // Attempts that were under way are carried out now, on every server; the releases behind them, too.
+    // The servers now execute the attempts that were under way, and the releases that follow them.
     let fence = format!("{{{key}}}:fence");
     rig.heal();
-    eventually("the late attempts arrive", SOON, || rig.servers.iter().all(|server| exists(server, &fence)));
-    // They come one after the other, each with its release behind it: until there are no more.
-    eventually("what they set is taken back, and nothing comes back", SOON, || {
+    eventually("the late attempts are executed", SOON, || rig.servers.iter().all(|server| exists(server, &fence)));
+    // The attempts arrive one after the other, each followed by its release. The loop waits until no more arrive.
+    eventually("the releases remove the key, and it stays away", SOON, || {
         let end = Instant::now() + ms(200);
         while Instant::now() < end {
             if rig.holding(key) != 0 {
@@ -274,7 +276,8 @@ fn fault_40_lock_without_a_deadline_gives_up_too<K: Kind>() {
     });
 }
 
-/// Nothing listens on port 1. One after the other, each for its own time, they would take five times as long.
+/// Port 1 has no server. If the waiters gave up one after the other, each after its own time, they would take five
+/// times as long.
 fn fault_40_those_in_line_give_up_with_the_head<K: Kind>() {
     let locks = Redlock::builder().node("redis://127.0.0.1:1/").unavailable_after(ms(1500)).build().unwrap();
     let start = Stopwatch::start();

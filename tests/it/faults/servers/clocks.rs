@@ -1,6 +1,8 @@
-//! A server's wall clock jumps: forward, and its keys end before their time; backward, and they end late or never.
+//! A server's wall clock jumps. After a jump forward, keys expire too early. After a jump backward, they expire late or
+//! never.
 //!
-//! No clock is touched. `PEXPIRE` moves a key's end to where the jump would have put it, and `PERSIST` to the end of all days.
+//! The tests change no clock. `PEXPIRE` moves a key's expiry to where the jump would have moved it. `PERSIST` removes
+//! the expiry.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +23,14 @@ each_kind!(all:
 
 const KEY: &str = "a";
 
-/// The server's clock passes the key's end.
+/// Lets the key expire, as if the server's clock had jumped past its expiry.
 fn jump_forward(server: &Server) {
     server.ask::<()>(cmd("PEXPIRE").arg(KEY).arg(1));
     eventually("the key is gone", SOON, || server.holder(KEY).is_none());
 }
 
-/// Renewed as often as a short lease, and so long that no stutter of the machine ends it.
+/// Takes a lock whose renewal interval is that of the short lease. `extend` makes its first expiry so late that a stall
+/// of the machine does not end it.
 fn hold<K: Kind>(rig: &Rig, lease: Duration) -> K::Guard {
     let guard = K::new(&rig.open(), KEY).lease(lease).lock().unwrap();
     guard.extend(LONG).unwrap();
@@ -44,14 +47,14 @@ fn fault_15_one_clock_of_several_jumps_forward<K: Kind>() {
         let guard = hold::<K>(&rig, LEASE);
         let fence = guard.fencing_token().unwrap();
         let other = K::new(&rig.open_direct(), KEY);
-        // One after the other: what was filled again is as good as what never ended.
+        // The clocks jump one after the other. A refilled key must count as much as a key that never expired.
         for server in &rig.servers {
             jump_forward(server);
             assert!(other.try_lock().is_err());
             guard.check().unwrap();
             let is_ours = || server.holder(KEY).as_deref() == Some(guard.id().as_str());
-            eventually("the node is filled again", SOON, is_ours);
-            // Its vote counts from the next round on.
+            eventually("the node has the key again", SOON, is_ours);
+            // The refilled node's vote counts from the next round on.
             eventually("a round is confirmed", SOON, || guard.extend(LONG).is_ok());
             assert_eq!(guard.state(), LeaseState::Held);
         }
@@ -61,7 +64,7 @@ fn fault_15_one_clock_of_several_jumps_forward<K: Kind>() {
     });
 }
 
-/// As many nodes are away as can be missed: the jump takes the majority.
+/// A minority of the nodes is down, so the jump of one more clock ends the majority.
 fn fault_15_a_clock_jumps_forward_without_a_spare_vote<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let rig = Rig::start(n);
@@ -70,9 +73,10 @@ fn fault_15_a_clock_jumps_forward_without_a_spare_vote<K: Kind>() {
         jump_forward(&rig.servers[0]);
         let found = guard.extend(LEASE).unwrap_err();
         if !found.is_lost() {
-            // Nodes that are silent may still have the token: so long as that is so it is lost at its end at the latest.
+            // Silent nodes may still have the token. In this case the lock is lost at the end of its lease at the
+            // latest.
             assert!(found.is_unavailable(), "{found}");
-            eventually("the loss is told", SOON, || guard.check().is_err());
+            eventually("check() reports the loss", SOON, || guard.check().is_err());
         }
         assert!(K::unlock(guard).unwrap_err().is_lost());
     });
@@ -84,7 +88,8 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     let fence = guard.fencing_token().unwrap();
     jump_forward(&rig.servers[0]);
     let jumped = Instant::now();
-    // Unknown before the next renewal; a fence tells the two holders apart.
+    // The first holder does not know of the jump before its next renewal. Meanwhile fencing tokens distinguish the two
+    // holders.
     let other = K::new(&rig.open_direct(), KEY).lease(LONG).lock().unwrap();
     assert!(other.fencing_token().unwrap() > fence);
     assert_eq!(lost_by_renewal::<K>(&guard, ROOMY, jumped), LostReason::Taken);
@@ -92,7 +97,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     other.check().unwrap();
     assert_eq!(rig.holding(KEY, other.id().as_str()), 1);
     K::unlock(other).unwrap();
-    // The same without another holder.
+    // The same fault occurs while no other client takes the lock.
     let guard = hold::<K>(&rig, ROOMY);
     jump_forward(&rig.servers[0]);
     lost_by_renewal::<K>(&guard, ROOMY, Instant::now());
@@ -100,7 +105,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     assert!(rig.is_free(KEY), "nothing is created again");
 }
 
-/// The keys have longer to live by the servers' clocks than was asked for.
+/// The keys live longer by the servers' clocks than the client asked for.
 fn fault_15_clocks_jump_backward<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
@@ -109,22 +114,22 @@ fn fault_15_clocks_jump_backward<K: Kind>() {
         let hours = 3 * 3_600_000_u64;
         for server in &rig.servers {
             server.ask::<()>(cmd("PEXPIRE").arg(KEY).arg(hours));
-            // The counter was raised by a clock that is ahead of the one from now on.
+            // Before the jump backward, a clock that was ahead had raised the fence counter.
             server.ask::<()>(cmd("SET").arg("{a}:fence").arg(fence + hours * 1000).arg("PX").arg(2 * hours));
         }
         let renewed = rig.count("extend");
-        eventually("it is renewed", SOON, || rig.count("extend") > renewed + n);
+        eventually("the lock is renewed", SOON, || rig.count("extend") > renewed + n);
         guard.check().unwrap();
-        assert!(guard.remaining() <= LONG, "what the servers' clocks did adds nothing");
+        assert!(guard.remaining() <= LONG, "the servers' clocks made the lease longer");
         K::unlock(guard).unwrap();
-        is_left_by_all(&rig); // which does not wait for the keys' end
+        is_left_by_all(&rig); // The release removes the keys before they expire.
         let next = K::new(&rig.open_direct(), KEY).lock().unwrap();
-        assert!(next.fencing_token().unwrap() > fence + hours * 1000, "fences rise though the clocks fell back");
+        assert!(next.fencing_token().unwrap() > fence + hours * 1000, "the next fencing token is not larger");
         K::unlock(next).unwrap();
     });
 }
 
-/// A renewal gives it an end again, so that a holder that dies then does not block the lock for ever.
+/// A renewal sets an expiry again, so that the key does not block the lock forever if the holder dies.
 fn fault_15_a_key_that_never_ends_gets_an_end_again<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
@@ -139,7 +144,7 @@ fn fault_15_a_key_that_never_ends_gets_an_end_again<K: Kind>() {
             assert!(left <= LEASE && left > Duration::from_millis(1), "{left:?}");
         }
         K::unlock(guard).unwrap();
-        // Without renewal it is as endless as it was made by hand; the release takes it away all the same.
+        // Without renewals the key keeps no expiry. The release removes it all the same.
         let guard = K::new(&rig.open(), KEY).lease(LONG).renew(false).lock().unwrap();
         persist();
         assert!(rig.servers.iter().all(never_ends));

@@ -1,4 +1,4 @@
-//! Servers that are gone.
+//! Servers that are down.
 
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,13 @@ fn fault_01_server_killed_while_held<K: Kind>() {
     rig.servers[0].kill();
     let killed = Instant::now();
     let (deadline, reason) = lost_at_own_deadline::<K>(&guard);
-    assert!(deadline <= killed + LEASE, "no renewal can have succeeded after the kill");
+    assert!(deadline <= killed + LEASE, "a renewal succeeded after the kill");
     assert_eq!(reason, LostReason::Unreachable);
     let error = within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard).unwrap_err());
     assert_eq!(error.lost_reason(), Some(LostReason::Unreachable));
 }
 
-/// Killed outright, and behind a network that swallows everything.
+/// `unlock` is called while the network drops all traffic, and after the server was killed.
 fn fault_01_unlock_after_the_kill<K: Kind>() {
     let rig = Rig::start(1);
     let timeout = 2 * SLACK;
@@ -51,7 +51,7 @@ fn fault_01_unlock_after_the_kill<K: Kind>() {
     assert_eq!(nodes_named(&error).len(), 1);
 }
 
-/// It waits for the round under way, and then for its own.
+/// `unlock` waits for the round that is under way, and then for its own round.
 fn fault_01_unlock_while_a_renewal_hangs<K: Kind>() {
     let rig = Rig::start(1);
     let guard = K::new(&rig.open(), "a").lease(LEASE + NODE_TIMEOUT).lock().unwrap();
@@ -62,7 +62,8 @@ fn fault_01_unlock_while_a_renewal_hangs<K: Kind>() {
     assert!(matches!(error, Error::Unconfirmed { confirmed: 0, of: 1, .. }), "{error}");
 }
 
-/// The node timeout is nearly as long as the lease: the renewal that is under way when the lease ends must not keep the news back.
+/// The node timeout is nearly as long as the lease. A renewal under way at the end of the lease must not delay the
+/// report of the loss.
 fn fault_01_loss_is_told_in_time_though_a_renewal_hangs<K: Kind>() {
     let rig = Rig::start(1);
     let (timeout, lease) = (Duration::from_millis(4200), Duration::from_millis(4500));
@@ -114,7 +115,7 @@ fn fault_11_a_majority_is_down_while_held<K: Kind>() {
         let (_, reason) = lost_at_own_deadline::<K>(&guard);
         assert_eq!(reason, LostReason::Unreachable);
         assert!(K::unlock(guard).unwrap_err().is_lost());
-        // The nodes that are left kept the key no longer than the release, or its time-to-live.
+        // The remaining nodes keep the keys until the release arrives or their time-to-live ends.
         let left = &rig.servers[rig.need()..];
         eventually("the keys are gone", SOON, || {
             left.iter().all(|s| s.holder("a").is_none() && s.holder("b").is_none())

@@ -1,4 +1,4 @@
-//! What the log says of nodes that fail: one line for each change, and none for each call.
+//! The log messages about nodes that fail: one line for each change of a node's state, not one for each call.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use redlock_tests::{Act, Fault, Proxy, Server, servers};
 
 use crate::faults::support::SOON;
 
-/// An agent that logs, with its lines as they come. Ended with this value.
+/// A process that writes its log to stdout, and the lines that it wrote. The drop of this value kills the process.
 struct Journal {
     process: Child,
     lines: Receiver<String>,
@@ -28,10 +28,11 @@ impl Journal {
     }
 
     fn line(&self) -> String {
-        self.lines.recv_timeout(SOON).expect("the agent says no more")
+        self.lines.recv_timeout(SOON).expect("the agent printed no further line")
     }
 
-    /// Has it take the lock ten times; how often it did, and what was logged since the last line that was read.
+    /// Makes the process take the lock ten times. Returns the number of successes, and the log lines since the last
+    /// read.
     fn work(&mut self) -> (usize, Vec<String>) {
         writeln!(self.process.stdin.as_mut().unwrap()).unwrap();
         let mut logged = Vec::new();
@@ -44,7 +45,7 @@ impl Journal {
         }
     }
 
-    /// As `work`, where each time must succeed and nothing may be logged.
+    /// Calls `work`, and asserts that all ten attempts succeeded and nothing was logged.
     #[track_caller]
     fn works_silently(&mut self) {
         assert_eq!(self.work(), (10, vec![]));
@@ -58,7 +59,7 @@ impl Drop for Journal {
     }
 }
 
-/// The line about a node, which begins like this and names its address.
+/// Asserts that the line is about this node: it starts with `begin` and the node's address, and contains `words`.
 #[track_caller]
 fn is_about(line: &str, begin: &str, server: &Server, words: &str) {
     let begins = line.starts_with(&format!("{begin} ({})", server.addr()));
@@ -77,7 +78,7 @@ fn a_node_that_goes_away_and_comes_back() {
         is_about(&logged[0], "WARN node 2", &servers[1], "does not answer: ");
         journal.works_silently();
         servers[1].restart();
-        // By the probe.
+        // The probe finds that the node answers again.
         is_about(&journal.line(), "INFO node 2", &servers[1], "answers again");
         journal.works_silently();
     }
@@ -99,7 +100,7 @@ fn the_only_node() {
     journal.works_silently();
 }
 
-/// Each of its connections is answered, and no call.
+/// The node accepts connections, but answers no calls.
 #[test]
 fn a_node_that_executes_no_calls() {
     let servers = servers(3);
@@ -152,7 +153,7 @@ fn nodes_that_cannot_be_used() {
     journal.works_silently();
 }
 
-/// The URL's user and password are in no line.
+/// No log line may contain the user and password of the URL.
 #[test]
 fn nodes_that_refuse_the_user() {
     let servers = servers(5);

@@ -1,4 +1,4 @@
-//! Servers that the library does not support: members of a cluster, Sentinels, and old versions.
+//! Servers that the library does not support: members of a Redis Cluster, Sentinels, and old versions.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,14 +20,14 @@ each_kind!(all:
     fault_20_a_server_that_only_looks_too_old
 );
 
-/// A cluster of one server that has these slots.
+/// A cluster of one server, which owns these slots.
 fn member(slots: Range<u32>) -> Server {
     let server = Server::builder().arg("--cluster-enabled").arg("yes").start();
     server.ask::<()>(cmd("CLUSTER").arg("ADDSLOTS").arg(slots.collect::<Vec<_>>()));
     server
 }
 
-/// Also a member that has all slots, and so could serve every key for now.
+/// The client refuses a cluster member even if that owns all slots and so could serve every key.
 fn fault_20_a_member_of_a_cluster<K: Kind>() {
     let server = member(0..16384);
     let state = || server.ask::<String>(cmd("CLUSTER").arg("INFO"));
@@ -42,14 +42,14 @@ fn fault_20_a_member_of_a_cluster<K: Kind>() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
-/// Such a member is only noticed by a key whose slot it does not have.
+/// If the user may not call INFO, the client notices a member only by a key in a slot of another server.
 fn fault_20_a_member_of_a_cluster_that_hides_info<K: Kind>() {
     let server = member(0..8192);
     server.ask::<()>(cmd("CONFIG").arg("SET").arg("cluster-require-full-coverage").arg("no"));
     server.ask::<()>(cmd("ACL").arg(&["SETUSER", "shy", "on", ">pw", "~*", "+@all", "-info"]));
     let url = format!("redis://shy:pw@{}/", server.addr());
     let locks = redlock_tests::patient().node(url).unavailable_after(Duration::ZERO).build().unwrap();
-    // `b` has slot 3300, and `a` has 15495.
+    // Key `b` has slot 3300, and key `a` has slot 15495.
     eventually("a key of the server's own slots can be locked", SOON, || K::new(&locks, "b").lock().is_ok());
     let error = K::new(&locks, "a").lock().err().unwrap();
     assert!(error.is_unavailable() && error.to_string().contains("CLUSTERDOWN"), "{error}");
@@ -65,7 +65,7 @@ fn fault_20_a_sentinel<K: Kind>() {
     }
 }
 
-/// No votes, but no reason either to refuse what the others grant.
+/// The unsupported servers have no votes. The client still takes locks with the majority of the other nodes.
 fn fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes<K: Kind>() {
     let rig = Rig::start(3);
     let others = [member(0..16384), Server::builder().sentinel().start()];
@@ -80,7 +80,7 @@ fn fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes<K: Kind>() {
     assert!(rig.is_free("a"));
 }
 
-/// `INFO` of this server with other versions, so many lines of it.
+/// The server's `INFO` reply with these version lines in place of its own.
 fn info_with(server: &Server, versions: &[&str]) -> Act {
     let info: String = server.ask(&cmd("INFO"));
     let is_kept = |line: &&str| !["redis_version:", "valkey_version:"].iter().any(|name| line.starts_with(name));
@@ -96,10 +96,10 @@ fn fault_20_a_redis_that_is_too_old<K: Kind>() {
     assert_misuse(&error, &proxy.addr().to_string(), "is Redis 5.0.14");
     assert!(error.to_string().contains("needs Redis 6.2 or later"), "{error}");
     assert!(!locks.health().unwrap().is_ready());
-    assert!(!proxy.seen().iter().any(|seen| seen.args.iter().any(|arg| arg == "a")), "a lock was asked for");
+    assert!(!proxy.seen().iter().any(|seen| seen.args.iter().any(|arg| arg == "a")), "the client asked for a lock");
 }
 
-/// Some servers claim an old version of Redis, and name their own beside it.
+/// Some servers report an old Redis version, and their own version on another line.
 fn fault_20_a_server_that_only_looks_too_old<K: Kind>() {
     let server = Server::start();
     let proxy = Proxy::start(&server);

@@ -1,4 +1,4 @@
-//! Each kind of lock, and a queue of tasks, needs its own commands and those of no other (21).
+//! Each kind of lock, and a queue of tasks, needs its own commands but no commands of another kind (21).
 
 use std::thread;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use redlock_tests::{Server, eventually};
 use super::permissions::{documented_for, is_redis_6, needed_for, open, refusals};
 use crate::faults::support::{LONG, SOON};
 
-/// How the row of the documentation begins, and all that is done with the kind.
+/// How the kind's row in the documentation begins, and a function that calls all operations of the kind.
 type Use = fn(&Server, &Redlock) -> Result<(), Error>;
 const KINDS: [(&str, Use); 4] =
     [("mutexes", mutex), ("semaphores", semaphore), ("read-write locks", rw_lock), ("queues of tasks", queue)];
 
-/// Until a client waits, or a reason to wait no longer.
+/// Waits until a client waits, or until `has_ended` returns true.
 fn until_waiting(server: &Server, part: &str, has_ended: impl Fn() -> bool) {
     let waits = || has_ended() || server.keys().iter().any(|key| key.ends_with(part));
     eventually("a client waits", SOON, waits);
@@ -106,7 +106,7 @@ fn fault_21_each_kind_needs_its_own_commands_and_no_others() {
     });
 }
 
-/// What is missing for one kind is no trouble for another one on the same connections.
+/// If permissions for one kind are missing, other kinds still work on the same connections.
 #[test]
 fn fault_21_a_client_of_mutexes_needs_nothing_for_queues() {
     let server = Server::start();

@@ -12,10 +12,10 @@ use crate::kinds::{Kind, each_kind, name_of_kind};
 
 each_kind!(all: fault_12_the_holder_is_stopped);
 
-/// What asking servers that do not answer takes at least: the node timeout of the other process.
+/// A lower bound for a call to servers that do not answer: the node timeout of the holder's process.
 const ASKING: Duration = Duration::from_millis(1500);
 
-/// Another process that holds the lock `a`; killed with this value.
+/// Another process, which holds the lock `a`. The drop of this value kills it.
 struct Holder {
     process: Child,
     orders: ChildStdin,
@@ -44,9 +44,9 @@ impl Holder {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// The words of its next line.
+    /// The words of the process's next output line.
     fn answer(&mut self) -> Vec<String> {
-        let line = self.answers.next().expect("the holder lives").unwrap();
+        let line = self.answers.next().expect("the holder's output has ended").unwrap();
         line.split(' ').map(str::to_owned).collect()
     }
 }
@@ -58,7 +58,8 @@ impl Drop for Holder {
     }
 }
 
-/// What a lock protects: takes a write only with a fence that is not smaller than the largest it saw.
+/// A resource that the lock protects. It accepts a write only if the fencing token is at least as large as every
+/// earlier one.
 #[derive(Default)]
 struct Resource(u64);
 
@@ -78,14 +79,15 @@ fn fault_12_the_holder_is_stopped<K: Kind>() {
         let [token, fence] = &holder.answer()[..] else { panic!("token and fence") };
         let (token, fence) = (token.clone(), fence.parse().unwrap());
         assert!(resource.write(fence));
-        // It is renewed; then stopped until another client has the lock.
+        // The holder's lease is renewed once. Then the process is stopped until another client has the lock.
         rig.proxies.iter().for_each(|proxy| proxy.wait_count("extend", 1, SOON));
         holder.signal(Signal::STOP);
         let locks = rig.open_direct();
         let guard = K::new(&locks, "a").lease(LONG).try_lock_for(SOON).unwrap();
         assert_ne!(guard.id().as_str(), token);
         assert!(resource.write(guard.fencing_token().unwrap()));
-        // It wakes without a network, so that `check()` cannot have it from a server; nor did it wait for one.
+        // The holder resumes without a network. So `check()` can neither learn of the loss from a server nor wait for
+        // one.
         rig.proxies.iter().for_each(Proxy::black_hole);
         holder.order("check");
         holder.signal(Signal::CONT);
@@ -93,17 +95,18 @@ fn fault_12_the_holder_is_stopped<K: Kind>() {
         assert_eq!(said, "lost");
         assert!(Duration::from_millis(took.parse().unwrap()) < ASKING, "check() took {took} ms");
         rig.proxies.iter().for_each(Proxy::heal);
-        assert!(!resource.write(fence), "its fence is refused");
+        assert!(!resource.write(fence), "the resource accepted the old fencing token");
         holder.order("use");
         assert_eq!(holder.answer(), ["lost", "lost"]);
         holder.order("unlock");
         assert_eq!(holder.answer(), ["lost"]);
         assert!(holder.process.wait().unwrap().success());
         guard.check().unwrap();
-        assert!(rig.holding("a", guard.id().as_str()) >= rig.need(), "the new holder's key is left alone");
+        assert!(rig.holding("a", guard.id().as_str()) >= rig.need(), "the former holder changed the new holder's key");
         guard.extend(LONG).unwrap();
         K::unlock(guard).unwrap();
-        // Where the former holder was renewed last, its key may have ended after the new one was set elsewhere: it ends by itself.
+        // On the node of the last renewal, the former holder's key may have outlived the new one on other nodes. It
+        // expires by itself.
         eventually("all nodes are free", SOON, || rig.is_free("a"));
     });
 }

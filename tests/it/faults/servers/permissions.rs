@@ -1,4 +1,4 @@
-//! Users without all permissions that a lock needs (21).
+//! Users without some of the permissions that a lock needs (21).
 
 use std::thread;
 use std::time::Duration;
@@ -20,14 +20,15 @@ each_kind!(all:
     fault_21_a_permission_that_is_taken_away_and_given_back
 );
 
-/// Of the documented permissions, those that may be left out.
+/// The documented permissions that a user can lack.
 const OPTIONAL: [&str; 5] = ["+publish", "+subscribe", "+info", "+select", "&redlock-sync:*"];
 
 fn docs() -> String {
     std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/permissions.md")).unwrap()
 }
 
-/// The words of the line in the documentation, behind `ACL SETUSER`: of the commands only those that are needed by what begins a row of the table so.
+/// The words after `ACL SETUSER` in the documentation. Of the commands, the result has only those that the table row
+/// with this title needs, and the optional ones.
 pub(super) fn documented_for(title: &str) -> Vec<String> {
     let (docs, needed) = (docs(), needed_for(title));
     let lines: Vec<&str> = docs.lines().filter_map(|line| line.strip_prefix("ACL SETUSER ")).collect();
@@ -36,7 +37,7 @@ pub(super) fn documented_for(title: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).filter(is_for).collect()
 }
 
-/// The commands of that row.
+/// The commands in that table row.
 pub(super) fn needed_for(title: &str) -> Vec<String> {
     let docs = docs();
     let row = docs.lines().find(|line| line.starts_with(&format!("| {title}"))).unwrap();
@@ -47,7 +48,7 @@ fn documented() -> Vec<String> {
     documented_for("mutexes")
 }
 
-/// Which knows fewer rules, and cannot be asked about all of them.
+/// Redis 6 knows fewer rules, and a client cannot query all permissions on it.
 pub(super) fn is_redis_6(server: &Server) -> bool {
     server.info("redis_version").is_some_and(|version| version.starts_with("6."))
 }
@@ -56,7 +57,7 @@ fn needed() -> Vec<String> {
     needed_for("mutexes")
 }
 
-/// A server with the documented user, but for one of the rules.
+/// A server with the documented user, which lacks one of the rules.
 fn without(rule: &str) -> (Server, Redlock) {
     let server = Server::start();
     let rules: Vec<String> = documented().into_iter().filter(|word| word != rule).collect();
@@ -70,7 +71,7 @@ pub(super) fn open(server: &Server, database: &str) -> Redlock {
     Redlock::builder().node(url).lease(LONG).node_timeout(NODE_TIMEOUT).build().unwrap()
 }
 
-/// All operations, also while another client waits.
+/// Calls all operations, some of them while another client waits.
 fn use_all<K: Kind>(server: &Server, database: &str) {
     let (locks, others) = (open(server, database), open(server, database));
     for key in ["order:42", "order:{7}:cart"] {
@@ -80,13 +81,13 @@ fn use_all<K: Kind>(server: &Server, database: &str) {
         guard.fencing_token().unwrap();
         assert!(lock.is_locked().unwrap() && lock.inspect().unwrap().is_some());
         hand_over::<K>(server, database, guard, &K::new(&others, key));
-        // With the fence raised in the same step, and a hold that a release cannot cut short.
+        // This lock raises the fence counter in the acquire, and has a minimum hold that a release does not shorten.
         let held = lock.clone().min_hold(Duration::from_millis(50)).lock().unwrap();
         hand_over::<K>(server, database, held, &K::new(&others, key));
     }
 }
 
-/// A release for a client that waits; it has the lock after that.
+/// Releases the lock while `other` waits. Then `other` must get the lock.
 fn hand_over<K: Kind>(server: &Server, database: &str, guard: K::Guard, other: &K) {
     thread::scope(|scope| {
         let other = scope.spawn(|| K::unlock(other.lock().unwrap()).unwrap());
@@ -96,7 +97,7 @@ fn hand_over<K: Kind>(server: &Server, database: &str, guard: K::Guard, other: &
     });
 }
 
-/// Until a client has marked itself as waiting.
+/// Waits until a client is in the queue on the server.
 fn until_waiting(server: &Server, database: &str) {
     let mut client = server.client();
     cmd("SELECT").arg(database.parse().unwrap_or(0)).exec(&mut client).unwrap();
@@ -104,7 +105,7 @@ fn until_waiting(server: &Server, database: &str) {
     eventually("a client waits", SOON, || !marks().is_empty());
 }
 
-/// What the server has refused.
+/// The entries in the server's log of refused commands.
 pub(super) fn refusals(server: &Server) -> Vec<String> {
     let log: Vec<redis::Value> = server.ask(cmd("ACL").arg("LOG"));
     log.iter().map(|entry| format!("{entry:?}")).collect()
@@ -123,7 +124,7 @@ fn fault_21_the_documented_permissions_are_enough<K: Kind>() {
         assert_eq!(waiter.join().unwrap(), Error::Closed);
     });
     K::unlock(guard).unwrap();
-    assert_eq!(refusals(&server), Vec::<String>::new(), "asking what is allowed is no attempt to do it");
+    assert_eq!(refusals(&server), Vec::<String>::new(), "a query for permissions counted as a refused command");
 }
 
 fn fault_21_each_needed_permission_is_asked_for_before_anything_is_set<K: Kind>() {
@@ -137,7 +138,7 @@ fn fault_21_each_needed_permission_is_asked_for_before_anything_is_set<K: Kind>(
             for error in [lock.lock(), lock.try_lock(), lock.try_lock_for(SOON)].map(|result| result.err().unwrap()) {
                 assert!(matches!(error, Error::Config { .. }), "without {rule}: {error}");
                 assert!(error.to_string().to_lowercase().contains(name), "without {rule}: {error}");
-                assert!(error.to_string().contains("Permissions"), "names the remedy: {error}");
+                assert!(error.to_string().contains("Permissions"), "the error names no remedy: {error}");
             }
         }
         assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind without {rule}");
@@ -188,13 +189,13 @@ fn fault_21_keys_beside_the_lock_that_are_forbidden<K: Kind>() {
             assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind with {rules:?}, first: {first}");
         }
     }
-    // Of one lock, that is no trouble for others.
+    // A key without permission for one lock does not affect other locks.
     let (server, locks) = without("");
     assert_misuse(&K::new(&locks, "cart:1").lock().err().unwrap(), &server.addr().to_string(), "key");
     K::unlock(K::new(&locks, "order:42").lock().unwrap()).unwrap();
 }
 
-/// What was refused once is asked again, on the connections that are there.
+/// After a refusal, the client asks again on its existing connections.
 fn fault_21_a_permission_that_is_taken_away_and_given_back<K: Kind>() {
     let (server, locks) = without("");
     let address = server.addr().to_string();
@@ -211,18 +212,18 @@ fn fault_21_a_permission_that_is_taken_away_and_given_back<K: Kind>() {
     K::unlock(K::new(&locks, "order:43").lock().unwrap()).unwrap();
 }
 
-/// Some administrators remove commands instead of forbidding them.
+/// Some administrators remove commands instead of denying them.
 fn fault_21_a_command_that_the_server_does_not_have<K: Kind>() {
     let server = Server::builder().arg("--rename-command").arg("TIME").arg("").start();
     if is_redis_6(&server) {
-        return; // It does not tell before the command is needed.
+        return; // Redis 6 reports the missing command only when a script calls it.
     }
     let error = refused_at_once::<K>(&redlock_tests::open(server.url()));
     assert_misuse(&error, &server.addr().to_string(), "may not run TIME");
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
-/// What makes a server of today answer a script as Redis 6 does.
+/// Lua code that makes a current server answer a script as Redis 6 does.
 const AS_REDIS_6: &str = "
 local today = redis
 local redis = { error_reply = today.error_reply }
@@ -233,7 +234,7 @@ function redis.pcall(...)
 end
 ";
 
-/// It has to be told to run what may not be changed by that.
+/// On Redis 6 the client finds missing permissions by trial calls. These calls must change no keys.
 #[test]
 fn fault_21_redis_6_is_asked_by_trying() {
     let check = AS_REDIS_6.to_owned()
@@ -253,7 +254,7 @@ fn fault_21_redis_6_is_asked_by_trying() {
         assert_eq!(server.keys(), Vec::<String>::new(), "without {rule}");
     }
     let (server, _) = without("");
-    assert_eq!(ask(&server).unwrap(), 1, "the word is no argument any more");
+    assert_eq!(ask(&server).unwrap(), 1, "the check left its own word in the arguments");
     assert_eq!(server.keys(), Vec::<String>::new());
     server.set(keys[0], "token");
     server.ask::<()>(cmd("ZADD").arg(keys[1]).arg(9).arg("waiter"));

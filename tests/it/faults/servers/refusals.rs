@@ -1,4 +1,4 @@
-//! Servers that answer with an error.
+//! Servers that reply with an error.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn fault_17_a_full_server<K: Kind>() {
         let nodes = nodes_named(&error);
         assert!(nodes.len() == n && nodes.iter().all(|(_, said)| said.contains("OOM")), "{error}");
         assert!(rig.is_free("a"));
-        // What is held stays held, and works.
+        // A lock that is held stays held, and all its operations work.
         let until = Instant::now() + guard.remaining();
         eventually("renewals go on", SOON, || {
             guard.check().unwrap();
@@ -64,19 +64,19 @@ fn fault_18_a_master_becomes_a_replica<K: Kind>() {
     let address = rig.proxies[0].addr().to_string();
     let locks = rig.open_warm::<K>();
     server.replica_of(&other);
-    // The first to ask hears READONLY, on its old connection; later ones learn the role with their new connections.
+    // The first call gets READONLY on its old connection. Later calls learn the role when they open connections.
     let error = within(NODE_TIMEOUT, "lock()", || K::new(&locks, "a").lock().err().unwrap());
     assert_misuse(&error, &address, "READONLY");
     assert_misuse(&refused_at_once::<K>(&locks), &address, "is a replica of");
     assert_misuse(&refused_at_once::<K>(&rig.open()), &address, "is a replica of");
     server.promote();
-    // What a connection learned a moment ago can still be told once.
+    // A connection can still report once the role that it learned a moment ago.
     let guard = poll(SOON, || K::new(&locks, "a").lock().ok()).expect("the role is learned anew");
     assert_eq!(server.holder("a").as_deref(), Some(guard.id().as_str()));
     K::unlock(guard).unwrap();
 }
 
-/// The old connections lead to the old master, now a replica.
+/// After a failover, the old connections still lead to the former master, which is now a replica.
 fn fault_18_failover_behind_an_address<K: Kind>() {
     let rig = Rig::start(1);
     let (old, new) = (&rig.servers[0], Server::start());
@@ -88,7 +88,7 @@ fn fault_18_failover_behind_an_address<K: Kind>() {
     rig.proxies[0].target(&new);
     old.replica_of(&new);
     let lock = K::new(&locks, "a");
-    // Most likely on an old connection; one that was still being made may lead to the new master already.
+    // The call normally uses an old connection. A connection made in this moment may already lead to the new master.
     if let Some(error) = lock.lock().err() {
         assert_misuse(&error, &rig.proxies[0].addr().to_string(), "READONLY");
     }
@@ -115,7 +115,7 @@ fn fault_18_a_replica_among_the_nodes<K: Kind>() {
     rig.servers[0].promote();
     let guard = K::new(&locks, "a").lock().unwrap();
     let token = guard.id().as_str();
-    eventually("it counts again, or is filled", SOON, || rig.holding("a", token) == 3);
+    eventually("the promoted node has the token too", SOON, || rig.holding("a", token) == 3);
     K::unlock(guard).unwrap();
 }
 
@@ -127,7 +127,7 @@ const PASSING: [&str; 5] = [
     "CLUSTERDOWN The cluster is down",
 ];
 
-/// Ends all of them once each has struck so often.
+/// Ends all faults after each has struck at least `hits` times.
 fn release_after(faults: &[Fault], hits: usize) {
     for fault in faults {
         fault.wait_hits(hits, SOON);
@@ -148,7 +148,7 @@ fn fault_19_errors_that_pass<K: Kind>() {
             thread::scope(|scope| {
                 scope.spawn(|| release_after(&faults, 3));
                 let guard = K::new(&locks, "a").lock().expect(error);
-                // The others too wait for it to pass.
+                // The release also waits until the errors pass.
                 let faults = on_majority(&rig, "release", error);
                 scope.spawn(move || release_after(&faults, 1));
                 K::unlock(guard).expect(error);
@@ -239,13 +239,14 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     };
     let url = format!("redis://ann:pw@{address}/");
     let locks = || Redlock::builder().node(&url).node_timeout(NODE_TIMEOUT).build().unwrap();
-    // No scripts, no keys, no INFO, no SET.
+    // The users lack scripts, keys, SET, and most commands but INFO.
     for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +info"] {
         user(rules);
         assert_misuse(&refused_at_once::<K>(&locks()), &address, "permission|user");
-        assert_eq!(server.holder("a"), None, "nothing is left behind with `{rules}`");
+        assert_eq!(server.holder("a"), None, "a key is left with `{rules}`");
     }
-    // Taken away after it was asked for: an acquire that raises the fence notices when the key is set already.
+    // TIME is denied after the client has checked the permissions. An acquire that raises the fence counter notices
+    // this after it has set the key.
     user("~* +@all");
     let fenced = locks();
     let guard = K::new(&fenced, "a").lock().unwrap();
@@ -254,8 +255,8 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     user("~* +@all -time");
     let error = K::new(&fenced, "a").fenced(true).try_lock().err().unwrap();
     assert_misuse(&error, &address, "permission|user");
-    assert_eq!(server.holder("a"), None, "nothing is left behind without TIME");
-    // Taken away while the lock is held.
+    assert_eq!(server.holder("a"), None, "a key is left without TIME");
+    // The permission is denied while the lock is held.
     user("~* +@all -info");
     let locks = locks();
     let guard = K::new(&locks, "a").lease(LONG).lock().unwrap();
@@ -268,7 +269,7 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     assert!(error.to_string().contains("NOPERM"), "{error}");
 }
 
-/// No vote, but no reason either to refuse what the others grant.
+/// The node with the wrong password has no vote. The client still takes locks with the majority of the other nodes.
 fn fault_21_a_wrong_password_among_the_nodes<K: Kind>() {
     let servers: Vec<Server> = (0..3).map(|_| Server::builder().password("secret").start()).collect();
     let url = |i: usize, password: &str| format!("redis://:{password}@{}/", servers[i].addr());
@@ -294,7 +295,7 @@ fn assert_named(error: &Error, said: &str) {
     );
 }
 
-/// What must hold on a server that refuses all writes with this error.
+/// The checks for servers that refuse all writes with this error.
 fn refuses_writes<K: Kind>(rig: &Rig, code: &str, refuse: impl Fn(), allow: impl Fn()) {
     let locks = rig.open_warm::<K>();
     let held = K::new(&locks, "held").lock().unwrap();
@@ -312,7 +313,7 @@ fn refuses_writes<K: Kind>(rig: &Rig, code: &str, refuse: impl Fn(), allow: impl
     assert_eq!(reason, LostReason::Unreachable);
     allow();
     assert!(K::unlock(held).unwrap_err().is_lost());
-    // What the release could not take away is taken away now, though its lease is long.
+    // The client repeats the unconfirmed release, which now removes the key long before its lease ends.
     let other = K::new(&rig.open_direct(), "b");
     eventually("the release is repeated", SOON, || other.try_lock().is_ok_and(|guard| K::unlock(guard).is_ok()));
     K::unlock(K::new(&locks, "b").try_lock_for(SOON).unwrap()).unwrap();
@@ -330,7 +331,7 @@ fn fault_22_no_replicas<K: Kind>() {
 fn fault_22_snapshots_fail<K: Kind>() {
     let rig = Rig::start(1);
     let server = &rig.servers[0];
-    // The snapshot cannot be put in its place, where a directory stands.
+    // The server cannot rename its snapshot to this name, because a directory has the name.
     std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     let refuse = || {
         server.config("save", "3600 1000000");
@@ -341,7 +342,8 @@ fn fault_22_snapshots_fail<K: Kind>() {
     refuses_writes::<K>(&rig, "MISCONF", refuse, || server.config("save", ""));
 }
 
-/// A token that an acquire left behind stands for as long as `extend` asked for, which can be longer than the lease; the client that left it is not locked out by it.
+/// An unconfirmed release can leave a token under the key. The token lasts as long as `extend` asked for, which can
+/// exceed the lease. The client that left the token must still be able to take the lock.
 fn fault_22_no_process_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
@@ -353,7 +355,7 @@ fn fault_22_no_process_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>(
         rig.proxies.iter().for_each(Proxy::refuse);
         assert!(matches!(K::unlock(guard).unwrap_err(), Error::Unconfirmed { .. }));
         rig.proxies.iter().for_each(Proxy::heal);
-        // Until the lease that it had at first is over.
+        // This sleep lasts until the end of the original lease.
         thread::sleep(lease);
         let free = poll(SOON, || lock.try_lock().ok());
         assert!(free.is_some(), "a majority still has the lock that was left");

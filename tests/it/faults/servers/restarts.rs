@@ -1,4 +1,4 @@
-//! Servers that come back empty, or are replaced by others.
+//! Servers restart empty, or other servers replace them.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,13 +35,13 @@ fn fault_02_a_majority_restarts_empty<K: Kind>() {
         let rig = Rig::start(n);
         let guard = K::new(&rig.open(), "a").lease(ROOMY).lock().unwrap();
         let struck = &rig.servers[..rig.need()];
-        // All down before the first comes back, or a renewal in between would fill that one again.
+        // All servers go down before the first one restarts. Otherwise a renewal in between would fill that one again.
         struck.iter().for_each(Server::kill);
         struck.iter().for_each(Server::restart);
         assert_eq!(lost_by_renewal::<K>(&guard, ROOMY, Instant::now()), LostReason::Deleted);
         assert!(struck.iter().all(|server| server.keys().is_empty()), "nothing is re-created");
         assert!(K::unlock(guard).unwrap_err().is_lost());
-        assert!(rig.is_free("a"), "given up where it was left");
+        assert!(rig.is_free("a"), "the unlock left the key on a node");
     });
 }
 
@@ -55,14 +55,15 @@ fn fault_03_one_of_several_restarts_empty<K: Kind>() {
         let struck = &left[0];
         struck.restart();
         guard.check().unwrap();
-        eventually("it is filled again", SOON, || struck.holder("a").as_deref() == Some(&token));
+        eventually("the restarted node has the key again", SOON, || struck.holder("a").as_deref() == Some(&token));
         let counter: u64 = struck.get("{a}:fence").unwrap().parse().unwrap();
-        assert!(counter >= fence, "the refill carries the fence");
+        assert!(counter >= fence, "the refill did not set the fence counter");
         assert_eq!(guard.state(), LeaseState::Held);
-        // It counts from the next round on: with it the lock survives the loss of as many nodes as can be missed.
+        // The refilled node's vote counts from the next round on. With it, the lock survives the failure of a minority
+        // of the other nodes.
         others.iter().for_each(Server::kill);
         let until = Instant::now() + guard.remaining();
-        eventually("renewed without the others", SOON, || {
+        eventually("the lock is renewed without the other nodes", SOON, || {
             guard.check().unwrap();
             Instant::now() + guard.remaining() > until + LEASE / 4
         });
@@ -72,14 +73,14 @@ fn fault_03_one_of_several_restarts_empty<K: Kind>() {
     });
 }
 
-/// Sleeps until the wall clock is so far into a second.
+/// Sleeps until the wall clock is this many milliseconds into a second.
 fn sleep_into_second(millis: u64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = u64::from(now.subsec_millis());
     sleep(Duration::from_millis((1000 + millis - now) % 1000));
 }
 
-/// A holds nodes 1 and 2; node 2 forgets it; B could have 2 and 3.
+/// Client A holds nodes 1 and 2. Node 2 restarts and loses the key. Client B could then get the votes of nodes 2 and 3.
 fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     let rig = Rig::start(3);
     let lease = Duration::from_secs(3);
@@ -87,8 +88,9 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     let (a, b) = (open(), open());
     warm::<K>(&a, lease);
     warm::<K>(&b, lease);
-    sleep(lease); // Both clients know now that all servers are older than the lease.
-    // A server counts its uptime by seconds of the wall clock: one that starts at the end of a second is a second old at once.
+    sleep(lease); // Now both clients know that all servers are older than the lease.
+    // A server counts its uptime in seconds of the wall clock. A server that starts at the end of a second is one
+    // second old almost at once.
     sleep_into_second(750);
     rig.proxies[2].refuse();
     let held = K::new(&a, "a").renew(false).lock().unwrap();
@@ -99,21 +101,21 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     sleep_into_second(10);
     rig.proxies[2].heal();
     let lock = K::new(&b, "a");
-    // B asks again and again while A holds, until node 3 takes part.
+    // B makes attempts while A holds the lock, until node 3 takes part.
     let guard = loop {
         let asked = Instant::now();
         match lock.try_lock() {
             Ok(guard) => break guard,
             Err(error) => assert!(error.is_busy() || error.is_unavailable(), "{error}"),
         }
-        assert!(asked < restarted + SOON, "never acquired");
+        assert!(asked < restarted + SOON, "B never got the lock");
         sleep(Duration::from_millis(5));
     };
     assert!(held.check().is_err() && Instant::now() >= taken_until, "two holders at the same time");
     K::unlock(guard).unwrap();
     assert!(K::unlock(held).unwrap_err().is_lost());
-    assert!(rig.is_free("a"), "nothing is left of the attempts");
-    // Node 2 is needed now: it must be older than the lease.
+    assert!(rig.is_free("a"), "an attempt left its key on a node");
+    // B now needs the vote of node 2, which must be older than the lease.
     rig.servers[0].kill();
     rig.servers[1].restart();
     let restarted = Stopwatch::start();
@@ -121,13 +123,13 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     assert!(early.is_unavailable(), "{early}");
     let guard = lock.try_lock_for(SOON).unwrap();
     let waited = restarted.elapsed();
-    // The server's process is a little older than the end of its start.
+    // The server's process started slightly before `restart` returned.
     assert!(waited.by_clock() + Duration::from_millis(300) >= lease, "it voted after {waited:?}");
     assert!(waited < lease + Duration::from_secs(3), "it voted only after {waited:?}");
     K::unlock(guard).unwrap();
 }
 
-/// The new master was split off before the lock reached it; clients come to it by the old address.
+/// The new master was disconnected before the lock reached it. Clients reach the new master by the old address.
 fn fault_04_failover_to_a_replica_without_the_key<K: Kind>() {
     let rig = Rig::start(1);
     let replica = Server::start();
@@ -140,7 +142,7 @@ fn fault_04_failover_to_a_replica_without_the_key<K: Kind>() {
     assert_eq!(lost_by_renewal::<K>(&guard, LEASE, Instant::now()), LostReason::Deleted);
     assert_eq!(replica.holder("a"), None, "nothing is re-created");
     assert!(K::unlock(guard).unwrap_err().is_lost());
-    // And the new master works.
+    // Locks work on the new master.
     let guard = K::new(&locks, "a").try_lock_for(SOON).unwrap();
     assert_eq!(replica.holder("a").as_deref(), Some(guard.id().as_str()));
     K::unlock(guard).unwrap();
@@ -165,11 +167,11 @@ fn fault_16_scripts_are_flushed<K: Kind>() {
         flush();
         K::unlock(guard).unwrap();
         assert!(rig.is_free("a"));
-        // Also by the renewal thread.
+        // The renewal thread also loads the script again.
         let guard = lock.lease(LEASE).try_lock().unwrap();
         flush();
         let until = Instant::now() + guard.remaining();
-        eventually("renewed", SOON, || Instant::now() + guard.remaining() > until + LEASE / 4);
+        eventually("the thread renews the lock", SOON, || Instant::now() + guard.remaining() > until + LEASE / 4);
         assert_eq!(guard.state(), LeaseState::Held);
         K::unlock(guard).unwrap();
     });
@@ -181,7 +183,7 @@ fn fault_16_a_server_restarts_with_its_data<K: Kind>() {
     let fence = guard.fencing_token().unwrap();
     rig.servers[0].restart_with_data();
     let until = Instant::now() + guard.remaining();
-    eventually("renewed by the server that came back", SOON, || {
+    eventually("the restarted server renews the lock", SOON, || {
         guard.check().unwrap();
         Instant::now() + guard.remaining() > until + LEASE / 4
     });
@@ -200,7 +202,7 @@ fn fault_16_failover_to_a_replica_with_the_key<K: Kind>() {
     replica.promote();
     rig.servers[0].kill();
     let until = Instant::now() + guard.remaining();
-    eventually("renewed by the new master", SOON, || {
+    eventually("the new master renews the lock", SOON, || {
         guard.check().unwrap();
         Instant::now() + guard.remaining() > until + LEASE / 4
     });

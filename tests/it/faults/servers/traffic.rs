@@ -1,4 +1,4 @@
-//! Requests and replies that are lost, late or slow.
+//! Requests and replies are lost, late or slow.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -27,10 +27,10 @@ each_kind!(all:
     fault_09_a_slow_server_at_the_first_connection,
 );
 
-/// The tokens that were sent in acquires, in order.
+/// The tokens in all calls of this name, in order.
 fn tokens_sent(proxy: &Proxy, name: &str) -> Vec<String> {
     let of_name = |seen: &&redlock_tests::Seen| seen.name == name;
-    // The call of a read-write lock has a letter before it. What is no script has the token behind the key.
+    // In the call of a read-write lock, a letter precedes the token. In a plain command, the token follows the key.
     let token = |seen: &redlock_tests::Seen| match seen.args[1].parse::<usize>() {
         Ok(keys) => seen.args[2 + keys..].iter().find(|arg| arg.len() > 1).cloned(),
         Err(_) => Some(seen.args[1].clone()),
@@ -38,7 +38,7 @@ fn tokens_sent(proxy: &Proxy, name: &str) -> Vec<String> {
     proxy.seen().iter().filter(of_name).filter_map(token).collect()
 }
 
-/// The outcome is unknown; asked again with the same token, the server says yes.
+/// The outcome is unknown. The client repeats the acquire with the same token, and the server says yes.
 fn fault_05_reset_on_the_reply_to_an_acquire<K: Kind>() {
     for_each_n(&[1, 3, 5], |n| {
         let rig = Rig::start(n);
@@ -65,7 +65,7 @@ fn fault_05_reset_twice_on_the_reply_to_an_acquire<K: Kind>() {
         let error = lock.try_lock().err().unwrap();
         assert!(error.is_unavailable(), "{error}");
         assert!(faults.iter().all(|fault| fault.hits() >= 1), "the acquire was executed");
-        assert!(rig.is_free("a"), "a release went out");
+        assert!(rig.is_free("a"), "no release removed the key");
         assert!(rig.count("release") > releases);
         faults.iter().for_each(redlock_tests::Fault::release);
         let guard = lock.try_lock_for(SOON).unwrap();
@@ -99,9 +99,9 @@ fn fault_06_every_release_is_reset<K: Kind>() {
         let fault = rig.proxies[0].on_each("release", act.clone());
         let error = within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard).unwrap_err());
         assert!(matches!(error, Error::Unconfirmed { confirmed: 0, of: 1, .. }), "{error}");
-        assert!(rig.count("release") >= sent + 3, "it was tried again and again");
+        assert!(rig.count("release") >= sent + 3, "the release was not repeated");
         assert_eq!(rig.is_free("a"), act == Act::ResetAfter);
-        // What may have stayed does not lock out the process that left it.
+        // The client that may have left the key can still take the lock.
         fault.release();
         let again = K::new(&locks, "a").try_lock_for(SOON).unwrap();
         K::unlock(again).unwrap();
@@ -123,21 +123,23 @@ fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
         guard.check().unwrap();
         faults.iter().for_each(redlock_tests::Fault::release);
         eventually("a renewal has succeeded", SOON, || guard.state() == LeaseState::Held);
-        eventually("the lease lasts longer than without", SOON, || {
+        eventually("the renewal prolongs the lease", SOON, || {
             Instant::now() + guard.remaining() > deadline + LEASE / 2
         });
         guard.check().unwrap();
         assert_eq!(rig.releases_of(guard.id().as_str()), 0, "a failed extend never deletes");
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
-        // One reset alone is not even noticed. A busy machine can have that server left out for a moment.
+        // The client recovers from a single reset without a failed renewal. On a busy machine, a round may skip that
+        // server for a moment.
         let fault = rig.proxies[0].on("extend", Act::ResetAfter);
         eventually("an extension was struck", SOON, || guard.extend(lease).map(|()| fault.hits() == 1).unwrap());
-        eventually("it is held", SOON, || guard.state() == LeaseState::Held);
+        eventually("the lock is held", SOON, || guard.state() == LeaseState::Held);
         K::unlock(guard).unwrap();
     });
 }
 
-/// The fence key shows that the late acquire was executed; the lease is so long that only the release can have removed the key.
+/// The fence key shows that the server executed the late acquire. The lease is so long that only the release can have
+/// removed the lock's key.
 fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
@@ -147,11 +149,11 @@ fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
         let error = within(2 * NODE_TIMEOUT, "try_lock()", || lock.try_lock().err().unwrap());
         assert!(error.is_unavailable(), "{error}");
         assert_eq!(nodes_named(&error).len(), rig.need());
-        eventually("it is rolled back where it was applied", SOON, || rig.is_free("a"));
+        eventually("no node has the key", SOON, || rig.is_free("a"));
         held.iter().for_each(redlock_tests::Fault::release);
         let late = &rig.servers[..rig.need()];
         eventually("the late acquires are applied", SOON, || late.iter().all(|s| s.get("{a}:fence").is_some()));
-        eventually("nothing stays", SOON, || rig.is_free("a"));
+        eventually("no key stays", SOON, || rig.is_free("a"));
         let guard = K::new(&rig.open_direct(), "a").lock().unwrap();
         K::unlock(guard).unwrap();
     });
@@ -160,16 +162,17 @@ fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
 fn fault_08_a_late_acquire_and_a_server_that_does_not_know_the_release<K: Kind>() {
     let rig = Rig::start(1);
     let locks = rig.open();
-    let other = K::new(&locks, "other").fenced(true).lease(LONG).lock().unwrap(); // The server knows that acquire from here on.
+    // The server now has the script of this acquire.
+    let other = K::new(&locks, "other").fenced(true).lease(LONG).lock().unwrap();
     let held = rig.proxies[0].on("acquire", Act::Hold);
     assert!(K::new(&locks, "a").fenced(true).lease(LONG).try_lock().is_err());
     held.release();
     eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
-    eventually("nothing stays", SOON, || rig.is_free("a"));
+    eventually("no key stays", SOON, || rig.is_free("a"));
     K::unlock(other).unwrap();
 }
 
-/// A node's vote comes after the lock was taken without it, and after it was given up.
+/// A node's vote arrives after the round was won without it and the lock was released.
 fn fault_08_a_late_vote_of_a_round_that_was_won<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let rig = Rig::start(n);
@@ -180,7 +183,7 @@ fn fault_08_a_late_vote_of_a_round_that_was_won<K: Kind>() {
         K::unlock(guard).unwrap();
         held.release();
         eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
-        eventually("nothing stays", SOON, || rig.is_free("a"));
+        eventually("no key stays", SOON, || rig.is_free("a"));
     });
 }
 
@@ -207,17 +210,18 @@ fn fault_09_a_black_hole_among_the_nodes<K: Kind>() {
             assert!(took < timeout, "{what}: 40 operations without the node took {took:?}");
         }
         rig.proxies.iter().for_each(Proxy::heal);
-        eventually("nothing stays", SOON, || rig.is_free("a"));
+        eventually("no key stays", SOON, || rig.is_free("a"));
     });
 }
 
-/// All connections are taken by calls that wait for the server, and others wait for the connections: they have time left to ask the other servers.
+/// Some calls use all connections and wait for the hanging server, and other calls wait for a connection. These calls
+/// must have enough time left to ask the other servers.
 #[test]
 fn fault_09_a_server_begins_to_hang_under_a_crowd() {
-    // On a machine that stands still for that time calls fail all the same.
+    // If the machine stalls for that time, calls fail all the same. So the test is repeated.
     let failed: Vec<usize> =
         (0..5).map(|_| failed_beside_a_server_that_hangs()).take_while(|failed| *failed > 0).collect();
-    assert!(failed.len() < 5, "so many calls failed although two of three servers were well: {failed:?}");
+    assert!(failed.len() < 5, "calls failed in each run although two of three servers answered: {failed:?}");
 }
 
 fn failed_beside_a_server_that_hangs() -> usize {
@@ -241,17 +245,17 @@ fn failed_beside_a_server_that_hangs() -> usize {
             let before = locked.load(Ordering::SeqCst);
             eventually(what, SOON, || locked.load(Ordering::SeqCst) > before + 100);
         };
-        go_on("all are connected");
+        go_on("all threads get locks");
         failed.store(0, Ordering::SeqCst);
         servers[0].stop();
-        go_on("they go on without it");
+        go_on("the threads get locks without the server");
         is_over.store(true, Ordering::SeqCst);
         servers[0].cont();
     });
     failed.into_inner()
 }
 
-/// Slower than the others, yet in time: it costs its round trip once, not once per node, and its vote counts.
+/// A slow node replies within the node timeout. It costs each call one round trip in total, and its vote counts.
 fn fault_09_a_slow_node<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let trip = Duration::from_millis(150);
@@ -261,7 +265,8 @@ fn fault_09_a_slow_node<K: Kind>() {
         rig.proxies[..rig.spare()].iter().for_each(|proxy| proxy.latency(trip / 2));
         let start = Stopwatch::start();
         let guard = K::new(&locks, "a").try_lock().unwrap();
-        // Counted from before the first byte, less 1 % drift: the time of the reply is half a round trip later than the latest allowed.
+        // The lease counts from before the first byte was sent, less 1 % for drift. A lease counted from the reply
+        // would end half a round trip after this limit.
         let end = guard.remaining() + start.elapsed().by_clock();
         assert!(end + LONG / 100 <= LONG + trip / 2, "the lease ends {end:?} after the call");
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
@@ -274,7 +279,7 @@ fn fault_09_a_slow_node<K: Kind>() {
     });
 }
 
-/// One after the other, they would take as many round trips as there are nodes.
+/// Sequential requests would take one round trip per node.
 fn fault_09_slow_nodes_are_asked_at_the_same_time<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let trip = Duration::from_millis(500);
@@ -290,7 +295,7 @@ fn fault_09_slow_nodes_are_asked_at_the_same_time<K: Kind>() {
     });
 }
 
-/// Nothing fails when a connection takes a while: there is the whole node timeout for it.
+/// A slow first connection makes no call fail, because the call has the whole node timeout for it.
 fn fault_09_a_slow_server_at_the_first_connection<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);

@@ -1,4 +1,4 @@
-//! Jobs that are run once, and leaders, in processes of their own, to be killed or stopped.
+//! Processes with jobs that are run once, and with leaders. Tests kill and stop these processes.
 #![allow(clippy::disallowed_methods, reason = "tells the time to other processes")]
 
 use std::fmt::Display;
@@ -9,13 +9,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redlock_sync::{Error, Lease, Once, Redlock};
 
-/// 1. `once NAME LEASE_MS URL…`: one call, which prints `body` when its body runs. That returns `Ok` after a line on
-///    stdin. Then it prints what the call returned.
-/// 2. `lead NAME LEASE_MS URL…`: a candidate. Its body prints `leads`, and for each line on stdin what `check` says:
-///    `ok`, or `lost`, after which it returns.
-/// 3. `jobs FILE LEASE_MS URL…`: calls for one name after the other, `job:0`, `job:1`, …; a line in the file for each
-///    body that ends, for each call that is `Ran`, and for each that fails.
-/// 4. `leaders FILE LEASE_MS URL…`: a candidate; a line in the file for each `check` that is `Ok`.
+/// The roles of a process:
+///
+/// 1. `once NAME LEASE_MS URL…`: makes one call. Its body prints `body` and returns `Ok` after a line on stdin. Then
+///    the process prints the result of the call.
+/// 2. `lead NAME LEASE_MS URL…`: runs a candidate. Its body prints `leads`. For each line on stdin it prints the result
+///    of `check`: `ok` or `lost`. After `lost` it returns.
+/// 3. `jobs FILE LEASE_MS URL…`: calls for one name after the other, `job:0`, `job:1` and so on. It writes a line to
+///    the file for each body that ends, for each call that returns `Ran`, and for each call that fails.
+/// 4. `leaders FILE LEASE_MS URL…`: runs a candidate. It writes a line to the file for each `check` that returns `Ok`.
 pub(crate) fn main(args: &[String]) {
     let [role, name, lease, urls @ ..] = args else { panic!("ROLE NAME LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());
@@ -35,7 +37,7 @@ fn tell(what: impl Display) {
     stdout().flush().unwrap();
 }
 
-/// The next line on stdin.
+/// Waits for the next line on stdin.
 fn order() {
     stdin().lock().read_line(&mut String::new()).unwrap();
 }
@@ -70,12 +72,12 @@ fn lead(locks: &Redlock, name: &str) {
     locks.leader(name).pause(Duration::from_millis(10)).run(body).unwrap();
 }
 
-/// A file that several processes append to.
+/// Opens a file to which several processes append.
 fn log(path: &str) -> File {
     OpenOptions::new().append(true).open(path).unwrap()
 }
 
-/// One write, so that lines of several processes do not mix.
+/// Appends a line with one write, so that lines of several processes do not mix.
 fn note(log: &mut File, line: &str) {
     log.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -107,8 +109,8 @@ fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
 }
 
-/// Writes a line for each good `check`: the process, the number of the term, and the times before and after the
-/// `check`.
+/// Runs a candidate. Writes a line for each `check` that returns `Ok`: the process, the number of the term, and the
+/// times before and after the `check`.
 fn leaders(locks: &Redlock, log: &mut File) {
     let mut term = 0;
     let body = |lease: &Lease| {

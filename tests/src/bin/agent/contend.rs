@@ -1,8 +1,9 @@
-//! `agent contend FILE ROUNDS THREADS LOCKED RETRY_US URL…`: counts in a shared file, by read, pause and write.
+//! `agent contend FILE ROUNDS THREADS LOCKED RETRY_US URL…`: counts in a shared file. Each round reads the file,
+//! pauses, and writes it.
 //!
-//! The file is one record of five numbers: the count, the process that counted last, how often the process changed, the
-//! process that is inside, and whether one found another one inside. Without the lock (`LOCKED` is `no`) updates get
-//! lost.
+//! The file is one record of numbers: the count, the process that counted last, the number of changes between
+//! processes, and the process that is in a round. The last number is 1 if a round found another round under way. If
+//! `LOCKED` is `no`, updates get lost.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use redlock_sync::{Mutex, Redlock, Retry};
 
-/// The pause between the read and the write: long enough for every other thread of the machine to interfere.
+/// The pause between the read and the write. It is long enough for other threads to interfere.
 const PAUSE: Duration = Duration::from_micros(50);
 
 pub(crate) fn main(args: &[String]) {
@@ -23,7 +24,7 @@ pub(crate) fn main(args: &[String]) {
     thread::scope(|scope| (0..number(threads)).for_each(|_| _ = scope.spawn(work)));
 }
 
-/// A long node timeout: this test is about exclusion, not about a busy machine.
+/// The lock of the counter. The node timeout is long, because the test is about exclusion and not about a busy machine.
 fn lock(urls: &[String], retry: Duration) -> Mutex {
     let builder = Redlock::builder().nodes(urls).node_timeout(Duration::from_secs(2));
     builder.retry(Retry::every(retry)).build().expect("the settings are good").mutex("counter")
@@ -42,7 +43,7 @@ fn count(file: &File) {
     let [counter, last, changes, inside] = read(file);
     let me = u64::from(std::process::id());
     if inside != 0 {
-        // Another thread has read and not written yet. The test detects the lost update.
+        // Another thread has read and has not written yet. The test detects the lost update.
         write(file, 4, 1);
     }
     write(file, 3, me);

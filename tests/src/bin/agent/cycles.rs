@@ -1,10 +1,12 @@
-//! `agent cycles DIRECT_URL PROXY_URL CYCLES`: locks and unlocks a hundred times, tells what it uses, and again after
-//! `CYCLES` times.
+//! `agent cycles DIRECT_URL PROXY_URL CYCLES`: locks and unlocks, and reports the threads and files that the process
+//! uses.
 //!
-//! Two clients: one by the proxy, whose connections the test cuts, and one straight to the server, which makes the
-//! first one's locks contended. It prints what it uses four times, each time as soon as that is no more than it should
-//! be, and waits for a line: before the clients are made, after a hundred cycles, after all, and when the clients are
-//! gone.
+//! There are two clients. One connects through the proxy, and the test cuts its connections. The other connects
+//! directly to the server and contends for the same locks.
+//!
+//! The process prints a line four times, and then waits for a line on stdin: before it creates the clients, after a
+//! hundred cycles, after all cycles, and after it has dropped the clients. Each time, it first waits until its threads
+//! and files are within the expected bounds.
 
 use std::fs;
 use std::io;
@@ -16,14 +18,14 @@ use redlock_sync::{Error, MutexGuard, Redlock, Retry};
 use redlock_tests::poll;
 
 const THREADS: u64 = 4;
-/// Connections that a client has for calls.
+/// The number of connections that a client has for calls.
 const SHARED: u32 = 4;
-/// Further connections that it may keep: two that do not answer, and the one for notifications.
+/// The number of further connections that a client may keep: two that do not answer, and one for notifications.
 const BESIDES: u32 = 3;
-/// Threads end by themselves, after some seconds without work.
+/// The time limit for unused threads to end. They end after some seconds without work.
 const SETTLES: Duration = Duration::from_secs(60);
 
-/// The outcomes of the cycles.
+/// The numbers of the outcomes of the cycles.
 #[derive(Debug, Default)]
 struct Ends {
     released: AtomicU64,
@@ -58,8 +60,8 @@ fn run(direct: &Redlock, proxied: &Redlock, cycles: u64, ends: &Ends) {
     thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || work(thread))));
 }
 
-/// Two threads share each key. Some cycles bypass the proxy, some hold the lock while others wait, and some do not
-/// wait.
+/// Makes one cycle. Two threads share each key. Some cycles bypass the proxy, some hold the lock while others wait, and
+/// some do not wait.
 fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) {
     let locks = if (i + thread).is_multiple_of(3) { direct } else { proxied };
     let lock = locks.mutex(format!("key:{}", thread / 2));
@@ -72,7 +74,7 @@ fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) 
     note(ends, taken.and_then(|guard| hold(guard, thread / 2, i)));
 }
 
-/// Asserts that no other thread holds the lock meanwhile, whatever happens to the connections.
+/// Holds the lock, and asserts that no other thread holds it at the same time.
 fn hold(guard: MutexGuard, key: u64, i: u64) -> Result<(), Error> {
     static INSIDE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
     let inside = &INSIDE[usize::from(key == 1)];
@@ -95,14 +97,14 @@ fn note(ends: &Ends, result: Result<(), Error>) {
     end.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Threads and open files of this process.
+/// The numbers of threads and open files of this process.
 fn used() -> (usize, usize) {
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).expect("this is Linux").count();
     (count("task"), count("fd"))
 }
 
-/// The threads and files, once their number has been stable for a while and is at most `most`; after a minute, whatever
-/// it is.
+/// Returns the numbers of threads and files, once they have been stable for a while and are at most `most`. After a
+/// minute, it returns the numbers as they are.
 fn settled(most: (usize, usize)) -> (usize, usize) {
     let (mut last, mut calm) = (used(), 0);
     let found = poll(SETTLES, || {
@@ -114,7 +116,7 @@ fn settled(most: (usize, usize)) -> (usize, usize) {
     found.unwrap_or(last)
 }
 
-/// Prints a line, and waits for one.
+/// Prints a line, and waits for a line on stdin.
 fn tell(ends: &Ends, used: (usize, usize)) {
     let [released, busy, failed] = [&ends.released, &ends.busy, &ends.failed].map(|n| n.load(Ordering::Relaxed));
     println!("{} {} {released} {busy} {failed}", used.0, used.1);

@@ -1,4 +1,4 @@
-//! The default client as the environment of this process makes it.
+//! Processes that use the default client. The environment of the process configures it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ fn shop() -> Result<String, Error> {
     Ok(lock.key().to_owned())
 }
 
-/// Prints the key that an annotated function locks and its client, or why there is none. A client that was made lazily
-/// stays. Log messages are printed too.
+/// Prints the key that an annotated function locks, and its client. If there is no client, prints the error. A client
+/// that the environment has made stays the default client. The process prints log messages too.
 pub(crate) fn main() {
     crate::holders::listen(log::LevelFilter::Warn);
     match shop() {
@@ -24,7 +24,7 @@ pub(crate) fn main() {
     assert_eq!(was_set, shop().is_err());
 }
 
-/// Closes the client that the environment made, and replaces it by one of another server.
+/// Closes the client that the environment has made, and replaces it by a client of another server.
 pub(crate) fn replaced() {
     let closed = Redlock::default_client().unwrap();
     assert!(shop().is_ok());
@@ -37,8 +37,8 @@ pub(crate) fn replaced() {
     main();
 }
 
-/// A default client that was set, with a prefix that the environment does not know, and a child that has none until it
-/// sets one.
+/// Sets a default client with a prefix that the environment does not know. A forked child has no default client until
+/// it sets one.
 pub(crate) fn forked() {
     let with_prefix =
         || Redlock::builder().node(std::env::var("REDIS_URL").unwrap()).key_prefix("app:").build().unwrap();
@@ -52,7 +52,7 @@ pub(crate) fn forked() {
     shop().unwrap();
 }
 
-/// Children are forked while other threads use the default client all the time. Each sets its own one.
+/// Forks children while other threads use the default client all the time. Each child sets a default client of its own.
 pub(crate) fn forked_beside_users() {
     let client = || Redlock::open("redis://127.0.0.1:1/").unwrap();
     Redlock::set_default(client()).unwrap();

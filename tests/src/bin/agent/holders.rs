@@ -1,10 +1,9 @@
 //! Holders in a process of their own, for faults that end or copy a process.
 //!
-//! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard
-//!    alive.
-//! 2. `fork KIND KEY URL…`: takes the lock, forks, and tells what the child's copy and the parent could do.
-//! 3. `fork-often`: forks many times while other threads use the lease of the guard that the children have a copy of.
-//! 4. `hear URL…`: builds a client and tells what the library logs.
+//! 1. `hold KIND KEY LEASE_MS URL…`: acquires the lock and prints its token. Then it does what a line on stdin says.
+//! 2. `fork KIND KEY URL…`: acquires the lock, forks, and prints what the child and the parent could do with the guard.
+//! 3. `fork-often`: forks many times while other threads use the lease. The children have a copy of its guard.
+//! 4. `hear URL…`: builds a client and prints what the library logs.
 #![allow(unsafe_code, reason = "a forked child drops its copies of what the parent keeps")]
 
 use std::io::{self, BufRead, Write};
@@ -35,7 +34,7 @@ fn client(urls: &[String], lease: Duration) -> Redlock {
     Redlock::builder().nodes(urls).lease(lease).node_timeout(timeout).build().unwrap()
 }
 
-/// A key of a multi-lock, with the guard of the whole.
+/// A key of a multi-lock, with the guard of the whole multi-lock.
 struct OfSeveral(redlock_sync::MultiLockGuard);
 
 impl Deref for OfSeveral {
@@ -46,7 +45,7 @@ impl Deref for OfSeveral {
     }
 }
 
-/// All kinds get the same readable part of the token in every process.
+/// Acquires a lock of this kind. All tokens get the same readable part in every process.
 fn lock(locks: &Redlock, kind: &str, key: &str, renew: bool) -> Result<Guard, Error> {
     Ok(match kind {
         "mutex" => Box::new(locks.mutex(key).holder_name("agent").renew(renew).lock()?),
@@ -85,8 +84,7 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
 
 fn copies(kind: &str, key: &str, urls: &[String]) {
     let locks = client(urls, Duration::from_secs(10));
-    // As long as no client of this process has been used, there are no threads, and a child can open a client of its
-    // own.
+    // Until a client of this process is used, the library has no threads. So a child can open a client of its own.
     in_a_child(|| {
         tell("early-lock", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
         let own = client(urls, Duration::from_secs(10));
@@ -94,7 +92,7 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
         tell("early-own", guard.check());
         own.unlock_all().unwrap();
     });
-    // Without renewal, so that whatever is sent for this token while the child lives is sent by the child.
+    // The lease is not renewed. So the child sends everything that is sent for this token while it lives.
     let guard = lock(&locks, kind, key, false).unwrap();
     println!("token {}", guard.id().as_str());
     in_a_child(|| {
@@ -104,8 +102,9 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
         tell("lock", lock(&locks, kind, "another", true).map(|guard| guard.id().clone()));
         tell("lock-again", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
         tell("unlock_all", locks.unlock_all());
-        // The child's copies of both end here, as at the end of a function that the child returns from.
-        // SAFETY: they are read once, and the process ends before their owners would drop them again.
+        // The child drops its copies of the guard and the client, as at the end of a function that the child returns
+        // from.
+        // SAFETY: each copy is read once, and the process ends before its owner would drop it again.
         unsafe {
             drop(std::ptr::read(&raw const guard));
             drop(std::ptr::read(&raw const locks));
@@ -118,7 +117,7 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
     tell("parent-dropped", ());
 }
 
-/// A release is on its way when the process is copied.
+/// Forks while a release is under way.
 fn copies_of_dropped(kind: &str, key: &str, urls: &[String]) {
     let locks = client(urls, Duration::from_secs(120));
     for _ in 0..20 {
@@ -131,7 +130,8 @@ fn copies_of_dropped(kind: &str, key: &str, urls: &[String]) {
     }
 }
 
-/// What a thread of the parent has locked at the fork stays locked in the child, so a copy must not wait for it.
+/// A lock that another thread of the parent holds at the fork stays locked in the child. So no call with a copy may
+/// wait for such a lock.
 fn copies_in_a_crowd() {
     let locks = Redlock::in_memory();
     let guard = locks.rw_lock("crowded").read().unwrap();
@@ -150,7 +150,7 @@ fn copies_in_a_crowd() {
             assert_eq!(guard.fencing_token(), Err(Error::Closed));
             assert_eq!((guard.remaining(), guard.state()), (Duration::ZERO, LeaseState::Released));
             assert!(!format!("{guard:?}").is_empty());
-            // Without what stands in for the end of a process, such as the output that another thread may have locked.
+            // The child kills itself, because a normal exit could wait for the output that another thread has locked.
             kill_process(getpid(), Signal::KILL).unwrap();
         });
         assert!(poll(Duration::from_secs(10), || ended(child)).is_some(), "a child hangs");
@@ -158,14 +158,14 @@ fn copies_in_a_crowd() {
     exit(0);
 }
 
-/// Runs the work in a forked child, waits for its end, and asserts that it went well.
+/// Runs `work` in a forked child, waits until the child has ended, and asserts that the child succeeded.
 pub(crate) fn in_a_child(work: impl FnOnce()) {
-    // The child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
+    // Other threads, if there are any, are asleep. So they hold no lock that the child needs.
     let status = wait_for(fork(work));
     assert!(status.success(), "the child died: {status}");
 }
 
-/// Writes every record of the library to stdout.
+/// A logger that writes every record of the library to stdout.
 struct Logger;
 
 impl log::Log for Logger {
@@ -180,7 +180,7 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// From now on the library's records of this level and above are written to stdout.
+/// Writes the records of the library at this level and above to stdout from now on.
 pub(crate) fn listen(level: log::LevelFilter) {
     log::set_logger(&Logger).unwrap();
     log::set_max_level(level);

@@ -8,8 +8,8 @@ use redlock_sync::{MutexGuard, Redlock};
 
 use crate::holders::listen;
 
-/// `journal URL…`: for each line on stdin takes the lock `a` ten times and prints how often it was taken. What the
-/// library logs is printed too.
+/// `journal URL…`: for each line on stdin, acquires the lock `a` ten times and prints how often that succeeded. The
+/// process also prints what the library logs.
 pub(crate) fn main(urls: &[String]) {
     listen(LevelFilter::Info);
     let builder = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_millis(300));

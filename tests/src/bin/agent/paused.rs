@@ -1,4 +1,4 @@
-//! A holder that is stopped while it holds.
+//! A holder that tests stop while it holds a lock.
 #![allow(clippy::disallowed_methods, reason = "measures how long a call took")]
 
 use std::io::{BufRead, stdin};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Lease, Redlock};
 
-/// `paused mutex|reentrant|permit|writer|several LEASE_MS URL…`: takes the lock `a` and prints its token and its fence;
-/// then, for each line on stdin, one line with what came of it:
+/// `paused mutex|reentrant|permit|writer|several LEASE_MS URL…`: acquires the lock `a` and prints its token and its
+/// fencing token. Then, for each line on stdin, it prints a line with the outcome:
 ///
-/// 1. `check`: `check()`, and how many ms it took;
-/// 2. `use`: `fencing_token()`, then `extend()`;
-/// 3. `unlock`: `unlock()`.
+/// 1. `check`: calls `check()`. The line includes how many ms the call took.
+/// 2. `use`: calls `fencing_token()`, then `extend()`.
+/// 3. `unlock`: calls `unlock()`.
 pub(crate) fn run(args: &[String]) {
     let [kind, lease, urls @ ..] = args else { panic!("paused KIND LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());

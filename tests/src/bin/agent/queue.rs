@@ -1,4 +1,4 @@
-//! A worker of a queue of tasks, to be killed.
+//! A worker of a queue of tasks, which a test kills.
 
 use std::io::{Read, Write, stdin, stdout};
 use std::sync::mpsc;
@@ -12,9 +12,10 @@ use rustix::process::{Signal, kill_process};
 /// A time that is longer than any operation here.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// `queue URL`: four threads handle the tasks of the queue `q` until the end of stdin. Of each claim one line is
-/// printed, and one of each end: `claimed ID FENCE`, `acked ID FENCE`, `refused ID FENCE`. `queue fork URL`: a forked
-/// child ends its copies of workers that have a task in hand.
+/// `queue URL`: four threads handle the tasks of the queue `q` until the end of stdin. They print a line for each claim
+/// and each end: `claimed ID FENCE`, `acked ID FENCE` or `refused ID FENCE`.
+///
+/// `queue fork URL`: a forked child ends its copies of workers that have tasks under way.
 pub(crate) fn main(args: &[String]) {
     match args {
         [url] => work_on(url),
@@ -42,7 +43,7 @@ fn work_on(url: &str) {
     for thread in threads {
         thread.join().unwrap();
     }
-    // A worker of the library is dropped as well.
+    // After `close`, the queue starts no worker.
     assert!(mails.worker(1, |_: &Job| Verdict::Done).is_err());
 }
 

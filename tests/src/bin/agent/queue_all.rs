@@ -1,4 +1,4 @@
-//! A process that makes all sorts of calls for tasks, which several such processes share.
+//! A process that makes all sorts of calls for tasks. Several such processes share one queue.
 
 use std::io::{BufWriter, Stdout, Write, stdout};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 const IDS: usize = 6;
 
-/// `queue-all URL SEED OPERATIONS`: so many calls, and then the tasks that are left are claimed and acked. One line for
-/// each call that changed something: `WHAT ID FROM TO FENCE`.
+/// `queue-all URL SEED OPERATIONS`: makes this many calls. Then it claims and acknowledges the tasks that are left. It
+/// prints a line for each call that changed something: `WHAT ID FROM TO FENCE`.
 pub(crate) fn main(args: &[String]) {
     let [url, seed, operations] = args else { panic!("a URL and two numbers are wanted, not {args:?}") };
     let locks = Redlock::builder().node(url).node_timeout(Duration::from_secs(2)).build().unwrap();
@@ -28,7 +28,7 @@ pub(crate) fn main(args: &[String]) {
         run.end(job, 0);
     }
     run.out.flush().unwrap();
-    // Tasks of other processes may be left. Those end them.
+    // Other processes may still have claims. They end these tasks themselves.
 }
 
 struct Run {
@@ -83,7 +83,7 @@ impl Run {
         true
     }
 
-    /// Refused only if the task was removed meanwhile.
+    /// Ends the claim. The server may refuse the end only if the task was removed in between.
     fn end(&mut self, job: Job, how: u32) {
         let (id, fence, from) = (job.id().to_owned(), job.fencing_token().unwrap(), now());
         let (what, ended) = match how {

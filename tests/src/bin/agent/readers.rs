@@ -1,4 +1,4 @@
-//! A reader or a writer of a read-write lock in a process of its own, to be killed, or to be forked.
+//! A process with a reader or a writer of a read-write lock. Tests kill it or let it fork.
 #![allow(unsafe_code, reason = "a forked child drops its copy of what the parent keeps")]
 
 use std::io::{Read, Write, stdin, stdout};
@@ -8,8 +8,11 @@ use redlock_sync::{Error, Redlock};
 
 use crate::holders::in_a_child;
 
-/// `rw read|write|fork KEY LEASE_MS URL…`: takes the lock, prints its token, and holds the lock until the end of stdin.
-/// With `fork` a child of the process has dropped its copy of the guard before, which two threads have together.
+/// `rw read|write|fork KEY LEASE_MS URL…`: acquires the lock, prints its token, and holds the lock until the end of
+/// stdin.
+///
+/// With `fork`, two threads of the process share the lock as readers. Before it prints the token, a forked child drops
+/// its copy of one guard.
 pub(crate) fn main(args: &[String]) {
     let [side, key, lease, urls @ ..] = args else { panic!("rw read|write KEY LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());
@@ -27,7 +30,7 @@ pub(crate) fn main(args: &[String]) {
             in_a_child(|| {
                 assert_eq!(lock.read().unwrap_err(), Error::Closed);
                 assert_eq!(first.check().unwrap_err(), Error::Closed);
-                // SAFETY: it is read once, and the process ends before its owner would drop it again.
+                // SAFETY: the copy is read once, and the process ends before its owner would drop it again.
                 drop(unsafe { std::ptr::read(&raw const first) });
             });
             assert_eq!(first.id(), &second);

@@ -9,26 +9,27 @@ use std::time::Duration;
 use redlock_sync::{Error, Redlock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The stack of a thread, in bytes: much more than the heap of this process needs, so that the limit of the address
-/// space stops threads and no allocation.
+/// The stack size of a thread in bytes. The heap of this process needs much less. So the limit of the address space
+/// prevents new threads, but no other allocation.
 const STACK: u64 = 256 * 1024 * 1024;
-/// Enough room for other allocations, and too little for the stack of a thread.
+/// The free address space in bytes. It is enough for other allocations, but too little for the stack of a thread.
 const ROOM: u64 = STACK / 2;
-/// Longer than a busy machine needs until a probe has found the servers.
+/// A time in which a probe finds the servers, on a busy machine too.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The environment of the process. With arenas of their own, threads would use up the room too.
+/// The environment of the process. It limits the number of malloc arenas, because an arena for each thread would use up
+/// the free address space too.
 const ENVIRONMENT: [(&str, u64); 2] = [("RUST_MIN_STACK", STACK), ("MALLOC_ARENA_MAX", 1)];
 
-/// `starved URL…`: starts `starving URL…` in the environment that it needs.
+/// `starved URL…`: starts `starving URL…` with the environment that it needs.
 pub(crate) fn main(urls: &[String]) {
     let envs = ENVIRONMENT.map(|(name, value)| (name, value.to_string()));
     let status = Command::new(env::current_exe().unwrap()).arg("starving").args(urls).envs(envs).status().unwrap();
     process::exit(status.code().unwrap_or(1));
 }
 
-/// `starving URL…`: takes a lock twice without room for a thread, and once with it. Prints a line for each. In between
-/// there is room for a few threads.
+/// `starving URL…`: acquires a lock twice without space for a thread, and once with space. It prints a line for each of
+/// these. In between, there is space for only a few threads.
 pub(crate) fn starving(urls: &[String]) {
     let builder = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO);
     let locks = builder.build().unwrap();

@@ -1,9 +1,11 @@
-//! `stopping GRACE_MS LEASE_S HOW URL…`: a service that is told to stop, by a signal or by the end of its `main`.
+//! `stopping GRACE_MS LEASE_S HOW URL…`: a service that is stopped by a signal, or by a line on stdin.
 //!
-//! One thread takes and releases `turns` time and again, one waits for `theirs`, which the test holds, and one has
-//! taken `stuck` and hangs. HOW is `shutdown`: on SIGTERM or SIGINT it shuts its client down, prints the keys that it
-//! gave up, and exits. Or, at the first line on stdin with the threads at work, `return`: `main` ends, `exit` or
-//! `abort`: the process does.
+//! One thread acquires and releases `turns` again and again. One thread waits for `theirs`, which the test holds. One
+//! thread holds `stuck` and hangs.
+//!
+//! If `HOW` is `shutdown`, the service reacts to SIGTERM or SIGINT: it shuts its client down, prints the keys that it
+//! gave up, and exits. Otherwise it waits for a line on stdin. Then its `main` returns (`return`), or the process exits
+//! (`exit`) or aborts (`abort`).
 
 use std::io;
 use std::process::{abort, exit};

@@ -1,12 +1,12 @@
-//! A client with TLS, in a process of its own: the environment names the trusted certificates.
+//! A client with TLS in a process of its own. The environment names the trusted certificates.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Builder, Error};
 
-/// `tls URL`: takes the lock `a`, uses it, and hands it to a second client that waits. Prints how long that took, in
-/// ms, and how it ended.
+/// `tls URL`: acquires the lock `a`, uses it, and hands it over to a second client that waits. It prints how many ms
+/// that took, and the outcome.
 pub(crate) fn main(args: &[String]) {
     let [url] = args else { panic!("tls URL") };
     let start = Instant::now();

@@ -1,16 +1,16 @@
-//! A waiter in a process of its own, to be killed or stopped while it waits.
+//! A waiter in a process of its own. Tests kill or stop it while it waits.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::time::Duration;
 
 use redlock_sync::{Error, Redlock};
 
-/// `wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…`: waits for the lock and prints its token; then, for each line on stdin,
-/// one line with what came of it:
+/// `wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…`: waits for the lock and prints its token. Then, for each line on stdin,
+/// it prints a line with the outcome:
 ///
-/// 1. `check`: `check()`;
-/// 2. `fence`: `fencing_token()`;
-/// 3. `unlock`: `unlock()`, and the end.
+/// 1. `check`: calls `check()`.
+/// 2. `fence`: calls `fencing_token()`.
+/// 3. `unlock`: calls `unlock()` and ends.
 pub(crate) fn main(args: &[String]) {
     let [key, lease, urls @ ..] = args else { panic!("wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…") };
     let (lease, timeout) =

@@ -1,9 +1,10 @@
-//! Workers that are forked from one process which has drawn random numbers before, as an application does: `workers
-//! ORDER URL`.
+//! `workers ORDER URL`: workers that are forked from one process. The process has drawn random numbers before, as an
+//! application does.
 //!
-//! `ORDER` is `fork-open` if each child opens a client of its own, and `open-fork` if the parent has opened one before,
-//! which is not used. Each child tells a token of an acquire, the id under which it waits, and a token that it is
-//! granted.
+//! With the order `fork-open`, each child opens a client of its own. With `open-fork`, the parent has also opened a
+//! client before, which is not used.
+//!
+//! Each child prints the token of an acquire, the id of its wait, and the token of its grant.
 
 use std::thread;
 use std::time::Duration;
@@ -13,13 +14,13 @@ use redlock_tests::poll;
 
 use crate::holders::in_a_child;
 
-/// The longest wait.
+/// The time limit of a wait.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn main(args: &[String]) {
     let [order, url] = args else { panic!("an order and a URL are wanted, not {args:?}") };
-    // Feature `fast-rng` is on in this build, so these come from a generator in this process, which the children
-    // inherit as it is.
+    // The feature `fast-rng` is on in this build. So the numbers come from a generator in this process, and the
+    // children inherit its state.
     for _ in 0..3 {
         assert_ne!(uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
     }

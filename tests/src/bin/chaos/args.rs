@@ -65,7 +65,8 @@ pub(crate) enum Todo {
 }
 
 words! {
-    /// The clients that are forked from a parent, like pre-forked workers. The others are started as new processes.
+    /// The clients that are forked from a common parent, like pre-forked workers. The other clients are started as new
+    /// processes.
     Forked { None = "none", Some = "some", All = "all" }
 }
 

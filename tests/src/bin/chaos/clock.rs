@@ -2,9 +2,9 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A millisecond.
+/// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
-/// A second.
+/// A second in nanoseconds.
 pub(crate) const SEC: u64 = 1000 * MS;
 
 #[cfg(target_os = "linux")]

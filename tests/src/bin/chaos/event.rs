@@ -1,11 +1,11 @@
-//! The events that a client writes down: one line for each, with its time on the common clock.
+//! The events that a client logs. Each event is one line with its time on the common clock.
 //!
-//! `AT SESSION KEY WHAT …`. A session is one acquire of a lock and all that is done with it.
+//! The format is `AT SESSION KEY WHAT …`. A session is one acquire of a lock and all calls that belong to it.
 
 use std::fmt;
 use std::str::{FromStr, SplitWhitespace};
 
-/// A session: the client, the number of its life, the thread, and a number.
+/// The id of a session: the client, its life, the thread, and a number. A client that is started again has a new life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Session {
     pub(crate) client: u8,
@@ -14,21 +14,21 @@ pub(crate) struct Session {
     pub(crate) number: u32,
 }
 
-/// The first thread of a client that uses the other kinds of lock.
+/// The number of the first thread that uses the other kinds of lock.
 pub(crate) const KINDS: u16 = 900;
-/// The first of the sessions for the keys of multi-locks.
+/// The first thread number of the sessions that stand for single keys of multi-locks.
 const PARTS: u16 = 910;
 /// The largest number of keys of a multi-lock.
 const MOST_PARTS: u16 = 8;
 
 impl Session {
-    /// The session of one key of a multi-lock that was taken in this session.
+    /// The session of the nth key of a multi-lock that this session acquired.
     pub(crate) fn part(self, nth: usize) -> Session {
         let nth = u16::try_from(nth).expect("few keys");
         Session { thread: PARTS + (self.thread - KINDS) * MOST_PARTS + nth, ..self }
     }
 
-    /// The session of the multi-lock of which this is a part.
+    /// The session of the multi-lock, if this session stands for one of its keys.
     pub(crate) fn whole(self) -> Option<Session> {
         let at = self.thread.checked_sub(PARTS)?;
         Some(Session { thread: KINDS + at / MOST_PARTS, ..self })
@@ -55,7 +55,7 @@ impl FromStr for Session {
     }
 }
 
-/// The token of a holder that has no guard to ask.
+/// The token of a hold that has no guard, so that the client cannot ask for the token.
 pub(crate) const UNKNOWN: &str = "-";
 
 /// Defines an enum with a word for each value.
@@ -103,18 +103,18 @@ words! {
     }
 }
 
-/// The settings of an acquire, in ns. `u64::MAX` means without a bound.
+/// The settings of an acquire. Times are in ns, and `u64::MAX` means without a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wants {
     pub(crate) lease: u64,
-    /// The largest number of renewals: zero with `renew(false)`.
+    /// The largest number of renewals. It is zero with `renew(false)`.
     pub(crate) renewals: u64,
     pub(crate) max_hold: u64,
     pub(crate) min_hold: u64,
 }
 
 impl Wants {
-    /// Settings with a lease that is renewed while its guard lives.
+    /// Settings with a lease that is renewed as long as its guard exists.
     pub(crate) const fn plain(lease: u64) -> Self {
         Self { lease, renewals: u64::MAX, max_hold: u64::MAX, min_hold: 0 }
     }
@@ -124,7 +124,7 @@ impl Wants {
 pub(crate) enum What {
     /// The settings of the next acquire.
     Wants(Wants),
-    /// A call begins, with this time limit in ns; `u64::MAX` is without a limit.
+    /// A call begins. Its time limit is in ns, and `u64::MAX` means without a limit.
     Call {
         op: Op,
         limit: u64,
@@ -133,17 +133,18 @@ pub(crate) enum What {
         op: Op,
         outcome: Outcome,
     },
-    /// The lock is held under this token. The time is that of the return of the call.
+    /// A call has acquired the lock under this token. The event has the time at which the call returned.
     Held {
         token: String,
     },
-    /// The slots that it has of a semaphore, a bit for each.
+    /// The slots of a semaphore that the session holds. Each slot is one bit.
     Slots {
         slots: u64,
     },
-    /// This lease is not renewed. If it is extended, then before the first check.
+    /// The lease is not renewed automatically. If the session extends it, it does so before the first check.
     Fixed,
-    /// `check()` was called at this time: until when the library claims the lock, or that it is lost.
+    /// A call of `check()` began at this time. The library states until when it claims the lock, or that the lock is
+    /// lost.
     Check {
         until: Option<u64>,
     },
@@ -151,14 +152,14 @@ pub(crate) enum What {
     Number {
         fence: u64,
     },
-    /// The counter was written, after the version `parent` had been read.
+    /// The session wrote the counter, after it had read the version `parent`.
     Wrote {
         version: u64,
         parent: u64,
         begin: u64,
         end: u64,
     },
-    /// A write to the fenced store began at this moment.
+    /// A write to the fenced store began at this time.
     Stored {
         fence: u64,
         accepted: bool,
@@ -169,27 +170,27 @@ pub(crate) enum What {
         latch: u64,
         worker: u8,
     },
-    /// A latch was open or closed, according to a call that began at this time.
+    /// A call that began at the time `from` reported that a latch was open or closed.
     Saw {
         latch: u64,
         from: u64,
         is_open: bool,
     },
-    /// A call for this job was `Ran`.
+    /// A call for this job returned `Ran`.
     Ran {
         job: u64,
     },
-    /// The `on_lost` handler was called.
+    /// The library called the `on_lost` handler.
     Told,
-    /// The session has ended: its guard is gone.
+    /// The session has ended, and its guard no longer exists.
     Over,
-    /// The gauge of a client took and released its lock.
+    /// The gauge of a client acquired and released its lock.
     Beat,
-    /// The process, or the whole machine, stood still from this time to now.
+    /// The process, or the whole machine, did not run from this time until now.
     Stalled {
         from: u64,
     },
-    /// Threads and open files of the process.
+    /// The number of threads and open files of the process.
     Uses {
         phase: Phase,
         threads: u64,
@@ -198,7 +199,8 @@ pub(crate) enum What {
 }
 
 words! {
-    /// When a client counts its threads and files: before it has made anything, and after everything is gone.
+    /// The time at which a client counts its threads and files: before it has created anything, or after it has dropped
+    /// everything.
     Phase { Before = "before", After = "after" }
 }
 
@@ -286,7 +288,7 @@ fn next<T: FromStr<Err: fmt::Display>>(words: &mut SplitWhitespace<'_>) -> Resul
     word.parse().map_err(|error| format!("`{word}`: {error}"))
 }
 
-/// The whole lines of a log. The last one may be cut off: its process was killed.
+/// Parses the complete lines of a log. The last line may be cut off if its process was killed, so it is left out.
 pub(crate) fn read(log: &str) -> Vec<Event> {
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
     whole.lines().map(|line| line.parse().unwrap_or_else(|error| panic!("in `{line}`: {error}"))).collect()

@@ -1,5 +1,5 @@
-//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and the faults of them. Clients connect
-//! without a proxy, since the sentinels return the addresses of the servers.
+//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and their faults. Clients connect without a
+//! proxy, because the sentinels return the addresses of the servers.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,11 +12,13 @@ use crate::event::words;
 
 const REPLICAS: u32 = 2;
 const SENTINELS: usize = 3;
-/// Longer than any failover. The sentinels turn a former master into a replica after some ten seconds.
+/// A time limit that is longer than any failover. The sentinels turn a former master into a replica after about ten
+/// seconds.
 const LONG: Duration = Duration::from_secs(120);
 /// The pause between two checks of the group.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long replicas are separated from their master: less than makes them count as down.
+/// The longest time for which replicas are separated from their master. It is too short for the sentinels to count them
+/// as down.
 const APART: Duration = Duration::from_millis(300);
 
 words! {
@@ -31,12 +33,12 @@ pub(crate) fn start() -> Group {
     Group::start(REPLICAS as usize, SENTINELS)
 }
 
-/// The settings that the library needs to lose no lock. Nodes other than groups go without.
+/// Adds the settings that the library needs for a Sentinel group to lose no lock. Other nodes need none.
 pub(crate) fn guarded(settings: Builder, url: &str) -> Builder {
     if url.contains("+sentinel://") { settings.failover_guard(true).min_replicas_ack(REPLICAS) } else { settings }
 }
 
-/// True if the fault of this name is one of a group. Otherwise it is one of a single server.
+/// True if the fault of this name can strike the node, which is a Sentinel group or a single server.
 pub(crate) fn strikes(fault: &str, a_group: bool) -> bool {
     match fault.parse() {
         Ok(Blow::Stop | Blow::Reset | Blow::Scripts) => true,
@@ -44,7 +46,7 @@ pub(crate) fn strikes(fault: &str, a_group: bool) -> bool {
     }
 }
 
-/// Executes the fault, and waits until the group is whole again.
+/// Executes the fault and waits until the group is whole again.
 pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
     let blow = fault.parse().expect("a fault of a group");
     let master = group.master();
@@ -59,7 +61,7 @@ pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
             });
             kill(group, old, length);
         }
-        // Before the sentinels miss it, so that the replicas lose their data too.
+        // The master restarts before the sentinels notice it, so the replicas lose their data too.
         Blow::Forget => master.restart(),
         Blow::Depose => {
             master.stop();
@@ -91,7 +93,7 @@ fn during(length: Duration, begin: impl FnOnce(), end: impl FnOnce()) {
     end();
 }
 
-/// Kills the master unless it is dead. It comes back empty, as a replica of the new master.
+/// Kills the master, unless it is already dead. The server restarts empty, as a replica of the new master.
 fn kill(group: &Group, master: &Server, length: Duration) {
     master.kill();
     let new = group.moved_from(master);

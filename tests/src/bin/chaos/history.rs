@@ -1,5 +1,5 @@
-//! The history of a run, collected from the logs of clients, nemesis, store and watch. The checkers are functions of
-//! it.
+//! The history of a run. It is collected from the logs of the clients, the nemesis, the store and the observers. The
+//! checkers are functions of the history.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,45 +14,46 @@ pub(crate) struct Call {
     pub(crate) key: usize,
     pub(crate) op: Op,
     pub(crate) from: u64,
-    /// Its time limit; `u64::MAX` is without a limit.
+    /// The time limit of the call. `u64::MAX` means without a limit.
     pub(crate) limit: u64,
-    /// The end and the outcome. `None` if the client was killed, or it never ended.
+    /// The time at which the call ended, and its outcome. `None` if the client was killed during the call, or if the
+    /// call never ended.
     pub(crate) end: Option<(u64, Outcome)>,
 }
 
-/// A check of the lock.
+/// A call that checks whether the lock is still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) at: u64,
-    /// Until when the library claims the lock. `None` if it is lost.
+    /// The time until which the library claims the lock. `None` if the lock is lost.
     pub(crate) until: Option<u64>,
 }
 
-/// A lock from its acquisition to the end of its guard.
+/// A hold of a lock, from its acquisition to the end of its guard.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold {
     pub(crate) session: Session,
     pub(crate) key: usize,
     pub(crate) wants: Wants,
-    /// When the acquire returned.
+    /// The time at which the acquire returned.
     pub(crate) begin: u64,
-    /// `None` if the holder could not ask.
+    /// The token of the hold. `None` if the client had no guard to ask for it.
     pub(crate) token: Option<String>,
-    /// The slots of a semaphore, a bit for each.
+    /// The slots of a semaphore that are held. Each slot is one bit.
     pub(crate) slots: u64,
-    /// It is not renewed.
+    /// True if the lease is not renewed automatically.
     pub(crate) is_fixed: bool,
     pub(crate) looks: Vec<Look>,
     pub(crate) fence: Option<u64>,
-    /// When the handlers of a loss were called.
+    /// The times at which the handlers of a loss were called.
     pub(crate) told: Vec<u64>,
-    /// When an `extend` ended, with whatever result.
+    /// The times at which an `extend` ended, with any outcome.
     pub(crate) extended: Vec<u64>,
-    /// When the unlock was called, or the guard was dropped.
+    /// The time at which the client called unlock or dropped the guard.
     pub(crate) unlock: Option<u64>,
-    /// When the unlock returned, and its result.
+    /// The time at which unlock returned, and its outcome.
     pub(crate) unlocked: Option<(u64, Outcome)>,
-    /// When the guard was gone, without a known result.
+    /// The time at which the drop of the guard ended. A drop reports no outcome.
     pub(crate) dropped: Option<u64>,
 }
 
@@ -91,12 +92,14 @@ impl Hold {
         }
     }
 
-    /// The span in which it was certainly held: from its return to the end of what its checks promised, but not beyond
-    /// a check that reported the loss, nor beyond the unlock. `None` if it was never checked, or was paused until it
-    /// was too late.
+    /// The span in which the lock was certainly held. It begins when the acquire returned and ends with the latest time
+    /// that a check promised.
     ///
-    /// A key of a multi-lock is released once another key is lost. What its checks promised ends then, at a time that
-    /// is not known exactly.
+    /// A check that reported the loss, or the unlock, ends the span earlier. The result is `None` if no check promised
+    /// a time.
+    ///
+    /// If one key of a multi-lock is lost, the library releases the other keys. The promises of the checks for these
+    /// keys end then, at a time that is not known exactly.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let end = self.looks.iter().filter_map(|look| look.until).max()?;
         let lost = self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min();
@@ -106,24 +109,24 @@ impl Hold {
         Some((self.begin, end.max(self.last_look()?)))
     }
 
-    /// The last time at which a check found it held.
+    /// The time of the last check that found the lock held.
     pub(crate) fn last_look(&self) -> Option<u64> {
         self.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).max()
     }
 
-    /// The first check that reported the loss.
+    /// The time of the first check that reported the loss.
     pub(crate) fn saw_loss(&self) -> Option<u64> {
         self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min()
     }
 
-    /// The last check before this time promised the lock until that time.
+    /// True if the last check up to the time `from` promised the lock until `until` or later.
     pub(crate) fn was_promised(&self, from: u64, until: u64) -> bool {
         let last = self.looks.iter().filter(|look| look.at <= from).max_by_key(|look| look.at);
         last.is_some_and(|look| look.until.is_some_and(|promised| promised >= until))
     }
 }
 
-/// A write of the unprotected counter.
+/// A write to the unprotected counter.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) session: Session,
@@ -133,7 +136,7 @@ pub(crate) struct Write {
     pub(crate) end: u64,
 }
 
-/// A write to the fenced store, in the order in which they arrived.
+/// A write to the fenced store. The writes are in the order in which they arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) at: u64,
@@ -143,7 +146,7 @@ pub(crate) struct Stored {
     pub(crate) accepted: bool,
 }
 
-/// A worker that is about to arrive at a latch.
+/// The event that a worker is about to arrive at a latch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) at: u64,
@@ -151,7 +154,7 @@ pub(crate) struct Arrival {
     pub(crate) worker: u8,
 }
 
-/// A latch that a call found open or closed, with the span of the call.
+/// The state of a latch that a call reported, with the span of the call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saw {
     pub(crate) session: Session,
@@ -161,7 +164,7 @@ pub(crate) struct Saw {
     pub(crate) is_open: bool,
 }
 
-/// A call for a job that was `Ran`.
+/// A call for a job that returned `Ran`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ran {
     pub(crate) at: u64,
@@ -169,17 +172,17 @@ pub(crate) struct Ran {
     pub(crate) job: u64,
 }
 
-/// A fault as it was executed.
+/// A fault that the nemesis has executed.
 #[derive(Debug, Clone)]
 pub(crate) struct Struck {
     pub(crate) fault: plan::Fault,
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// How often it did something.
+    /// The number of times that the fault took effect.
     pub(crate) hits: usize,
 }
 
-/// A key that was deleted by hand, on this many nodes, while it had a holder.
+/// A key that the nemesis deleted on this many nodes while the lock was held.
 #[derive(Debug, Clone)]
 pub(crate) struct Deleted {
     pub(crate) at: u64,
@@ -187,7 +190,7 @@ pub(crate) struct Deleted {
     pub(crate) nodes: usize,
 }
 
-/// A token that was on a node from the first to the last of several checks, without another token in between.
+/// A token that a node had in all checks from the first to the last time, without another token in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Sighting {
     pub(crate) node: usize,
@@ -198,7 +201,7 @@ pub(crate) struct Sighting {
 }
 
 words! {
-    /// The use of an id: a wait for a lock, or the next hold of a granted lock.
+    /// The use of an id: for a wait for a lock, or for the hold that follows a grant.
     IdOf { Wait = "wait", Grant = "grant" }
 }
 
@@ -212,16 +215,16 @@ pub(crate) struct Reused {
     pub(crate) second: String,
 }
 
-/// A key that was left at the end.
+/// A key that was still on a node at the end of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Left {
     pub(crate) node: usize,
     pub(crate) key: String,
-    /// Its time to live in ms. `None` if it has no end.
+    /// The time to live of the key in ms. `None` if the key never expires.
     pub(crate) ttl: Option<u64>,
 }
 
-/// Threads and files of a client, before and after its work.
+/// The threads and files of a client, before or after its work.
 #[derive(Debug, Clone)]
 pub(crate) struct Uses {
     pub(crate) session: Session,
@@ -230,7 +233,7 @@ pub(crate) struct Uses {
     pub(crate) files: u64,
 }
 
-/// A client that did not end as it should: it ended by itself, with a failure, or not at all.
+/// A client that did not end as it should. It ended early, it failed, or it did not end at all.
 #[derive(Debug, Clone)]
 pub(crate) struct Fallen {
     pub(crate) at: u64,
@@ -242,11 +245,11 @@ pub(crate) struct Fallen {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) nodes: usize,
-    /// The node is a Sentinel group.
+    /// True if the node is a Sentinel group.
     pub(crate) sentinel: bool,
     pub(crate) keys: usize,
     pub(crate) clients: usize,
-    /// When the clients began, and when they were ordered to end.
+    /// The time at which the clients began, and the time at which the run ordered them to end.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) beyond: bool,
@@ -256,20 +259,21 @@ pub(crate) struct History {
     pub(crate) writes: Vec<Write>,
     pub(crate) stored: Vec<Stored>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// The calls, in the order in which they ended.
+    /// The states of latches, in the order in which the calls ended.
     pub(crate) saw: Vec<Saw>,
     pub(crate) ran: Vec<Ran>,
     pub(crate) uses: Vec<Uses>,
-    /// When a client stood still: it was stopped, or got no processor.
+    /// The spans in which a client did not run: the client, the start and the end. It was stopped, or it got no
+    /// processor.
     pub(crate) stalls: Vec<(u8, u64, u64)>,
-    /// When the gauges of clients had their locks, by client and life.
+    /// The times at which the gauges of clients acquired their locks, with the client and its life.
     pub(crate) beats: Vec<(u8, u8, u64)>,
     pub(crate) struck: Vec<Struck>,
     pub(crate) deleted: Vec<Deleted>,
     pub(crate) sightings: Vec<Sighting>,
-    /// The last time at which a node was asked to extend the lease of a token.
+    /// The last time at which a client asked a node to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
-    /// The number of ids of waits and grants, and the ids that were used for two of them.
+    /// The numbers of the ids of waits and of grants, and the ids that were used twice.
     pub(crate) waits: usize,
     pub(crate) grants: usize,
     pub(crate) reused: Vec<Reused>,
@@ -338,13 +342,13 @@ impl History {
         self
     }
 
-    /// The holds of one key in the order in which they began.
+    /// The holds of one key, in the order in which they began.
     pub(crate) fn holds_of(&self, key: usize) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(move |hold| hold.key == key)
     }
 
-    /// When the client stood still: stopped by the nemesis, or without a processor. The spans are in order, and may
-    /// overlap.
+    /// The stops of the client: the spans in which the nemesis had stopped it, or it got no processor. The spans are in
+    /// order and may overlap.
     fn stops(&self, client: u8) -> Vec<(u64, u64)> {
         let is_pause = |s: &&Struck| s.fault.kind == Kind::Pause && s.fault.target == Target::Client(client.into());
         let pauses = self.struck.iter().filter(is_pause).map(|s| (s.from, s.until));
@@ -354,7 +358,7 @@ impl History {
         stops
     }
 
-    /// How long the client stood still within this span.
+    /// The time for which the client did not run within this span.
     pub(crate) fn stopped(&self, client: u8, from: u64, until: u64) -> u64 {
         let (mut sum, mut at) = (0, from);
         for (begin, end) in self.stops(client) {
@@ -364,7 +368,7 @@ impl History {
         sum
     }
 
-    /// When the client has run for this time since then. Standstills after that do not count.
+    /// The time at which the client has run for the time `time` since `from`. A stop that begins later does not count.
     pub(crate) fn awake_for(&self, client: u8, from: u64, time: u64) -> u64 {
         let (mut by, mut at) = (from + time, from);
         for (begin, end) in self.stops(client).into_iter().filter(|stop| stop.1 > from) {
@@ -377,7 +381,7 @@ impl History {
         by
     }
 
-    /// When this life of the client was ended by force.
+    /// The time at which the nemesis killed the client in this life.
     pub(crate) fn killed(&self, client: u8, life: u8) -> Option<u64> {
         let of_client = |s: &&Struck| s.fault.kind == Kind::Murder && s.fault.target == Target::Client(client.into());
         let mut deaths: Vec<u64> = self.struck.iter().filter(of_client).map(|s| s.from).collect();
@@ -385,13 +389,13 @@ impl History {
         deaths.get(usize::from(life)).copied()
     }
 
-    /// The events of these sessions around these times, as they were written down, for a report.
+    /// The logged events of these sessions within this span, as lines for a report.
     pub(crate) fn slice(&self, sessions: &[Session], from: u64, until: u64) -> Vec<String> {
         let near = |event: &&Event| sessions.contains(&event.session) && event.at >= from && event.at <= until;
         self.events.iter().filter(near).map(|event| self.told(event.at, &event.to_string())).collect()
     }
 
-    /// A line with its moment in seconds since the beginning.
+    /// A line for a report that begins with its time in seconds since the beginning of the run.
     pub(crate) fn told(&self, at: u64, line: &str) -> String {
         format!("{} {line}", self.seconds(at))
     }

@@ -1,17 +1,17 @@
-//! The chaos run: client processes contend for a few locks, while a seeded nemesis causes faults of servers, network
-//! and clients. Then checkers judge the logs. How to run it and read its output: `tests/CHAOS.md`.
+//! The chaos run. Client processes contend for a few locks, while a nemesis with a seed causes faults of servers,
+//! network and clients. Then checkers judge the logs. `tests/CHAOS.md` says how to run it and how to read its output.
 //!
 //! 1. `args.rs`, `timing.rs`, `names.rs`: the command line, the times, and the names of the locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
 //! 3. `client/`: the processes that use the locks. `nursery.rs`: the parents of forked clients. `event.rs`: the events
 //!    in their logs. `store.rs`: the fenced store.
 //! 4. `nemesis/`: executes the faults. `group.rs`: the faults of a Sentinel group. `watch.rs`, `wire.rs`: observe
-//!    servers and traffic meanwhile. `until.rs`: the end of a run.
-//! 5. `history.rs`, `checkers/`: the history of a run, and its rules. Neither does I/O.
+//!    servers and traffic. `until.rs`: the end of a run.
+//! 5. `history.rs`, `checkers/`: the history of a run, and its rules. They do no I/O.
 //! 6. `summary.rs`, `svg.rs`: the report and the picture of a run.
 //! 7. `tasks/`: another run, with a queue of tasks and its workers.
 //!
-//! The program `controls` shows that a broken library is noticed.
+//! The program `controls` shows that the checkers notice a broken library.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -50,7 +50,7 @@ use std::process::{self, ExitCode};
 use args::{Options, Todo};
 
 fn main() -> ExitCode {
-    // The failure of one thread must not leave the others waiting for it.
+    // If one thread panics, the whole process exits. Otherwise the other threads would wait for it forever.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);
@@ -96,7 +96,7 @@ fn schedule(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Makes one run with its verdicts. Returns 1 if a rule was violated.
+/// Makes one run, judges it, and writes its reports. The exit code is 1 if a rule was violated.
 fn chaos(options: &Options) -> ExitCode {
     println!("seed {}", options.seed);
     if options.safety {

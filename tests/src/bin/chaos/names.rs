@@ -1,9 +1,10 @@
-//! The names of the locks. Similar names are used side by side: each is a lock of its own.
+//! The names of the locks. Similar names are used at the same time, and each one is a separate lock.
 //!
-//! Helper keys of the library are named by the key of the lock in braces. So names with braces, and names that end like
-//! helper keys, could be confused with others. All of them are valid: `Error::Config` is for others.
+//! The library names its helper keys with the key of the lock in braces. So a name with braces, or one that ends like a
+//! helper key, could be confused with another name. All names here are valid. Other tests cover the names that
+//! `Error::Config` rejects.
 
-/// The largest number for `--keys`.
+/// The largest value of `--keys`.
 pub(crate) const MOST: usize = 16;
 
 const NAMES: [&str; MOST] = [
@@ -25,40 +26,40 @@ const NAMES: [&str; MOST] = [
     "ordér",
 ];
 
-/// The number of the first slow lock: one with leases that are longer than a calm. Nothing is kept from the clients for
-/// as long as these last, so they are judged by what does not depend on that.
+/// The number of the first slow lock. The leases of slow locks can outlast a calm. A killed client can keep such a lock
+/// from the others that long, so no checker demands progress on slow locks.
 pub(crate) const SLOW: usize = MOST;
-/// Their number. A killed holder keeps one of them from all others for long.
+/// The number of slow locks. There are many, because a killed client can keep one from all others for a long time.
 pub(crate) const SLOWS: usize = 32;
-/// The first ones are those that many threads want.
+/// The number of slow locks that many threads use. They are the first ones.
 pub(crate) const BUSY_SLOWS: usize = 4;
 
-/// The numbers of the read-write locks, for readers and for writers.
+/// The numbers of the first read-write lock: for its readers, and for its writers.
 pub(crate) const READ: usize = SLOW + SLOWS;
 pub(crate) const WRITE: usize = READ + RW_LOCKS;
-/// How many there are.
+/// The number of read-write locks.
 pub(crate) const RW_LOCKS: usize = 2;
 /// The number of the first semaphore.
 pub(crate) const PERMIT: usize = WRITE + RW_LOCKS;
-/// The number of permits of each. Some clients use one permit less for the last one.
+/// The number of permits of each semaphore. Some clients use one permit less for the last semaphore.
 pub(crate) const PERMITS: [u32; 2] = [2, 3];
-/// The number of all latches.
+/// The number that stands for all latches.
 pub(crate) const LATCH: usize = PERMIT + PERMITS.len();
-/// The number of all jobs that are run once, and that of the leaders.
+/// The numbers that stand for all jobs that are run once, and for the leader.
 pub(crate) const JOB: usize = LATCH + 1;
 pub(crate) const LEADER: usize = JOB + 1;
-/// The number of all multi-locks.
+/// The number that stands for all multi-locks.
 pub(crate) const SEVERAL: usize = LEADER + 1;
-/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most
-/// get them.
+/// The number of the first mutex that multi-locks acquire. Fewer threads contend for these mutexes than for the first
+/// locks, so most multi-locks succeed.
 pub(crate) const ACCOUNT: usize = SEVERAL + 1;
-/// How many there are.
+/// The number of mutexes that multi-locks acquire.
 pub(crate) const ACCOUNTS: usize = 4;
 
-/// The number of the first lock that only one thread of a crowd wants.
+/// The number of the first lock that only one thread of a crowd acquires.
 pub(crate) const CROWD: usize = ACCOUNT + ACCOUNTS;
 
-/// The name of this lock.
+/// The name of the lock with this number.
 pub(crate) fn of(key: usize) -> String {
     match key {
         CROWD.. => format!("crowd{}", key - CROWD),
@@ -75,12 +76,12 @@ pub(crate) fn of(key: usize) -> String {
     }
 }
 
-/// The exclusive locks of a run.
+/// The numbers of the exclusive locks with short leases.
 pub(crate) fn exclusive(keys: usize) -> impl Iterator<Item = usize> {
     (0..keys).chain(ACCOUNT..CROWD)
 }
 
-/// All mutexes of a run.
+/// The numbers of all mutexes of a run.
 pub(crate) fn all(keys: usize) -> impl Iterator<Item = usize> {
     exclusive(keys).chain(SLOW..READ)
 }
@@ -90,22 +91,22 @@ pub(crate) fn is_slow(key: usize) -> bool {
     (SLOW..READ).contains(&key)
 }
 
-/// The latch of a round.
+/// The name of the latch of a round.
 pub(crate) fn latch(number: u64) -> String {
     format!("latch{number}")
 }
 
-/// The job of a round.
+/// The name of the job of a round.
 pub(crate) fn job(number: u64) -> String {
     format!("job{number}")
 }
 
-/// Names of locks that only one client process takes, once.
+/// The name of a lock that only one client process acquires, once.
 pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
     format!("own-{client}-{life}-{nth}")
 }
 
-/// True if the leases of the lock are short.
+/// True if the lock has short leases.
 pub(crate) fn is_short(name: &str) -> bool {
     NAMES.contains(&name)
         || ["own-", "crowd", "account", "permits", "rates", "job", "leader"].iter().any(|start| name.starts_with(start))

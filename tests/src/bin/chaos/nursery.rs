@@ -1,16 +1,18 @@
 //! The parents of the clients: `chaos nursery HABIT`. Some clients are forked, as a server forks its workers before
-//! they serve; others are programs that are started anew.
+//! they serve. The other clients are started as new programs.
 //!
-//! A parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its
-//! children draw again, each of them. A parent does what the run tells it on stdin, one line each, and answers each by
-//! one line on stdout. When stdin ends, which it does however the run ends, it kills its children and ends.
+//! A parent never opens a client of the library, and it stays single-threaded. All its children inherit the state of
+//! its random generators, so all of them draw the same numbers again.
+//!
+//! A parent reads commands on stdin, one line each, and answers each command with one line on stdout. If stdin ends,
+//! the parent kills its children and exits. Stdin ends with the run, however the run ends.
 //!
 //! ```text
-//! fork WORDS…      forks a client with this order; answers its process id
-//! start WORDS…     starts one anew; answers its process id
-//! tell PID WORD…   tells it something
-//! end PID          tells it to end
-//! look PID         answers `-`, or the status with which it ended
+//! fork WORDS…      forks a client with these parameters; answers its process id
+//! start WORDS…     starts a client as a new program; answers its process id
+//! tell PID WORD…   sends the words to a client
+//! end PID          orders a client to end
+//! look PID         answers `-`, or the exit status of a client that has ended
 //! ```
 
 use std::collections::HashMap;
@@ -30,15 +32,15 @@ use crate::client::{self, Order};
 use crate::event::words;
 
 words! {
-    /// The habit of a parent: it draws random numbers and then forks, or it draws none, and its children draw as soon
-    /// as they exist.
+    /// The habit of a parent. A `Drawn` parent draws random numbers before it forks. A `Fresh` parent draws none, and
+    /// its children draw first.
     Habit { Drawn = "drawn", Fresh = "fresh" }
 }
 
-/// The separator of the words of a line: a path may contain spaces.
+/// The separator of the words of a line. It is no space, because a path may contain spaces.
 const SEPARATOR: char = '\t';
 
-/// The children that the parent has forked, and the pipe to each.
+/// The children that the parent has forked, each with the pipe to it.
 type Children = HashMap<Pid, Option<UnixStream>>;
 
 /// The main function of a parent.
@@ -75,7 +77,7 @@ fn answer(habit: Habit, children: &mut Children, words: &[String]) -> String {
         }
         "start" => return bear(children, |line| live_anew(&words[1..], line)).as_raw_pid().to_string(),
         "tell" => {
-            // A child that has ended reads nothing.
+            // A child that has ended reads nothing, so the error is ignored.
             if let Some(Some(line)) = children.get_mut(&child()) {
                 _ = writeln!(line, "{}", words[2]);
             }
@@ -91,12 +93,13 @@ fn answer(habit: Habit, children: &mut Children, words: &[String]) -> String {
     String::new()
 }
 
-/// Forks a client that has this life, with the line on which it is told things.
+/// Forks a client that runs `life`. The parent sends words to the client on a pipe.
 fn bear(children: &mut Children, life: impl FnOnce(UnixStream)) -> Pid {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets can be made");
     let mut ours = Some(ours);
     let child = fork(|| {
-        // Otherwise these copies would keep the pipes of its siblings, and the parent's end of its own, open.
+        // The child closes its copies of the pipes of its siblings and of the parent's end of its own pipe. Otherwise
+        // these pipes would never end.
         children.clear();
         ours = None;
         life(theirs);
@@ -126,7 +129,7 @@ fn program() -> Command {
     Command::new(env::current_exe().expect("this program has a file"))
 }
 
-/// A parent as the run sees it.
+/// The handle with which the run controls a parent.
 pub(crate) struct Nursery {
     process: Child,
     lines: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
@@ -142,7 +145,7 @@ impl Nursery {
         Self { process, lines: Mutex::new(lines) }
     }
 
-    /// Starts a client that is forked from the parent.
+    /// Forks a client from the parent.
     pub(crate) fn fork(&self, order: &Order) -> Pid {
         self.bring_forth("fork", order)
     }
@@ -162,12 +165,12 @@ impl Nursery {
         self.ask(&["tell".to_owned(), child.as_raw_pid().to_string(), word.to_owned()]);
     }
 
-    /// Orders a child to end.
+    /// Orders a client to end.
     pub(crate) fn end(&self, child: Pid) {
         self.ask(&["end".to_owned(), child.as_raw_pid().to_string()]);
     }
 
-    /// How it ended, if it has. The status can be read only once.
+    /// Returns the exit status of a client, if it has ended. The status can be read only once.
     pub(crate) fn ended(&self, child: Pid) -> Option<ExitStatus> {
         let status = self.ask(&["look".to_owned(), child.as_raw_pid().to_string()]);
         status.parse().ok().map(ExitStatus::from_raw)

@@ -1,13 +1,15 @@
-//! What is injured when: a pure function of the seed and the size of the run.
+//! The schedule of faults: a pure function of the seed and the size of the run.
 //!
-//! Faults keep within what the library promises exclusion for, unless the run goes `beyond` that:
+//! Faults stay within the limits in which the library promises exclusion, unless the run has `--beyond`:
 //!
-//! 1. A node that restarts empty casts no vote for a while. Of the nodes that are in this state at the same time as one
-//!    that lost its data there are never more than a minority, for else it could not be told from a cold start of all.
-//! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer
-//!    than the longest lease: when it is back, all that it forgot would have run out anyway.
-//! 3. Nodes that are out of reach during an amnesia have no other fault: its end would bring them back too early.
-//! 4. At the end of a storm all nodes are out of reach for a moment: what is released then must be free in the calm.
+//! 1. A node that restarts empty casts no vote for a while. A client must be able to tell this from a cold start of all
+//!    nodes. So if a node has lost its data, at most a minority of nodes is in this state at the same time.
+//! 2. A node can lose its data in another way (flush, role), or the only node can restart empty. Then no client reaches
+//!    the node for longer than the longest lease. By then, all leases that it forgot would have expired anyway.
+//! 3. A node that is out of reach during an amnesia has no other fault. The end of that fault would make the node
+//!    reachable too early.
+//! 4. At the end of a storm, all nodes are out of reach for a moment. A lock that is released in this time must be free
+//!    in the calm.
 //! 5. A key is deleted by hand only if a majority keeps it while its holder relies on it; see `nemesis/hand.rs`.
 
 use std::fmt;
@@ -18,7 +20,6 @@ use crate::names;
 use crate::timing::LONGEST_LEASE;
 
 words! {
-    /// The fault.
     Kind {
         Kill = "kill", Empty = "empty", Stop = "stop", Reset = "reset", Refuse = "refuse", Hole = "hole", Latency = "latency", Scripts = "scripts",
         Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold", HoldReply = "hold_reply", ResetBefore = "reset_before",
@@ -38,18 +39,18 @@ impl Kind {
         }
     }
 
-    /// It strikes clients, or nodes of this kind.
+    /// True if the fault strikes clients, or nodes of this sort.
     fn is_for(self, sentinel: bool) -> bool {
         self.lane() == Kin::Client || group::strikes(self.word(), sentinel)
     }
 
-    /// True if it affects single commands.
+    /// True if the fault affects single commands.
     fn is_of_commands(self) -> bool {
         use Kind::{Cut, Delay, Error, Hold, HoldReply, ResetAfter, ResetBefore, Silence, Stall};
         matches!(self, Stall | Hold | HoldReply | ResetBefore | ResetAfter | Cut | Silence | Error | Delay)
     }
 
-    /// The server's process is new afterwards.
+    /// True if the fault replaces the process of the server.
     pub(crate) fn is_restart(self) -> bool {
         matches!(self, Kind::Kill | Kind::Empty | Kind::Amnesia)
     }
@@ -71,23 +72,23 @@ pub(crate) enum Target {
     Key(usize),
 }
 
-/// One fault, in ms from the beginning of the run.
+/// One fault. Times are in ms, and `at` counts from the beginning of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) at: u64,
     pub(crate) length: u64,
     pub(crate) target: Target,
     pub(crate) kind: Kind,
-    /// The command that is affected.
+    /// The command that the fault affects.
     pub(crate) command: &'static str,
-    /// Every such command is affected, not only the next.
+    /// True if the fault affects each such command, and not only the next one.
     pub(crate) each: bool,
-    /// A parameter of the fault: ms of a delay, bytes of a reply, the number of an error, threads of a crowd.
+    /// A parameter of the fault: ms of a delay, bytes of a reply, the number of an error, or threads of a crowd.
     pub(crate) amount: u64,
 }
 
 impl Fault {
-    /// Further nodes that it keeps from the clients: the minority after its target (amnesia), or all (partition).
+    /// The other nodes that the fault makes unreachable: the next minority (amnesia), or all others (partition).
     pub(crate) fn away(&self, nodes: usize) -> Vec<usize> {
         let others = match self.kind {
             Kind::Amnesia => (nodes - 1) / 2,
@@ -129,7 +130,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The parameters of the schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms<'a> {
     pub(crate) nodes: usize,
@@ -137,36 +137,35 @@ pub(crate) struct Terms<'a> {
     pub(crate) clients: usize,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
-    /// In ms, like the calm.
+    /// The length of a storm in ms, like that of a calm.
     pub(crate) storm: u64,
     pub(crate) calm: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: &'a [Kind],
     pub(crate) commands: &'a [&'static str],
     pub(crate) beyond: bool,
-    /// The number of threads of a crowd; 0 for no crowds.
+    /// The number of threads of a crowd. With 0 there are no crowds.
     pub(crate) crowd: usize,
     /// The longest time in ms between two faults of a node.
     pub(crate) gap: u64,
 }
 
-/// The default gap.
 pub(crate) const GAP: u64 = 1200;
 
-/// Longer than any lease, with room for replies on their way.
+/// A time that is longer than any lease, with a margin for replies that are still on their way.
 const LONG: u64 = LONGEST_LEASE + 700;
-/// How long a restarted node casts no vote: servers report their uptime in whole seconds.
+/// The time for which a restarted node casts no vote. Servers report their uptime in whole seconds.
 pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
-/// The pause between the end of a fault and the absence of its node, and vice versa, since a fault can end late.
+/// The pause between a fault of a node and the time in which the node is unreachable. A fault can end late.
 const APART: u64 = 300;
-/// The length of a storm, and of the calm after it, in which the locks must come back.
+/// The default lengths of a storm and of the calm after it. In the calm, all locks must become available again.
 pub(crate) const STORM: u64 = 20_000;
 pub(crate) const CALM: u64 = 9_000;
 
-/// The commands that can be affected; the last one means any.
+/// The commands that faults can affect. The last entry means any command.
 pub(crate) const COMMANDS: [&str; 8] = ["acquire", "extend", "release", "fence", "publish", "SUBSCRIBE", "INFO", "*"];
 
-/// The faults of a run in the order of time.
+/// The faults of a run, sorted by time.
 pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
     let mut maker = Maker {
         terms,
@@ -213,16 +212,16 @@ struct Maker<'a> {
     random: fastrand::Rng,
     /// The nodes that restart: the node, the span in which it casts no vote, and whether it lost its data.
     young: Vec<(usize, u64, u64, bool)>,
-    /// The spans in which nodes have faults of their own.
+    /// The spans in which a node has a fault of its own.
     taken: Vec<(usize, u64, u64)>,
-    /// The spans in which nodes are kept free for the amnesia of another node.
+    /// The spans in which a node has no other fault, because the amnesia of another node makes it unreachable.
     away: Vec<(usize, u64, u64)>,
-    /// One at the end of each storm that a calm follows.
+    /// The partitions, one at the end of each storm that a calm follows.
     partitions: Vec<Fault>,
 }
 
 impl Maker<'_> {
-    /// The storm at this time, or the next one. `None` if the run is over by then.
+    /// The span of the storm at this time, or of the next storm. `None` if the run ends before it.
     fn storm(&self, at: u64) -> Option<(u64, u64)> {
         let &Terms { storm, calm, .. } = self.terms;
         let length = self.terms.seconds * 1000;
@@ -250,7 +249,7 @@ impl Maker<'_> {
         }
     }
 
-    /// When faults of this target have to end in a storm that ends then: nodes are well before the partition.
+    /// The time by which faults of this target must end in this storm. Nodes must be well before the partition.
     fn end_for(&self, target: Target, end: u64) -> u64 {
         let last = self.partitions.iter().find(|fault| fault.at < end && fault.at + fault.length == end);
         last.filter(|_| matches!(target, Target::Node(_))).map_or(end, |partition| partition.at - APART)
@@ -264,7 +263,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A fault that begins here and ends within the storm. `None` if no drawn fault fits.
+    /// Draws a fault that begins at `at` or later and ends within the storm. Returns `None` if no drawn fault fits.
     fn fault(&mut self, at: u64, end: u64, target: Target) -> Option<Fault> {
         let kin = match target {
             Target::Node(_) => Kin::Node,
@@ -277,7 +276,7 @@ impl Maker<'_> {
         let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(is_here).collect();
         (0..6).find_map(|_| {
             let kind = *self.random.choice(&kinds)?;
-            // Starting a process or a crowd takes most of a small machine, so these are rarer.
+            // To start a process or a crowd takes most of the time of a small machine, so these faults are rarer.
             if matches!(kind, Kind::Murder | Kind::Crowd) && kinds.len() > 1 && self.random.bool() {
                 return None;
             }
@@ -291,21 +290,22 @@ impl Maker<'_> {
         })
     }
 
-    /// When this node is available again, if it is kept for the amnesia of another.
+    /// The time at which this node may have faults again, if the amnesia of another node makes it unreachable.
     fn back(&self, target: Target, at: u64) -> Option<u64> {
         let here =
             self.away.iter().filter(|away| target == Target::Node(away.0) && away.1 <= at && at < away.2 + APART);
         here.map(|away| away.2 + APART).max()
     }
 
-    /// When this fault can begin: faults of the nodes that it keeps away have to end first.
+    /// The time at which this fault can begin. Other faults of the nodes that it makes unreachable must end first.
     fn undisturbed(&self, fault: &Fault) -> u64 {
         let away = fault.away(self.terms.nodes);
         let planned = self.taken.iter().chain(&self.away).filter(|span| away.contains(&span.0));
         planned.map(|span| span.2 + APART).fold(fault.at, u64::max)
     }
 
-    /// No other fault is planned from `at` on for the nodes that this fault keeps away; see `back`.
+    /// Reserves the nodes of this fault. From `at` on, the nodes that it makes unreachable get no other fault; see
+    /// `back`.
     fn reserve(&mut self, at: u64, fault: &Fault) {
         let until = fault.at + fault.length;
         if let Target::Node(node) = fault.target {
@@ -318,13 +318,13 @@ impl Maker<'_> {
         let length = match kind {
             Kind::Reset | Kind::Scripts | Kind::Delete | Kind::Crowd => 0,
             Kind::Murder => self.random.u64(50..1500),
-            // Shorter than most leases.
+            // The partition is shorter than most leases.
             Kind::Partition => self.random.u64(500..1300),
             Kind::Role => LONG + 1500 + self.random.u64(..500),
-            // Amnesia: until no lock is held on the nodes that are out of reach.
+            // The nodes are unreachable until no lock is held on them.
             Kind::Flush | Kind::Amnesia => LONG + self.random.u64(..500),
             Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
-            // Shorter than the timeout of a client: the late reply still counts.
+            // The delay is shorter than the timeout of a client, so the late reply still counts.
             Kind::Stall => self.random.u64(20..95),
             Kind::Stop | Kind::Pause => {
                 if self.random.bool() {
@@ -353,21 +353,21 @@ impl Maker<'_> {
         Fault { at, length, target, kind, command, each, amount }
     }
 
-    /// Keeps the fault within the promises, and records what later faults depend on.
+    /// Checks that the fault stays within the promises. Records the restarts that later faults depend on.
     fn is_allowed(&mut self, fault: &Fault) -> bool {
         let Target::Node(node) = fault.target else {
             return fault.kind != Kind::Delete || self.terms.nodes > 1 || self.terms.beyond;
         };
-        // It takes a minority to be out of reach besides.
+        // An amnesia needs a minority of nodes that are unreachable too.
         if fault.kind == Kind::Amnesia && self.terms.nodes < 3 {
             return false;
         }
         if !fault.kind.is_restart() || self.terms.beyond {
-            // The other node, which becomes its master, exists only once.
+            // A `role` fault makes a second server the master of the node. There is only one such server, for node 0.
             return fault.kind != Kind::Role || node == 0;
         }
         let (from, until, lost) = (fault.at, fault.at + fault.length + QUARANTINE, fault.kind != Kind::Kill);
-        // The servers must be old enough that a restart is recognized.
+        // The servers must have run for long enough that the library recognizes a restart.
         if self.terms.nodes > 1 && from < QUARANTINE {
             return false;
         }

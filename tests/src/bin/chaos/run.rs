@@ -23,13 +23,13 @@ use crate::until::{self, Ending};
 use crate::watch::watch;
 use crate::wire::{Heard, sweep};
 
-/// How long clients may go on after they were ordered to end.
+/// The time that clients get to end, after the run has ordered them to.
 const LAST_WORDS: Duration = Duration::from_secs(75);
 
-/// The file with the number of violations of each checker, and the time of the first.
+/// The name of the file that lists the number of violations of each checker and the time of the first one.
 pub(crate) const FOUND: &str = "found.txt";
 
-/// The files that are written during a run, besides the logs of clients.
+/// The records of a run, besides the logs of clients.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     pub(crate) struck: Mutex<Vec<Struck>>,
@@ -38,7 +38,7 @@ pub(crate) struct Records {
     heard: Mutex<Heard>,
 }
 
-/// Makes the run that these options describe.
+/// Makes the run that the options describe.
 pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let faults = plan::schedule(&terms(options));
     let group = options.sentinel.then(group::start);
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         ending.end();
         let end = now();
         clients.end(LAST_WORDS);
-        // Locks of clients that were killed end with their leases.
+        // The locks of killed clients end with their leases.
         thread::sleep(Duration::from_millis(LONGEST_LEASE + 500));
         is_over.store(true, Ordering::SeqCst);
         end
@@ -102,7 +102,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
     History { left, ..so_far(end) }
 }
 
-/// The history so far.
+/// Collects the history up to now.
 fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Clients, store: &Store) -> History {
     let mut struck = records.struck.lock().unwrap().clone();
     struck.sort_by_key(|struck| struck.from);
@@ -136,7 +136,8 @@ pub(crate) fn terms(options: &Options) -> Terms<'_> {
     Terms { nodes, sentinel, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
 }
 
-/// Servers that keep their data when they are killed: acknowledged writes were passed to the system before.
+/// Starts servers that keep their data when they are killed. A server passes each write to the operating system before
+/// it acknowledges it.
 fn servers(n: usize) -> Vec<Server> {
     let settings = Server::builder().persistent().arg("--appendfsync").arg("no");
     thread::scope(|scope| {
@@ -148,13 +149,13 @@ fn servers(n: usize) -> Vec<Server> {
 fn left(node: usize, server: &Server) -> Vec<Left> {
     let ttl = |key: String| {
         let ttl: i64 = server.ask(cmd("PTTL").arg(&key));
-        // -2: it expired between the two commands.
+        // The reply is -2 if the key expired between the two commands.
         (ttl != -2).then(|| Left { node, key, ttl: u64::try_from(ttl).ok() })
     };
     server.keys().into_iter().filter_map(ttl).collect()
 }
 
-/// Makes the empty folder of this run.
+/// Creates the empty folder of this run.
 pub(crate) fn folder(options: &Options) -> PathBuf {
     let nodes = if options.sentinel { "sentinel".to_owned() } else { format!("n{}", options.nodes) };
     let name = format!("{nodes}-seed{}", options.seed);

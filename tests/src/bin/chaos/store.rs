@@ -1,4 +1,5 @@
-//! The fenced store: accepts a write if its fence is at least the largest one of the key so far.
+//! The fenced store. It accepts a write if the fencing token is at least as large as all earlier fencing tokens of the
+//! key.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +16,7 @@ struct Books {
     writes: Vec<Stored>,
 }
 
-/// A service on a port of 127.0.0.1. Its threads end with their clients.
+/// A service on a port of 127.0.0.1. Each of its threads ends when its client disconnects.
 #[derive(Debug)]
 pub(crate) struct Store {
     addr: SocketAddr,

@@ -9,12 +9,12 @@ use crate::checkers::{Verdict, is_judged};
 use crate::event::{Op, Outcome};
 use crate::history::History;
 
-/// The verdicts by name.
+/// The verdicts, each with the name and the description of its checker.
 pub(crate) type Verdicts = Vec<(&'static str, &'static str, Verdict)>;
 
-/// The largest part of a counterexample that is printed. The whole is in a file.
+/// The largest number of lines that are printed of a counterexample. The logs have the rest.
 const LINES: usize = 40;
-/// The largest number of printed counterexamples of one checker.
+/// The largest number of counterexamples that are printed for one checker.
 const SHOWN: usize = 3;
 
 pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path) -> String {
@@ -58,7 +58,8 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
     out
 }
 
-/// A line for each checker that found something: its name, how often, and the second of the first time.
+/// Returns a line for each checker that found a violation: its name, the number of violations, and the second of the
+/// first one.
 pub(crate) fn found(history: &History, verdicts: &Verdicts) -> String {
     let line = |(name, _, verdict): &(&str, &str, Verdict)| {
         let first = verdict.violations.iter().map(|violation| violation.at).min()?;
@@ -80,7 +81,7 @@ fn holds(history: &History) -> String {
     format!("{got} acquisitions, {between} of them from another process; {released} released, {lost} lost")
 }
 
-/// Calls by their outcome.
+/// Counts the calls by their outcome.
 fn outcomes(history: &History) -> String {
     let mut counts: BTreeMap<Op, BTreeMap<&str, usize>> = BTreeMap::new();
     for call in &history.calls {
@@ -94,7 +95,7 @@ fn outcomes(history: &History) -> String {
     format!("Calls\n{}", counts.iter().map(row).collect::<String>())
 }
 
-/// Faults by their kind: how many were executed, and how many took effect.
+/// Counts the faults by their kind: how many were executed, and how many took effect.
 fn faults(history: &History) -> String {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for struck in &history.struck {

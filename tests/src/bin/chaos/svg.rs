@@ -1,8 +1,10 @@
 //! The picture of a run: the holders of each lock over time, with the faults.
 //!
 //! Time is cut into strips of ten seconds, one below the other. A strip has a row for each node, with its faults, and a
-//! row for each lock. In that row, each client has a track and a colour. A full bar is a hold, with a red end if it was
-//! lost; grey is a client that stands still or is dead. Red lines are violations. A tooltip explains each element.
+//! row for each lock. In the row of a lock, each client has a track and a colour.
+//!
+//! A full bar is a hold. It has a red end if the lock was lost. A grey bar is a client that is stopped or dead. A red
+//! line is a violation. Each element has a tooltip that explains it.
 
 use std::fmt::Write;
 
@@ -132,13 +134,13 @@ impl Picture<'_> {
         }
     }
 
-    /// All slow locks have one row.
+    /// The top of the row of a lock. All slow locks share one row.
     fn key_row(&self, top: f64, key: usize) -> f64 {
         let row = key.min(self.history.keys);
         top + HEAD + float(self.history.nodes) * NODE + GAP + float(row) * (float(self.clients) * TRACK + GAP)
     }
 
-    /// Left edge and width of a span on this strip, if it is on it.
+    /// The left edge and the width of a span on this strip. `None` if the span is not on the strip.
     fn place(&self, strip: u64, from: u64, until: u64) -> Option<(f64, f64)> {
         let begin = self.history.begin + strip * STRIP;
         if until < begin || from >= begin + STRIP {

@@ -1,4 +1,4 @@
-//! The end of a run: at its time, or earlier, as soon as a named checker has found a violation.
+//! The end of a run. A run ends at its time, or earlier, as soon as a named checker has found a violation.
 
 use std::sync::{Condvar, Mutex};
 
@@ -6,10 +6,10 @@ use crate::checkers;
 use crate::clock::{SEC, now};
 use crate::history::History;
 
-/// The pause between two checks of the history so far.
+/// The pause in ns between two checks of the history so far.
 const PAUSE: u64 = SEC / 2;
 
-/// True once the run is over.
+/// The flag that a run is over. Threads can wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     is_over: Mutex<bool>,
@@ -22,7 +22,7 @@ impl Ending {
         self.ended.notify_all();
     }
 
-    /// Sleeps until that time, or until the run is over. Returns true if it is over.
+    /// Sleeps until that time, or until the run is over. Returns true if the run is over.
     pub(crate) fn sleep_until(&self, at: u64) -> bool {
         let mut is_over = self.is_over.lock().unwrap();
         loop {
@@ -35,8 +35,8 @@ impl Ending {
     }
 }
 
-/// Ends the run when one of the checkers finds a violation in the history so far. This is only a hint, since events
-/// under way can look wrong: the verdicts are on the whole run.
+/// Ends the run when one of the named checkers finds a violation in the history so far. The finding is only a hint,
+/// because a call under way can look wrong. The verdicts are about the whole run.
 pub(crate) fn look(named: &[&str], ending: &Ending, so_far: impl Fn() -> History) {
     while !named.is_empty() && !ending.sleep_until(now() + PAUSE) {
         if checkers::find_any(&so_far(), named) {

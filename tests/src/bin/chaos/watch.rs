@@ -15,7 +15,7 @@ use crate::timing::NODE_TIMEOUT;
 
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(25);
-/// Checks one server until the run is over, directly and not by the proxy.
+/// Checks one server until the run is over. The connection does not pass the proxy.
 pub(crate) fn watch(node: usize, server: &Server, keys: usize, is_over: &AtomicBool, seen: &Mutex<Vec<Sighting>>) {
     let mut connection: Option<Connection> = None;
     let keys: Vec<usize> = names::all(keys).collect();

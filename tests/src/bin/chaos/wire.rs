@@ -1,5 +1,5 @@
-//! The requests of clients to servers, as the proxies saw them: the leases that are extended, and whether ids are
-//! unique.
+//! The requests of clients to servers, as the proxies logged them. They show the leases that clients extend, and
+//! whether ids are unique.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,17 +16,17 @@ use crate::history::{IdOf, Reused};
 /// The pause between two reads of the log of a proxy.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// The requests so far.
+/// What the requests so far contained.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// The last time at which a node was asked to extend the lease of a token.
+    /// The last time at which a client asked a node to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
-    /// The use of each id, or that it has had two uses.
+    /// The use of each id. `None` if the id has had two uses.
     ids: HashMap<(IdOf, String), Option<String>>,
     pub(crate) reused: Vec<Reused>,
 }
 
-/// Reads the log until the run is over, and discards all other requests.
+/// Reads the logs of the proxies until the run is over. Discards all requests that the checkers do not need.
 pub(crate) fn sweep(proxies: &[Proxy], is_over: &AtomicBool, heard: &Mutex<Heard>) {
     loop {
         let is_last = is_over.load(Ordering::SeqCst);
@@ -55,14 +55,14 @@ impl Heard {
                 let last = self.extended.entry(call.token().to_owned()).or_default();
                 *last = at.max(*last);
             }
-            // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one
-            // process. The eighth is the random part of a grant, if it comes to that.
+            // The fourth argument of `acquire.lua` is the id of a wait, which belongs to one thread of one process. The
+            // eighth is the random part of a token for a possible grant. A bare call has neither.
             "acquire" if call.args.len() > 7 && call.is_of_a_mutex() => {
                 self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
                 self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
             }
-            // Part of the second of `release.lua`: the random part of the token under which the next one holds the
-            // lock. `release_all.lua` has two keys for each lock, and grants nothing.
+            // The second argument of `release.lua` contains the random part of the token under which the next waiter
+            // holds the lock. `release_all.lua` has two keys for each lock and grants nothing.
             "release" if call.keys.len() == 3 && call.is_of_a_mutex() => {
                 let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
                 self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);
@@ -78,7 +78,7 @@ impl Heard {
         match self.ids.entry((what, id.to_owned())) {
             Entry::Vacant(new) => _ = new.insert(Some(stands_for)),
             Entry::Occupied(mut known) => {
-                // Told once is enough.
+                // The second use of an id is reported only once.
                 if let Some(first) = known.get_mut().take_if(|first| *first != stands_for) {
                     self.reused.push(Reused { at, what, id: id.to_owned(), first, second: stands_for });
                 }
@@ -95,7 +95,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn read(words: &[String]) -> Option<Call<'_>> {
-        // The digest or the source, the number of keys, the keys, the arguments.
+        // The words are the digest or the source of the script, the number of keys, the keys, and the arguments.
         let [_, keys, rest @ ..] = words else { return None };
         let (keys, args) = rest.split_at_checked(keys.parse().ok()?)?;
         Some(Call { keys, args }).filter(|call| !call.keys.is_empty() && !call.args.is_empty())
@@ -105,13 +105,14 @@ impl Call<'_> {
         &self.keys[0]
     }
 
-    /// A script of a read-write lock has `r` or `w` before it.
+    /// The token of the call. A call for a read-write lock has `r` or `w` before it.
     fn token(&self) -> &str {
         let is_letter = matches!(self.arg(0), "r" | "w");
         self.arg(usize::from(is_letter))
     }
 
-    /// It is for a mutex: the scripts of other kinds have other arguments, and other keys behind the first.
+    /// True if the call is for a mutex. The scripts of other kinds have other arguments, and other helper keys after
+    /// the first key.
     fn is_of_a_mutex(&self) -> bool {
         let helper = self.keys.get(1).map_or("", String::as_str);
         ![":permit_queue", ":readers"].iter().any(|other| helper.ends_with(other))

@@ -1,12 +1,14 @@
-//! The negative controls: the library is broken in one way after the other, by the patches in `tests/controls/`, and
-//! each time the chaos run and the simulation must notice it. How to run and read it: `tests/CHAOS.md`.
+//! The negative controls. The patches in `tests/controls/` break the library, each in one way. The chaos run and the
+//! simulation must notice each of them. `tests/CHAOS.md` says how to run this and how to read its output.
 //!
-//! 1. `scratch.rs`: a copy of the workspace, which takes a patch and is built.
+//! 1. `scratch.rs`: a copy of the workspace. A patch is applied to it, and it is built.
 //! 2. `trial.rs`: one control in the chaos run, or in the simulation.
 //!
-//! Of the chaos runs two threads share the work: one applies a patch, builds, and runs the simulation; meanwhile the
-//! other has the chaos run of a control before. In the simulation alone two threads do the same, each with a copy of
-//! its own: most of a build needs one processor.
+//! With chaos runs, two threads share the work. One thread applies a patch, builds, and runs the simulation. The other
+//! thread makes the chaos runs of an earlier control.
+//!
+//! Without chaos runs, two threads do the same work, each with a copy of its own. Most of a build needs only one
+//! processor.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,7 +31,7 @@ use redlock_tests::control::{self, Control};
 use scratch::{Part, Scratch, is_of_scripts};
 use trial::Found;
 
-/// The number of threads that make copies, if there are no chaos runs.
+/// The number of threads with a copy of their own, if there are no chaos runs.
 const LANES: usize = 2;
 
 const USAGE: &str = "\
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
 
 struct Wanted {
     controls: Vec<Control>,
-    /// Without their chaos runs.
+    /// True if the controls run without their chaos runs.
     simulation_only: bool,
     seed: u64,
 }
@@ -76,7 +78,7 @@ fn parse(words: impl IntoIterator<Item = String>) -> Result<Wanted, String> {
     Ok(Wanted { controls: all.into_iter().filter(is_wanted).collect(), simulation_only, seed })
 }
 
-/// Prints a row for each trial. Returns 1 if a trial had an unexpected result.
+/// Prints a row for each trial. The exit code is 1 if a trial had an unexpected result.
 fn try_all(wanted: &Wanted) -> ExitCode {
     let seed = wanted.seed;
     let escaped = Mutex::new(Vec::new());
@@ -91,7 +93,7 @@ fn try_all(wanted: &Wanted) -> ExitCode {
     };
     println!("seed {seed}\n\n| control | what is broken | rig | found |\n|---|---|---|---|");
     if wanted.simulation_only {
-        // The controls of scripts come first: the whole library is built once for them.
+        // The controls that change only scripts come first, because the library is built only once for them.
         let (of_scripts, of_code): (Vec<_>, Vec<_>) =
             wanted.controls.iter().partition(|control| is_of_scripts(control));
         let controls = Mutex::new(of_scripts.into_iter().chain(of_code));
@@ -120,7 +122,8 @@ fn next<'a>(controls: &Mutex<impl Iterator<Item = &'a Control>>) -> Option<&'a C
     controls.lock().unwrap().next()
 }
 
-/// Breaks the copy by a control, and runs the simulation with each of its settings. False if it cannot be broken.
+/// Applies a control to the copy, and runs the simulation with each of its settings. Returns false if the control
+/// cannot be applied.
 fn simulate(scratch: &Scratch, control: &Control, tell: &impl Fn(&Control, &str, Found)) -> bool {
     if control.simulation.is_empty() {
         return true;

@@ -1,7 +1,7 @@
 //! A copy of the workspace below the target directory, with at most one patch applied.
 //!
-//! It is kept from one control to the next, and from one run to the next, with what was built of it: only files that
-//! differ are written, so that little has to be built again.
+//! The copy and its build output are kept between controls and between runs. Only files that differ are written, so
+//! little must be built again.
 
 use std::collections::HashMap;
 use std::env;
@@ -16,27 +16,28 @@ use redlock_tests::find::target_dir;
 
 pub(crate) struct Scratch {
     original: PathBuf,
-    /// The original's target directory, which may lie in it.
+    /// The target directory of the workspace. It may be inside the workspace.
     original_target: PathBuf,
-    /// That of the copy: a broken library in the original's would be taken for a whole one.
+    /// The target directory of the copy. It is a separate one, so that no build of a broken library replaces one of the
+    /// workspace.
     target: PathBuf,
     copy: PathBuf,
-    /// The programs that are to be run.
+    /// The folder of the programs that are to be run.
     programs: PathBuf,
-    /// Broken scripts for the simulation, which reads them when it runs: that needs no build.
+    /// The folder of the broken scripts. The simulation reads them when it runs, so they need no build.
     scripts: PathBuf,
 }
 
-/// What a control changes in a copy.
+/// The part of a control that is applied to the copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     All,
-    /// For the simulation: scripts are changed beside the copy.
+    /// The changes of code only. The simulation reads changed scripts from another folder.
     Code,
 }
 
 impl Scratch {
-    /// The copy of that number.
+    /// Creates the copy with this number, or uses the existing one.
     pub(crate) fn new(lane: usize) -> Self {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let original = tests.parent().expect("the tests crate lies in a workspace").to_owned();
@@ -48,8 +49,8 @@ impl Scratch {
         scratch
     }
 
-    /// What the workspace has built of other crates for this profile need not be built again. It is no error if that
-    /// cannot be copied.
+    /// Copies what the workspace has built of other crates for this profile, so that it need not be built again. A
+    /// failure is no error.
     fn borrow_dependencies(&self) {
         let built = self.original_target.join("controls");
         if built.exists() && !self.target.join("controls").exists() && fs::create_dir_all(&self.target).is_ok() {
@@ -57,7 +58,7 @@ impl Scratch {
         }
     }
 
-    /// Makes the copy what the workspace is with this control's changes.
+    /// Makes the copy equal to the workspace with the changes of this control.
     pub(crate) fn apply(&self, control: &Control, part: Part) -> Result<(), String> {
         let mut changed = HashMap::new();
         for change in &control.changes {
@@ -81,8 +82,8 @@ impl Scratch {
             .try_for_each(|(path, text)| fs::write(self.scripts.join(path.file_name().unwrap_or_default()), text))
     }
 
-    /// Makes a folder of the copy what that of the workspace is but for the changed files, without what is hidden or
-    /// built.
+    /// Makes a folder of the copy equal to that of the workspace, except for the changed files. Hidden files and build
+    /// output are left out.
     fn mirror(&self, folder: &Path, changed: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
         fs::create_dir_all(self.copy.join(folder))?;
         for path in paths(&self.copy, folder)?.iter().filter(|path| !self.original.join(path).exists()) {
@@ -105,7 +106,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Builds the program of the chaos run; a copy of it, which the next build leaves alone.
+    /// Builds the program of the chaos run. Returns the path of a copy of it, which the next build does not replace.
     pub(crate) fn chaos(&self, name: &str) -> Result<PathBuf, String> {
         let words = ["build", "--package", "redlock-tests", "--no-default-features", "--bin", "chaos"];
         let output = output(&mut self.cargo(&words))?;
@@ -119,15 +120,18 @@ impl Scratch {
         Ok(program)
     }
 
-    /// Builds the library's tests, and runs the simulation with these settings.
+    /// Builds the tests of the library, and runs the simulation with these settings.
     pub(crate) fn simulation(&self, settings: &str) -> Result<Output, String> {
         let words = ["test", "--package", "redlock-sync", "--lib", "simulation::schedules::nothing_is_violated"];
         let settings = settings.split_whitespace().filter_map(|setting| setting.split_once('='));
         output(self.cargo(&words).envs(settings).env("REDLOCK_SIM_SCRIPTS", &self.scripts))
     }
 
-    /// At a lower priority than the chaos run, whose checkers measure time. Without optimization: most schedules that
-    /// show a violation are among the first, so a build takes longer than its run.
+    /// Returns a cargo command for the copy. It has a lower priority than the chaos run, because the checkers of the
+    /// chaos run measure time.
+    ///
+    /// It builds without optimization. Most violations show in one of the first schedules, so a build takes longer than
+    /// its run.
     fn cargo(&self, words: &[&str]) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new("nice");
@@ -138,7 +142,7 @@ impl Scratch {
     }
 }
 
-/// All that this control breaks are scripts.
+/// True if the control changes only scripts.
 pub(crate) fn is_of_scripts(control: &Control) -> bool {
     control.changes.iter().all(|change| is_script(Path::new(&change.path)))
 }
@@ -158,7 +162,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What is in a folder, from `root` on.
+/// The paths in a folder, relative to `root`. Hidden files and build output are left out.
 fn paths(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let names = fs::read_dir(root.join(folder))?.map(|file| Ok(file?.file_name())).collect::<io::Result<Vec<_>>>()?;
     let is_source = |name: &OsString| name != "target" && !name.as_encoded_bytes().starts_with(b".");

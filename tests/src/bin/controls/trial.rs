@@ -1,4 +1,4 @@
-//! One control in the chaos run, or in the simulation: whether it is noticed.
+//! One control in the chaos run, or in the simulation. The result is whether it is noticed.
 
 use std::fs;
 use std::path::Path;
@@ -9,18 +9,19 @@ use redlock_tests::find;
 
 use crate::scratch::{Scratch, output, text};
 
-/// How many chaos runs are made before a control counts as escaped, each with another seed.
+/// The largest number of chaos runs of a control, each with another seed. If all of them find nothing, the control
+/// counts as escaped.
 const TRIES: u64 = 20;
-/// As many schedules of the simulation.
+/// The largest number of schedules of a simulation.
 const SCHEDULES: u64 = 4000;
-/// What all chaos runs have, unless the control says otherwise.
+/// The options of all chaos runs, unless the control says otherwise.
 const USUAL: &str = "--clients 4 --keys 2 --seconds 10";
 
-/// What was found, and when; or why it is not as it must be.
+/// What was found and when, or why the result is unexpected.
 pub(crate) type Found = Result<String, String>;
 
-/// Up to so many runs, until one of the checkers that the control names finds something. A control that is whole has
-/// one run, in which no checker may.
+/// Makes chaos runs until one of the checkers that the control names finds a violation. A control that breaks nothing
+/// has one run, in which no checker may find a violation.
 pub(crate) fn chaos(program: &Path, control: &Control, seed: u64) -> Found {
     let is_expected = |found: &str| control.checkers.iter().any(|checker| found.split(' ').next() == Some(checker));
     let tries = if control.is_whole() { 1 } else { TRIES };
@@ -39,7 +40,7 @@ pub(crate) fn chaos(program: &Path, control: &Control, seed: u64) -> Found {
     }
 }
 
-/// One run: what each checker found, as `overlap 22 (first at 0.9 s)`.
+/// Makes one run. Returns what each checker found, such as `overlap 22 (first at 0.9 s)`.
 fn run(program: &Path, control: &Control, seed: u64) -> Result<Vec<String>, String> {
     let out = find::target_dir().join("chaos/controls").join(&control.name);
     let mut command = Command::new(program);
@@ -48,7 +49,7 @@ fn run(program: &Path, control: &Control, seed: u64) -> Result<Vec<String>, Stri
     if !control.is_whole() {
         command.args(["--until", &control.checkers.join(",")]);
     }
-    // The server that was found or fetched lies in this program's target directory.
+    // The server that was found or fetched is in the target directory of this program.
     command.env(find::VARIABLE, find::server());
     let output = output(&mut command)?;
     let found = fs::read_to_string(out.join("found.txt")).unwrap_or_default();
@@ -60,7 +61,7 @@ fn run(program: &Path, control: &Control, seed: u64) -> Result<Vec<String>, Stri
     Err(format!("the run ended with {}: {}", output.status, text(&output.stderr)))
 }
 
-/// As many schedules as it takes; the violation of the first that fails must be one that the control names.
+/// Runs schedules until one fails. Its violation must be one that the control names.
 pub(crate) fn simulation(scratch: &Scratch, control: &Control, settings: &str) -> Found {
     let output = scratch.simulation(&format!("REDLOCK_SIM_SCHEDULES={SCHEDULES} {settings}"))?;
     let said = text(&output.stdout);

@@ -1,4 +1,4 @@
-//! A plot of what the bench `load` measured: how many locks per second 1 to 600 threads take.
+//! A plot from the bench `load`: the number of locks per second that 1 to 600 threads acquire.
 
 use std::fs;
 
@@ -7,16 +7,17 @@ use serde_json::Value;
 
 use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
-/// Numbers of threads in the row `threads` of `load`.
+/// The numbers of threads in the row `threads` of `load`.
 const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
-/// Lines of that row, and how the picture calls them. The first is also asked for the bare commands.
+/// The lines of that row, and their names in the picture. The first line also provides the numbers of the bare
+/// commands.
 const SERIES: [(&str, &str); 3] = [
     ("lock + unlock", "redlock-sync, unlock()"),
     ("lock + drop", "redlock-sync, drop"),
     ("rslock", "rslock, tasks in place of threads"),
 ];
 
-/// Takes the numbers out of the `--json` output of the bench `load`.
+/// Imports the numbers from the `--json` output of the bench `load`.
 pub(crate) fn import(load: &str) {
     let text = fs::read_to_string(load).unwrap_or_else(|error| panic!("{load}: {error}"));
     let load = serde_json::from_str::<Value>(&text).expect("the output of a bench with --json");
@@ -33,7 +34,7 @@ pub(crate) fn import(load: &str) {
     threads.write("threads");
 }
 
-/// Ours and raw, of the first line of this row whose measure begins so.
+/// Returns our value and the raw value. The line is the first one of this row whose measure begins with `measure`.
 fn pair(bench: &Value, row: &str, measure: &str) -> [f64; 2] {
     let lines = bench["lines"].as_array().expect("a bench has lines");
     let begins = |line: &&Value| line["measure"].as_str().is_some_and(|text| text.starts_with(measure));

@@ -1,4 +1,4 @@
-//! How a lock changes hands between three processes on one server.
+//! A picture of the hand-over of a lock between three processes on one server.
 
 use redlock_tests::pictures::Data;
 

@@ -1,4 +1,4 @@
-//! The life of a lock on a time axis: a holder that is killed, and one that is stopped and writes too late.
+//! A picture of the life of a lock on a time axis. One holder is killed. Another holder is stopped and writes too late.
 
 use redlock_tests::pictures::Data;
 
@@ -28,7 +28,7 @@ fn lane(svg: &mut Svg, y: f64, name: &str) {
     svg.text((20.0, y + 17.0), Anchor::Start, svg.theme.ink, name);
 }
 
-/// Where a process waits.
+/// Draws a process that waits.
 fn waits(svg: &mut Svg, y: f64, from: f64, to: f64) {
     let dim = svg.theme.dim;
     svg.dashes((x(from), y + BAR / 2.0), (x(to), y + BAR / 2.0), dim);
@@ -125,7 +125,7 @@ fn stopped(svg: &mut Svg, data: &Data) {
     svg.dot((x(accepted[1]) + 2.0, store + 12.0), 5.0, theme.green);
     svg.text((x(accepted[1]) + 6.0, store + 31.0), Anchor::End, theme.green, "write with fence 2");
     let refused = data.one("refused");
-    // Around the bar of D, which has no part in this write.
+    // The arrow has a gap at the bar of D, which has no part in this write.
     svg.line((x(refused), c + BAR), (x(refused), d - 3.0), theme.red);
     svg.arrow((x(refused), d + BAR + 3.0), (x(refused), store + 4.0), theme.red);
     svg.cross((x(refused), store + 12.0), theme.red);

@@ -1,16 +1,17 @@
-//! The pictures in `docs/images`: drawn from the runs in `docs/images/data`, for light and for dark pages.
+//! The pictures in `docs/images`. They are drawn from the data in `docs/images/data`, for light and for dark pages.
 //!
 //! ```text
 //! cargo run --release -p redlock-tests --bin pictures             draws all pictures from the data
-//! cargo run --release -p redlock-tests --bin pictures measure     makes the runs first, on real servers: a minute
-//! cargo run --release -p redlock-tests --bin pictures import load.json     takes the numbers of a bench
+//! cargo run --release -p redlock-tests --bin pictures measure     measures on real servers first; takes a minute
+//! cargo run --release -p redlock-tests --bin pictures import load.json     imports the numbers of a bench
 //! ```
 //!
 //! 1. `measure.rs`: the runs. `worker.rs`: the processes in them.
 //! 2. `svg.rs`: shapes and colours.
-//! 3. `life.rs`, `handover.rs`, `servers.rs`, `plots.rs`, `benches.rs`: a picture each, or a kind of picture.
+//! 3. `life.rs`, `handover.rs`, `servers.rs`, `plots.rs`, `benches.rs`: the pictures.
 //!
-//! Each picture names a digest of these files and of its data. `tidy::pictures` fails if it is another one: then draw again.
+//! Each picture contains a digest of these files and of its data. If the digest is out of date, `tidy::pictures` fails.
+//! Then draw the pictures again.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,10 +36,10 @@ use redlock_tests::pictures::{Data, IMAGES, digest};
 
 use svg::{DARK, LIGHT, Theme};
 
-/// The name of a picture, and what draws it from its data.
+/// The name of a picture, and the function that draws it from its data.
 type Picture = (&'static str, fn(&Data, &'static Theme) -> String);
 
-/// A picture is drawn from the data of its own name.
+/// All pictures. A picture is drawn from the data of the same name.
 const PICTURES: [Picture; 6] = [
     ("life", life::draw),
     ("handover", handover::draw),

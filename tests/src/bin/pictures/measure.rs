@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(3);
 
-/// The runs of these names, or all.
+/// Makes the runs with these names, or all runs.
 pub(crate) fn all(names: &[String]) {
     let runs: [(&str, fn()); 4] =
         [("life", life), ("handover", handover), ("servers", five_servers), ("takeover", takeover)];
@@ -28,7 +28,7 @@ pub(crate) fn all(names: &[String]) {
     }
 }
 
-/// One line of a worker: an event, its time, and what belongs to it.
+/// One line of a worker: an event, its time, and a value.
 struct Told {
     event: String,
     at: u64,
@@ -67,14 +67,14 @@ impl Worker {
         clock::now()
     }
 
-    /// What it tells until it ends, and nothing after that.
+    /// Collects the lines until the worker ends.
     fn rest(mut self) -> Vec<Told> {
         let told = self.lines.iter().collect();
         self.child.wait().expect("the process ends");
         told
     }
 
-    /// What it tells up to this event.
+    /// Collects the lines up to this event.
     fn until(&self, event: &str) -> Vec<Told> {
         let mut told = Vec::new();
         loop {
@@ -86,13 +86,13 @@ impl Worker {
     }
 }
 
-/// Seconds from `zero` to `at`, to the tenth of a millisecond.
+/// The seconds from `zero` to `at`, to a tenth of a millisecond.
 fn seconds(zero: u64, at: u64) -> f64 {
     let micros = u32::try_from(at.saturating_sub(zero) / 100_000).expect("a run of minutes");
     f64::from(micros) / 1e4
 }
 
-/// A holder that is killed, and then one that is stopped: each with another process that waits.
+/// A holder that is killed, and then a holder that is stopped. Each time, another process waits for the lock.
 fn life() {
     let mut data = Data::default();
     let server = Server::start();
@@ -137,7 +137,7 @@ fn add(data: &mut Data, process: &str, zero: u64, told: &[Told]) {
     }
 }
 
-/// What a store does that keeps the greatest fence: it takes a write, or refuses it.
+/// Acts as a store that keeps the largest fencing token. It accepts a write, or refuses it.
 fn store(data: &mut Data, zero: u64, first: &[Told], second: &[Told]) {
     let mut writes: Vec<&Told> = first.iter().chain(second).filter(|line| line.event == "writes").collect();
     writes.sort_by_key(|line| line.at);
@@ -149,7 +149,8 @@ fn store(data: &mut Data, zero: u64, first: &[Told], second: &[Told]) {
     }
 }
 
-/// Three processes want one lock all the time. A gap is from before `unlock()` to the return of `lock()` in the next process.
+/// Three processes contend for one lock. A gap goes from before `unlock()` to the return of `lock()` in the next
+/// process.
 fn handover() {
     let server = Server::start();
     let workers: Vec<Worker> = (0..3).map(|_| Worker::start("contend", &server, 10 * LEASE, "4000")).collect();
@@ -174,7 +175,7 @@ fn handover() {
     data.write("handover");
 }
 
-/// A round on five servers, one of which is dead.
+/// Lock calls on five servers, one of which is dead.
 fn five_servers() {
     let servers = servers(5);
     let lease = 10 * SECOND;
@@ -200,7 +201,7 @@ fn five_servers() {
     data.write("servers");
 }
 
-/// For leases of 1, 5 and 30 s: a process that has many locks is killed, while a thread waits for each of them.
+/// A process that holds many locks is killed while a thread waits for each lock. The leases are 1, 5 and 30 s.
 fn takeover() {
     const LOCKS: u32 = 40;
     let mut data = Data::default();

@@ -1,4 +1,4 @@
-//! Plots: the gap between two holders, and the time without a holder after one was killed.
+//! Plots of the gap between two holders, and of the time without a holder after a kill.
 
 use redlock_tests::pictures::Data;
 
@@ -6,7 +6,7 @@ use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 40.0;
-/// Of the histogram.
+/// The number of bins of the histogram.
 const BINS: usize = 48;
 
 pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {

@@ -1,4 +1,5 @@
-//! A round on five servers, one of which is dead: the majority, and how long the lock is valid.
+//! A picture of a lock call on five servers, one of which is dead. It shows the majority, and how long the lock is
+//! valid.
 
 use redlock_tests::pictures::Data;
 

@@ -1,11 +1,11 @@
-//! Shapes and colours of a picture, which is as wide as a page of a repository.
+//! Shapes and colours of a picture. It is as wide as the page of a repository.
 
 use std::fmt::Write;
 
-/// Pixels.
+/// The width of a picture in pixels.
 pub(crate) const WIDTH: f64 = 800.0;
 
-/// The colours of a page. Each has the contrast that text needs on its background.
+/// The colours of a page. Each of them has enough contrast for text on its background.
 pub(crate) struct Theme {
     pub(crate) page: &'static str,
     pub(crate) ink: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Theme {
     pub(crate) green: &'static str,
     pub(crate) red: &'static str,
     pub(crate) pale: &'static str,
-    /// Of text on a bar.
+    /// The colour of text on a bar.
     pub(crate) on_bar: &'static str,
 }
 
@@ -50,14 +50,14 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A picture while it is drawn.
+/// A picture that is being drawn.
 pub(crate) struct Svg {
     pub(crate) theme: &'static Theme,
     out: String,
 }
 
 impl Svg {
-    /// An empty one. `about` is what it says, for readers that do not see it.
+    /// Creates an empty picture. `about` describes it in words for screen readers.
     pub(crate) fn new(theme: &'static Theme, height: f64, about: &str) -> Self {
         let mut svg = Self { theme, out: String::new() };
         let box_of = format!("viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\"");
@@ -89,14 +89,14 @@ impl Svg {
         self.put(&format!("<text x=\"{x}\" y=\"{y}\" {style}>{}</text>", escape(text)));
     }
 
-    /// Text on the page, with a halo, so that no line behind it crosses it.
+    /// Draws text on the page. The text has a halo, so that no line behind it crosses it.
     pub(crate) fn text(&mut self, at: (f64, f64), anchor: Anchor, colour: &str, text: &str) {
         let halo = format!("stroke=\"{0}\" stroke-width=\"4\" fill=\"{0}\" aria-hidden=\"true\"", self.theme.page);
         self.write(at, anchor, &halo, text);
         self.word(at, anchor, colour, text);
     }
 
-    /// Text on a bar or in a box.
+    /// Draws text on a bar or in a box.
     pub(crate) fn word(&mut self, at: (f64, f64), anchor: Anchor, colour: &str, text: &str) {
         self.write(at, anchor, &format!("fill=\"{colour}\""), text);
     }
@@ -111,13 +111,13 @@ impl Svg {
         self.put(&format!("<text {place} font-size=\"13.5\" {paint}>{}</text>", escape(text)));
     }
 
-    /// From a point, so wide and so high.
+    /// Draws a bar with its upper left corner at this point.
     pub(crate) fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
         let place = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\"", width.max(0.5));
         self.put(&format!("<rect {place} rx=\"3\" fill=\"{colour}\"/>"));
     }
 
-    /// As a bar, but only its outline, in dashes.
+    /// Draws the outline of a bar in dashes.
     pub(crate) fn hollow(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
         let place = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"");
         self.put(&format!(
@@ -138,7 +138,7 @@ impl Svg {
         self.put(&format!("<line {place} stroke=\"{colour}\" stroke-width=\"1.5\"{rest}/>"));
     }
 
-    /// A line with a head at its end.
+    /// Draws a line with an arrowhead at its end.
     pub(crate) fn arrow(&mut self, from: (f64, f64), to: (f64, f64), colour: &str) {
         self.line(from, to, colour);
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -156,7 +156,7 @@ impl Svg {
         ));
     }
 
-    /// A cross, where something ends.
+    /// Draws a cross, which marks an end.
     pub(crate) fn cross(&mut self, (x, y): (f64, f64), colour: &str) {
         let mut path = String::new();
         for (dx, dy) in [(-6.0, -6.0), (-6.0, 6.0)] {

@@ -1,4 +1,4 @@
-//! Processes that want a lock. A line that one of them prints is the name of an event, its time, and what belongs to it.
+//! Processes that acquire a lock. Each line that they print is the name of an event, its time, and a value.
 
 use std::io::{Write, stdin, stdout};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlock_sync::{Event, Observer, Redlock};
 use redlock_tests::bench::clock;
 
-/// `worker WHAT URL LEASE_MS …`
+/// Runs `worker WHAT URL LEASE_MS …`.
 pub(crate) fn main(args: &[String]) {
     let [what, url, lease, rest @ ..] = args else { panic!("worker WHAT URL LEASE_MS …") };
     let lease = Duration::from_millis(lease.parse().expect("a number of milliseconds"));
@@ -32,7 +32,7 @@ fn tell_at(event: &str, at: u64, rest: &str) {
     writeln!(out, "{event} {at} {rest}").and_then(|()| out.flush()).expect("the parent reads");
 }
 
-/// Tells of renewals.
+/// Prints a line for each renewal.
 struct Told;
 
 impl Observer for Told {
@@ -53,7 +53,8 @@ fn hold(locks: &Redlock) {
     tell("releases", "");
 }
 
-/// Takes the lock and writes with its fence at once; then checks, and writes again half a second after the check.
+/// Acquires the lock, and writes at once with its fencing token. Later it checks the lock, and writes again half a
+/// second after the check.
 fn write(locks: &Redlock) {
     tell("wants", "");
     let guard = locks.mutex("order:42").lock().expect("the lock can be taken");
@@ -70,7 +71,7 @@ fn write(locks: &Redlock) {
     tell("releases", "");
 }
 
-/// Takes locks one after the other, so that they are of every age when the last one is taken. Holds them until it is killed.
+/// Acquires locks one after the other, so that their leases differ in age. Holds them until the process is killed.
 fn many(locks: &Redlock, lease: Duration, count: u32) {
     let mut guards = Vec::new();
     for i in 0..count {
@@ -81,7 +82,7 @@ fn many(locks: &Redlock, lease: Duration, count: u32) {
     stdin().read_line(&mut String::new()).expect("stdin is a pipe");
 }
 
-/// Takes and releases one lock for so many milliseconds. Tells of it at the end.
+/// Acquires and releases one lock for this many milliseconds. Prints all turns at the end.
 fn contend(locks: &Redlock, span: u64) {
     let mutex = locks.mutex("order:42");
     let end = clock::now() + span * 1_000_000;

@@ -1,4 +1,5 @@
-//! Checks that each call ends within its deadline and one node timeout, with an outcome that its documentation names.
+//! Checks that each call ends within its time limit and one node timeout. The outcome must be one that the
+//! documentation of the call names.
 
 use std::collections::BTreeMap;
 
@@ -41,26 +42,26 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// When its client was killed. A call without an end is judged as if it had ended then.
+/// The time at which the client of the call was killed. A call without an end is judged as if it had ended then.
 fn killed(history: &History, call: &Call) -> Option<u64> {
     history.killed(call.session.client, call.session.life)
 }
 
-/// How long the call took until this time, without the time for which its client stood still; and by how much that
-/// exceeds its limit.
+/// Returns how long the call took until this time, without the time for which its client did not run. The second value
+/// is by how much that exceeds the limit of the call.
 fn took(history: &History, call: &Call, end: u64) -> (u64, u64) {
     let took = end.saturating_sub(call.from);
     let took = took.saturating_sub(history.stopped(call.session.client, call.from, end));
-    // Calls without a limit are judged by `liveness`.
+    // A call without a limit is judged by `liveness`.
     (took, if call.limit == u64::MAX { 0 } else { took.saturating_sub(call.limit) })
 }
 
-/// The outcomes that the documentation of each call names. A misuse is one only while a server has the wrong password
-/// or role.
+/// True if the documentation of the call names the outcome. `Config` is permitted only near the time at which a server
+/// had the wrong password or role.
 fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> bool {
     use Outcome::{Busy, Config, Lost, Ok, Skipped, Unavailable, Unconfirmed};
     if outcome == Config {
-        // An error that a connection got just before can still be returned once.
+        // A call can still return, once, an error that its connection got shortly before.
         let near = |from: u64, until: u64| from <= end && call.from <= until + 3 * SEC;
         let misuse = |kind: Kind| matches!(kind, Kind::Password | Kind::Role);
         return call.op != Op::Unlock && history.struck.iter().any(|s| misuse(s.fault.kind) && near(s.from, s.until));

@@ -1,5 +1,5 @@
-//! Checks that a client lives until it is ordered to end, and then ends without a failure. Clients that the nemesis
-//! kills are excluded.
+//! Checks that a client runs until the run orders it to end, and that it then ends without a failure. Clients that the
+//! nemesis kills are excluded.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::clock::SEC;
 use crate::event::Session;
 use crate::history::{Fallen, History};
 
-/// The events of its last second.
+/// The largest number of events that are reported, from the last second of the client.
 const LINES: usize = 30;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -24,7 +24,7 @@ fn life(session: Session) -> (u8, u8) {
     (session.client, session.life)
 }
 
-/// With the last events of its log.
+/// Describes the violation with the last events in the log of the client.
 fn violation(history: &History, fallen: &Fallen) -> Violation {
     let &Fallen { at, client, life: nth, ref how } = fallen;
     let own = || history.events.iter().filter(|event| life(event.session) == (client, nth));

@@ -1,7 +1,7 @@
 //! Checks the counter that only the lock protects: each version has at most one successor.
 //!
-//! A write counts if the last check before it promised the lock until the end of the write. A write that was paused for
-//! longer is excused.
+//! A write counts if the last check before it promised the lock until the end of the write. Other writes are excused,
+//! because their client was stopped for too long.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Checks the store with fences. It accepts no write of a holder after one of a later holder, whatever was paused. It
-//! refuses no write of a holder whose checks before and after the write say that it has the lock.
+//! Checks the fenced store. Once the store has accepted a write of a later holder, it must refuse all writes of earlier
+//! holders. It must not refuse a write of a holder whose checks before and after the write found the lock held.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let holds: HashMap<Session, &Hold> = history.holds.iter().map(|hold| (hold.session, hold)).collect();
     let (mut taken, mut refused) = (0, 0);
-    // The accepted write whose holder began last.
+    // The accepted write of the holder that acquired the lock last, for each key.
     let mut latest: HashMap<usize, &Hold> = HashMap::new();
     for write in &history.stored {
         let Some(&hold) = holds.get(&write.session) else { continue };
@@ -56,13 +56,13 @@ fn came_before(hold: &Hold, other: &Hold) -> bool {
         && other.last_look().is_some()
 }
 
-/// True if it had the lock before the write and after it.
+/// True if the checks found the lock held before the write and after it.
 fn is_rightful(hold: &Hold, write: &Stored) -> bool {
     hold.looks.iter().any(|look| look.at <= write.at && look.until.is_some())
         && hold.last_look().is_some_and(|last| last >= write.at)
 }
 
-/// Outside of the promises, two holders can believe that they hold the lock.
+/// True if another holder may have relied on the same lock. This can happen only beyond the promises.
 fn is_disputed(history: &History, hold: &Hold, at: u64) -> bool {
     history.beyond
         && history

@@ -1,5 +1,5 @@
-//! Checks that tokens, the tokens of grants and the ids of waits are unique, also in processes that were forked from
-//! one that had drawn random numbers.
+//! Checks that tokens, the tokens of grants and the ids of waits are unique. This includes processes that were forked
+//! from a parent that had drawn random numbers.
 
 use std::collections::HashMap;
 

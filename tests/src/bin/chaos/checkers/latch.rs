@@ -1,7 +1,7 @@
 //! Checks that a latch opens when all workers have arrived, not before, and stays open.
 //!
-//! Lost data may close it, as its documentation says: if a majority lost them, the only node did, or a node that did
-//! not restart, so its vote counts. Nothing may open it.
+//! The documentation permits that lost data closes a latch. This needs the loss of the data on a majority, or on a node
+//! whose vote counts because it did not restart. No fault may open a latch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// A latch that was open before the last worker had begun to arrive.
+/// True if the call found the latch open before the last worker had begun to arrive.
 fn is_early(arrivals: &[&Arrival], saw: &Saw) -> bool {
     let workers: BTreeSet<u8> =
         arrivals.iter().filter(|arrival| arrival.at <= saw.until).map(|arrival| arrival.worker).collect();
@@ -43,7 +43,7 @@ fn early(history: &History, saw: &Saw) -> Violation {
     Violation { at: saw.until, what, slice }
 }
 
-/// The first call that found it closed, among those that began after another call had found it open.
+/// Finds the first call that found the latch closed, although it began after another call had found it open.
 fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Option<Violation> {
     let begin = arrivals.iter().map(|arrival| arrival.at).min()?;
     let open = saws.iter().filter(|saw| saw.is_open).min_by_key(|saw| saw.until)?;
@@ -64,7 +64,8 @@ fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Opti
     Some(Violation { at: closed.until, what, slice })
 }
 
-/// True if in this span a majority lost its data, or a node that did not restart, so its vote counts.
+/// True if a majority lost its data within this span. It is also true if a node without a restart lost its data,
+/// because the vote of such a node counts.
 pub(super) fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
     let near = history.struck.iter().filter(|s| s.from <= until && s.until + slack() >= from);
     let mut lost: BTreeSet<Target> = BTreeSet::new();

@@ -1,8 +1,9 @@
-//! Checks that a released lock is free soon after the network is back, whatever became of its release.
+//! Checks that a released lock is free soon after the network works again, even if the release did not reach the
+//! servers.
 //!
-//! `residue` judges releases that `unlock()` confirmed. This checker judges the releases that a partition swallowed:
-//! those of an `unlock()` that returned `Unconfirmed`, and those of dropped guards. A minority of the nodes may keep
-//! the token until its lease has ended.
+//! `residue` judges releases that `unlock()` confirmed. This checker judges the others: an `unlock()` that returned
+//! `Unconfirmed`, and guards that were dropped in a partition. A minority of the nodes may keep the token until its
+//! lease has ended.
 
 use std::collections::HashMap;
 
@@ -14,11 +15,11 @@ use crate::history::{History, Hold, Sighting};
 use crate::names;
 use crate::timing::{GIVEN_UP, slack};
 
-/// How long the token of such a lock may stay while there are no faults.
+/// The time for which nodes may keep the token of such a lock while there are no faults.
 fn bound() -> u64 {
     GIVEN_UP + slack()
 }
-/// Longer than the pause between two checks of a server.
+/// A time that is longer than the pause between two checks of a server.
 const LOOKS: u64 = 60 * MS;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -32,7 +33,7 @@ pub(super) fn check(history: &History) -> Verdict {
     for hold in last_of_each_token(history) {
         let stands = hold.token.as_deref().and_then(|token| seen.get(token));
         let (Some(given_up), Some(stands)) = (given_up(hold), stands) else { continue };
-        // This number of nodes keeps the lock from others.
+        // If this many nodes keep the token, no other client can acquire the lock.
         let too_many = history.nodes - history.nodes / 2;
         let standing = |until: u64| stands.iter().filter(|s| s.from <= given_up && s.until > until).count() >= too_many;
         if !standing(given_up + LOOKS) {
@@ -50,7 +51,8 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// A lock that is handed over within a process keeps its token. Its last holder releases it.
+/// The last hold of each token. A lock that is handed over within a process keeps its token, and its last holder
+/// releases it.
 fn last_of_each_token(history: &History) -> impl Iterator<Item = &Hold> {
     let mut last: HashMap<&str, &Hold> = HashMap::new();
     for hold in &history.holds {
@@ -61,7 +63,8 @@ fn last_of_each_token(history: &History) -> impl Iterator<Item = &Hold> {
     last.into_values()
 }
 
-/// When this lock was released without a confirmation. `None` if it was lost, or its release was confirmed.
+/// The time at which this lock was released without a confirmation. `None` if the lock was lost, or if its release was
+/// confirmed.
 fn given_up(hold: &Hold) -> Option<u64> {
     if hold.saw_loss().is_some() || !hold.told.is_empty() {
         return None;
@@ -70,7 +73,7 @@ fn given_up(hold: &Hold) -> Option<u64> {
     hold.dropped.or(unconfirmed).map(|end| end.max(hold.begin + hold.wants.min_hold))
 }
 
-/// True if its process still exists and can repeat the release.
+/// True if the process still runs at this time and can repeat the release.
 fn lives(history: &History, hold: &Hold, at: u64) -> bool {
     history.killed(hold.session.client, hold.session.life).is_none_or(|killed| killed > at)
 }
@@ -103,7 +106,7 @@ mod tests {
         check(&story.history()).violations.len()
     }
 
-    /// All nodes are in a hole from 10.05 s to 12 s.
+    /// The story of a hold. The network drops all packets to all nodes from 10.05 s to 12 s.
     fn held() -> Story {
         let story = Story::new().hold(1, 10_000, &[(10_001, 10_090)]);
         (0..3).fold(story, |story, node| story.struck(Kind::Hole, Target::Node(node), 10_050, 12_000))

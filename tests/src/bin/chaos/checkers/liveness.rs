@@ -1,4 +1,5 @@
-//! Checks that, once a majority of the nodes is up, each wanted lock gets a holder within the longest lease and 5 s.
+//! Checks that each wanted lock gets a holder in time while a majority of the nodes is up. The limit is the longest
+//! lease plus 5 s.
 
 use super::weather::calm;
 use super::{Verdict, Violation};
@@ -15,9 +16,9 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let spans = calm(history, history.nodes / 2 + 1, 0);
     let (mut judged, mut longest) = (0, 0);
-    // Readers, writers and multi-locks are included.
+    // The keys include those of readers, writers and multi-locks.
     for key in (0..history.keys).chain((READ..=SEVERAL).filter(|key| !(LATCH..SEVERAL).contains(key))) {
-        // The gap from the end of each hold to the begin of the next.
+        // The loop judges each gap from the end of a hold to the start of the next one.
         let holds: Vec<(u64, u64)> =
             history.holds_of(key).map(|hold| (hold.begin, hold.span().map_or(hold.begin, |s| s.1))).collect();
         for &(from, until) in &spans {
@@ -55,7 +56,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// True if threads were in a call for it most of the time.
+/// True if threads were in calls for this lock for at least three quarters of the span.
 fn is_wanted(history: &History, key: usize, from: u64, until: u64) -> bool {
     let of_key = history.calls.iter().filter(|call| call.key == key);
     let mut waits: Vec<(u64, u64)> = of_key

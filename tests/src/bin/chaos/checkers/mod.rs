@@ -1,4 +1,4 @@
-//! The checkers. Each judges a history, and reports what it has judged and the violations.
+//! The checkers. Each checker judges a history. It reports what it has judged, and the violations.
 
 mod calls;
 mod clients;
@@ -28,14 +28,14 @@ use crate::timing::is_safety_only;
 /// The result of a checker.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Verdict {
-    /// The things that it has judged, in words and numbers.
+    /// A description of what the checker has judged, with numbers.
     pub(crate) judged: String,
     pub(crate) violations: Vec<Violation>,
-    /// It does not judge runs of this sort.
+    /// True if the checker does not judge runs of this sort.
     pub(crate) excused: bool,
 }
 
-/// The checkers of the speed of clients, which a busy machine can make fail.
+/// The checkers of the speed of clients. Load on the machine can make them fail.
 const OF_SPEED: [&str; 3] = ["liveness", "recovery", "leaks"];
 
 /// True if a violation that this checker finds fails the run.
@@ -59,7 +59,7 @@ impl Verdict {
 
 type Checker = fn(&History) -> Verdict;
 
-/// All checkers: the name, a description, and the function.
+/// All checkers: the name, a description of the violation, and the function.
 pub(crate) const ALL: [(&str, &str, Checker); 20] = [
     ("overlap", "two hold one lock at once", overlap::check),
     ("leaders", "two leaders pass their check at one moment", overlap::leaders),

@@ -1,7 +1,8 @@
-//! Checks jobs that are run once: no two calls for a name are `Ran`, for as long as the first success is remembered.
+//! Checks jobs that are run once. While the servers remember the first success, no second call for the same name may
+//! return `Ran`.
 //!
-//! Lost data may make the servers forget it, as its documentation says: if a majority lost them, or a replica took
-//! over.
+//! The documentation permits that lost data makes the servers forget a job. This needs the loss of the data on a
+//! majority, or a replica that becomes the master.
 
 use std::collections::BTreeMap;
 

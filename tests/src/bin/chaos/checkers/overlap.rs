@@ -1,7 +1,6 @@
 //! Checks exclusion: no two holders have one lock at the same time.
 //!
-//! A hold counts from the return of its acquire until the end of what its checks promised, and at most until its
-//! unlock.
+//! A hold counts from the return of its acquire until the end of what its checks promised. The unlock ends it earlier.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -12,8 +11,8 @@ pub(super) fn check(history: &History) -> Verdict {
     apart(history, names::exclusive(history.keys), Hold::span)
 }
 
-/// Like exclusion, but a leader counts from its first good check to its last. A leader that resigns is followed at
-/// once, whatever its last check promised.
+/// Checks that no two leaders lead at the same time. A leader counts from its first successful check to its last one. A
+/// new leader can follow as soon as the old one resigns, even if the last check promised more time.
 pub(super) fn leaders(history: &History) -> Verdict {
     let first = |hold: &Hold| hold.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).min();
     apart(history, [LEADER], |hold| first(hold).zip(hold.last_look()))

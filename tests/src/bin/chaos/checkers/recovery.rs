@@ -1,6 +1,7 @@
-//! Checks that, a second after the last fault has ended, each client takes locks at half of its usual pace at least.
+//! Checks that each client soon acquires locks again at half of its usual pace or more. A client has one second after
+//! the end of the last fault.
 //!
-//! Gauges measure that. The other locks can be held by dead clients until their leases end.
+//! Gauges measure the pace. The other locks cannot show it, because dead clients can hold them until their leases end.
 
 use super::weather::calm;
 use super::{Verdict, Violation};
@@ -8,14 +9,14 @@ use crate::clock::{MS, SEC};
 use crate::history::History;
 use crate::timing::LONGEST_LEASE;
 
-/// When the pace must be back, and how long it is measured from then on.
+/// The time that a client has until its pace must be back, and the time for which the pace is then measured.
 const GRACE: u64 = SEC;
 const WINDOW: u64 = SEC;
-/// A shorter calm is too short to measure the pace.
+/// The shortest calm in which the pace can be measured.
 const SHORTEST: u64 = 3500 * MS;
-/// With fewer calls in a second there is no pace to compare with: the machine is too busy.
+/// The least number of calls per second to compare with. Below it, the machine is too busy for a judgement.
 const LEAST_PACE: u64 = 5;
-/// A client that stood still for longer than this is excused.
+/// A client that did not run for longer than this is excused.
 const STOOD_STILL: u64 = 100 * MS;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -43,9 +44,9 @@ fn violation(history: &History, span: &Span, pace: u64) -> Violation {
     Violation { at: from + GRACE, what, slice: near.map(|beat| history.told(beat.2, "beat")).collect() }
 }
 
-/// Spans without faults, in which a majority is well and no lock of a dead client can be left.
+/// The spans without faults in which a majority is well and no lock of a dead client can be left.
 fn quiet(history: &History) -> Vec<(u64, u64)> {
-    // Although a majority is well, there may be a fault of a minority.
+    // In a span of `calm`, a minority of the nodes may have a fault.
     let well = calm(history, history.nodes / 2 + 1, LONGEST_LEASE * MS);
     let mut found = Vec::new();
     for (from, until) in well {
@@ -69,20 +70,20 @@ struct Span {
     life: u8,
     from: u64,
     until: u64,
-    /// The calls in the measured second.
+    /// The number of calls in the measured second.
     first: u64,
-    /// The calls from then on.
+    /// The number of calls after the measured second.
     later: u64,
 }
 
 impl Span {
-    /// The calls per second after the calm has lasted for a while.
+    /// The usual pace: calls per second after the measured second.
     fn pace(&self) -> u64 {
         self.later * SEC / (self.until - self.from - GRACE - WINDOW)
     }
 }
 
-/// The spans of clients that lived all the time, and did not stand still in the measured time.
+/// The spans of clients that lived all the time and ran during the measured second.
 fn of_clients(history: &History, from: u64, until: u64) -> Vec<Span> {
     let lives = (0..history.clients).filter_map(|client| {
         let client = u8::try_from(client).ok()?;
@@ -113,7 +114,7 @@ mod tests {
     use crate::event::What;
     use crate::plan::{Kind, Target};
 
-    /// Three clients that beat 20 times in a second, the first of them from a moment on.
+    /// Three clients beat 20 times per second. After the fault, the first client beats from `first_from` on.
     fn beats(story: Story, first_from: u64) -> usize {
         let story = story.struck(Kind::Hole, Target::Node(0), 10_000, 20_000);
         let story = (0..3).fold(story, |story, client| {

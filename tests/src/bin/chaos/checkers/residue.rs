@@ -1,5 +1,5 @@
-//! Checks that nothing is left: no key without an end, no lock that outlives its holder, no thread and no file of a
-//! client that is gone.
+//! Checks that nothing is left: no key that never expires, no lock that outlives its holder, and no thread or file of a
+//! client that has ended.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::history::{History, Hold, Sighting};
 use crate::names;
 use crate::timing::{LONGEST_LEASE, TIMEOUT, slack};
 
-/// How long a node may keep a token that no holder has: the time of a roll-back, with a margin.
+/// The time for which a node may keep a token that has no holder: the time of a roll-back, with a margin.
 fn cleaned() -> u64 {
     2 * TIMEOUT + slack()
 }
@@ -26,7 +26,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// When every lease has ended.
+/// Judges the keys that are left after all leases have ended.
 fn keys(history: &History, verdict: &mut Verdict) {
     for left in &history.left {
         let (node, key) = (left.node, &left.key);
@@ -51,9 +51,9 @@ fn uses(history: &History, verdict: &mut Verdict) {
     }
 }
 
-/// While all nodes are well, the token of a failed attempt or a released lock is removed at once.
+/// Checks that the token of a failed attempt or of a released lock is removed at once while all nodes are well.
 fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
-    // The hold of a process that died ends with its lease.
+    // The lock of a process that was killed ends with its lease.
     let spans = calm(history, history.nodes, (LONGEST_LEASE + 500) * MS);
     let mut holds: HashMap<&str, Vec<&Hold>> = HashMap::new();
     for hold in &history.holds {
@@ -70,7 +70,7 @@ fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
         judged += 1;
         let until = sighting.until.min(span.1);
         let (since, whose) = match holds.get(sighting.token.as_str()) {
-            // A holder whose token is not known may have it.
+            // A hold whose token is not known may have this token.
             None if unnamed(history, sighting) => continue,
             None => (sighting.from, "of an attempt that failed"),
             Some(of_token) => match of_token.iter().map(|hold| released(hold)).collect::<Option<Vec<u64>>>() {
@@ -100,7 +100,7 @@ fn is_ours(sighting: &Sighting) -> bool {
     sighting.token.contains(':')
 }
 
-/// When it was released with a confirmation. `None` if it was not, or was lost.
+/// The time at which the release was confirmed. `None` if it was not confirmed or the lock was lost.
 fn released(hold: &Hold) -> Option<u64> {
     let ended = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|(end, _)| end);
     ended.map(|end| end.max(hold.begin + hold.wants.min_hold))

@@ -1,6 +1,6 @@
-//! Checks that a hold follows its own settings, whatever those of the holder before it were.
+//! Checks that a hold keeps to its own settings, whatever the settings of the hold before it were.
 //!
-//! A hold claims what the library itself reports, at a time of the clock of the client. This must be right on a busy
+//! The checker compares the times that the library reports on the clock of the client. They must be right on a busy
 //! machine too.
 
 use super::{Verdict, Violation};
@@ -13,11 +13,11 @@ use crate::timing::{TIMEOUT, slack};
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut looks, mut bounded, mut least) = (0, 0, 0);
-    // A holder without a guard claims nothing.
+    // A holder without a guard gets no report from the library.
     for hold in history.holds.iter().filter(|hold| hold.token.is_some()) {
         looks += hold.looks.len();
         bounded += usize::from(hold.wants.renewals < u64::MAX || hold.wants.max_hold < u64::MAX);
-        // One violation of a hold is enough.
+        // One violation for each hold is enough.
         if let Some((at, what)) = hold.looks.iter().find_map(|look| wrong(hold, look).map(|what| (look.at, what))) {
             verdict.violations.push(violation(history, hold, None, at, &what));
         }
@@ -33,7 +33,7 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// The forbidden claim of this check.
+/// Describes what is wrong with the time that this check promised, if anything is.
 fn wrong(hold: &Hold, look: &Look) -> Option<String> {
     let until = look.until?;
     let wants = &hold.wants;
@@ -48,27 +48,28 @@ fn wrong(hold: &Hold, look: &Look) -> Option<String> {
     if wants.renewals == u64::MAX {
         return None;
     }
-    // An extension by the holder itself lengthens it. Then the time counts from there.
+    // An extension by the client prolongs the hold. Then the renewals count from the extension on.
     let since = hold.extended.iter().filter(|extended| **extended <= look.at).max().unwrap_or(&hold.begin);
     let most = wants.lease.saturating_mul(wants.renewals + 1);
     let in_all = until.saturating_sub(*since);
-    // The renewal of a grant is not counted, and is late on a busy machine.
+    // The renewal of a grant is not counted. It can be late on a busy machine.
     (in_all > most + slack()).then(|| {
         let (lease, renewals) = (wants.lease / MS, wants.renewals);
         format!("has a lease of {lease} ms and {renewals} renewals, and counts on {} ms", in_all / MS)
     })
 }
 
-/// For a hold that was released and has a minimum hold: the earliest permitted time of the next hold, and that hold.
+/// The earliest permitted time of the next hold, and the next hold. `None` if this hold was not released or has no
+/// minimum hold.
 fn least_of<'a>(history: &'a History, hold: &Hold) -> Option<(u64, &'a Hold)> {
     let margin = TIMEOUT + slack();
     let is_released = hold.dropped.is_some() || hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
-    // Slow locks are excluded: nodes can lose them before their time.
+    // Slow locks are excluded, because nodes can lose them early.
     let is_kept = !history.beyond && hold.key < names::SLOW;
     if !is_kept || !is_released || hold.saw_loss().is_some() || !hold.told.is_empty() {
         return None;
     }
-    // The acquire was executed at most one node timeout before its return, if the client ran.
+    // A server executed the acquire at most one node timeout before the call returned, if the client ran all the time.
     let stood = history.stopped(hold.session.client, hold.begin.saturating_sub(margin), hold.begin);
     let due = (hold.begin + hold.wants.min_hold).checked_sub(margin + stood).filter(|due| *due > hold.begin)?;
     let next = history.holds_of(hold.key).find(|next| next.begin > hold.begin && next.span().is_some())?;

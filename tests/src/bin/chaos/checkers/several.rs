@@ -1,5 +1,5 @@
-//! Checks that a multi-lock is never half held. While it claims all of its keys, no other holder has one of them. Once
-//! one key is lost, it keeps none.
+//! Checks that a multi-lock holds all of its keys or none. While it claims all of its keys, no other client holds one
+//! of them. Once one key is lost, it keeps none.
 //!
 //! Each key is a hold of its own, which the other checkers judge like that of a mutex. This checker judges the keys
 //! together.
@@ -40,14 +40,14 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// A claim of all keys after this key was lost.
+/// Finds a check that claimed all keys after this key was lost.
 fn believed(whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let lost_at = part.saw_loss()?;
     let looked_at = whole.last_look().filter(|looked_at| *looked_at > lost_at)?;
     Some((looked_at, "is said to be held with all others after it was seen to be lost".to_owned()))
 }
 
-/// Another holder of the key while it claims all keys.
+/// Finds another holder of this key while the multi-lock claimed all keys.
 fn stolen(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let ((from, until), (_, part_until)) = (whole.span()?, part.span()?);
     let until = until.min(part_until);
@@ -56,7 +56,7 @@ fn stolen(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)>
     Some((other.begin, format!("went to {} while all were said to be held", other.session)))
 }
 
-/// A lease that is extended although another key was lost long ago.
+/// Finds an extension of the lease of this key long after another key was lost.
 fn kept(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let lost = whole.saw_loss()?;
     let by = history.awake_for(whole.session.client, lost, 2 * TIMEOUT + slack());
@@ -84,7 +84,7 @@ mod tests {
         check(&story.history()).violations.len()
     }
 
-    /// Two keys that are held, the second of which is seen to be lost at 150.
+    /// The story of two keys that are held. A check finds at 150 ms that the second key is lost.
     fn lost(until: u64) -> Story {
         Story::new().several(1, 100, &[(110, 190), (until, until + 40)]).part_lost(1, 1, 150)
     }

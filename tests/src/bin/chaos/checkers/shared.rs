@@ -1,15 +1,15 @@
-//! Checks locks with several holders: readers never overlap with a writer. There are never more permits than the
-//! semaphore has, and no slot is held twice.
+//! Checks locks with several holders. Readers never overlap with a writer. The number of permits that are held never
+//! exceeds the size of the semaphore, and no slot is held twice.
 //!
-//! Holds count as in `overlap`: from the return of the acquire to the end of what their checks promised, at most to
-//! their unlock.
+//! A hold counts as in `overlap`: from the return of the acquire to the end of what its checks promised. The unlock
+//! ends it earlier.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::{History, Hold};
 use crate::names::{self, PERMIT, PERMITS, READ, RW_LOCKS, WRITE};
 
-/// A hold with the span in which it was certainly held.
+/// A hold with the span in which the lock was certainly held.
 type Span<'a> = (u64, u64, &'a Hold);
 
 pub(super) fn readers(history: &History) -> Verdict {
@@ -22,7 +22,7 @@ pub(super) fn readers(history: &History) -> Verdict {
         let (readers, writers) = (spans(history, READ + nth), spans(history, WRITE + nth));
         holds = (holds.0 + readers.len(), holds.1 + writers.len());
         for (at, writer) in writers.iter().enumerate() {
-            // Each pair of writers is compared once.
+            // Each pair of writers is compared only once.
             let others = readers.iter().chain(&writers[at + 1..]);
             for other in others.filter(|other| other.0 < writer.1 && writer.0 < other.1) {
                 verdict.violations.push(beside(history, writer, other));
@@ -47,7 +47,7 @@ pub(super) fn permits(history: &History) -> Verdict {
             out.retain(|other| other.1 > span.0);
             let is_twice = out.iter().any(|other| other.2.slots & span.2.slots != 0);
             out.push(span);
-            // A killed holder may not have written down its slots.
+            // A client that was killed may not have logged its slots. Then its hold counts as one permit.
             let held: u32 = out.iter().map(|span| span.2.slots.count_ones().max(1)).sum();
             if held > most || is_twice {
                 verdict.violations.push(too_many(history, &out, most));
@@ -58,7 +58,7 @@ pub(super) fn permits(history: &History) -> Verdict {
     verdict
 }
 
-/// The holds, in the order in which they began.
+/// The holds of a key, in the order in which they began.
 fn spans(history: &History, key: usize) -> Vec<Span<'_>> {
     let holds = history.holds_of(key).filter_map(|hold| hold.span().map(|(from, until)| (from, until, hold)));
     let mut spans: Vec<_> = holds.filter(|span| span.0 < span.1).collect();
@@ -121,7 +121,7 @@ mod tests {
 
     fn semaphore(key: usize, holders: u8) -> usize {
         let story = (1..=holders).fold(Story::new(), |story, n| story.of(key).hold(n, 10, &[(20 + u64::from(n), 90)]));
-        // The last ones remain when all others are gone.
+        // This hold begins when all others have ended, so it adds no violation.
         permits(&story.hold(9, 90, &[(95, 150)]).history()).violations.len()
     }
 

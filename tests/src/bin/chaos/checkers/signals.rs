@@ -1,7 +1,8 @@
-//! Checks that a loss is signalled once, before another holder begins, and never if the lock was released.
+//! Checks that a loss is signalled once and before another hold begins, and never after a release.
 //!
-//! `overlap` judges the strict part, that `check()` fails before another holder begins. Handlers run on a thread that
-//! has to be woken, so they get some slack on a busy machine. A stopped process gets the time for which it stood still.
+//! `overlap` judges the strict rule: `check()` fails before another hold begins. A handler runs on a thread that must
+//! wake up first, so this checker adds a margin for a busy machine. The time for which a client did not run does not
+//! count.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -58,7 +59,8 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// For leases without renewal: how many ended, and the longest time from the promised end to the signal.
+/// Counts the leases without renewal that ended. The second value is the longest time from a promised end to its
+/// signal.
 fn after_the_end(history: &History) -> (usize, u64) {
     let late = |hold: &Hold| {
         let promised = hold.looks.iter().filter_map(|look| look.until).max()?;
@@ -69,11 +71,11 @@ fn after_the_end(history: &History) -> (usize, u64) {
     (lates.len(), lates.into_iter().max().unwrap_or(0))
 }
 
-/// When the loss of this lock must have been signalled, if it was lost.
+/// The time by which the loss of this lock must have been signalled. `None` if the lock was not lost.
 fn due(hold: &Hold, next: Option<&Hold>) -> Option<u64> {
     let taken = next.map(|next| next.begin).filter(|begin| hold.unlock.is_none_or(|unlock| *begin < unlock));
     let seen = hold.saw_loss().filter(|seen| hold.unlock.is_none_or(|unlock| *seen < unlock));
-    // A loss that only the unlock found.
+    // Some losses are found only by the unlock.
     let found = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Lost).map(|(at, _)| at);
     [taken, seen, found].into_iter().flatten().min()
 }
@@ -88,7 +90,7 @@ fn wrong(history: &History, hold: &Hold, due: Option<u64>) -> Option<String> {
     }
     let due = due?;
     let (client, life) = (hold.session.client, hold.session.life);
-    // A client that stood still just before has much to catch up with.
+    // A client that did not run shortly before has a lot of work to catch up on.
     let before = due.saturating_sub(slack());
     let by = history.awake_for(client, before, due - before + slack());
     if history.killed(client, life).is_some_and(|end| end <= by) || by > history.end {
@@ -179,7 +181,7 @@ mod tests {
     fn a_pause_after_the_late_signal_excuses_nothing() {
         let story = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 6000, 9000);
         assert_eq!(check(&story.history()).violations.len(), 1);
-        // A pause that begins before the limit moves the limit, so that the next pause may do so too.
+        // A pause that begins before the limit moves the limit. Then the next pause can also begin before the limit.
         let moved = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 700, 1700);
         let moved = moved.struck(Kind::Pause, Target::Client(1), 1750, 2990);
         assert!(check(&moved.history()).violations.is_empty());

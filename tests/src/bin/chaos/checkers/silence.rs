@@ -1,4 +1,4 @@
-//! Checks that, after an unlock has returned, no server is asked to extend that lease.
+//! Checks that no client extends a lease after its unlock has returned.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -11,8 +11,8 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let ended = |hold: &&Hold| hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
     let mut judged = 0;
-    // A lock that is handed over within a process keeps its token, and readers of a process can share one. The hold
-    // that ends last counts.
+    // A lock that is handed over within a process keeps its token, and readers of a process can share a token. So the
+    // hold that ends last counts.
     let end = |hold: &Hold| hold.unlocked.map_or(u64::MAX, |(end, _)| end);
     let mut last: std::collections::HashMap<&str, &Hold> = std::collections::HashMap::new();
     for hold in &history.holds {

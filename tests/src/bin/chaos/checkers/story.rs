@@ -1,4 +1,4 @@
-//! Small histories written by hand, in ms, on one lock; holder `n` is a client of its own.
+//! Short histories for unit tests. Times are in ms, there is one lock, and each holder `n` is a separate client.
 
 use crate::clock::MS;
 use crate::event::{Event, KINDS, Op, Outcome, Session, Wants, What};
@@ -9,7 +9,7 @@ use crate::plan::{Fault, Kind, Target};
 #[derive(Debug, Default)]
 pub(super) struct Story {
     events: Vec<Event>,
-    /// The lock of the following events, and their threads.
+    /// The lock and the thread number of the following events.
     key: usize,
     thread: u16,
     pub(super) history: History,
@@ -30,7 +30,7 @@ impl Story {
         Self { key, ..self }
     }
 
-    /// A multi-lock of two keys, each held as long as the whole.
+    /// Adds a multi-lock of two keys. Each key is held as long as the multi-lock.
     pub(super) fn several(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
         let story = Self { thread: KINDS, ..self }.of(SEVERAL).hold(n, at, looks).of(0);
         (0..2).fold(story, |story, nth| {
@@ -63,12 +63,13 @@ impl Story {
         Session { thread: self.thread, ..session(n) }
     }
 
-    /// A hold that begins at this time, with a lease of 100 ms and checks that promise it until the given time.
+    /// Adds a hold that begins at this time, with a lease of 100 ms. Each entry of `looks` is the time of a check and
+    /// the time that it promised.
     pub(super) fn hold(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
         self.hold_with(n, at, Wants::plain(100 * MS), looks)
     }
 
-    /// Like `hold`, with these settings.
+    /// Adds a hold like [`Story::hold`], with these settings.
     pub(super) fn hold_with(self, n: u8, at: u64, wants: Wants, looks: &[(u64, u64)]) -> Self {
         let story = self.event(at.saturating_sub(1), n, What::Wants(wants));
         let story = story.call(n, Op::Lock, at.saturating_sub(1), u64::MAX / MS).done(n, Op::Lock, at, Outcome::Ok);

@@ -1,4 +1,4 @@
-//! Checks that fencing tokens rise strictly from holder to holder.
+//! Checks that the fencing token of each hold is larger than those of all earlier holds of the lock.
 
 use super::{Verdict, Violation};
 use crate::clock::MS;

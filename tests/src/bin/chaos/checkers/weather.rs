@@ -1,10 +1,11 @@
-//! The spans in which the nodes were well and no client stood still.
+//! The spans in which the nodes were well and all clients ran.
 
 use crate::clock::MS;
 use crate::history::{History, Struck};
 use crate::plan::{Kind, QUARANTINE, Target};
 
-/// The spans in which at least `need` nodes were well and no client was stopped, or ended in the last `after_death` ns.
+/// Returns the spans in which at least `need` nodes were well and no client was stopped. A client that was killed ends
+/// a span for `after_death` ns more.
 pub(super) fn calm(history: &History, need: usize, after_death: u64) -> Vec<(u64, u64)> {
     let bad: Vec<(Target, u64, u64)> = history
         .struck
@@ -37,12 +38,12 @@ pub(super) fn calm(history: &History, need: usize, after_death: u64) -> Vec<(u64
     spans
 }
 
-/// How long a fault has effects after its end.
+/// The time for which a fault has effects after its end.
 fn after(history: &History, struck: &Struck, after_death: u64) -> u64 {
     match struck.fault.kind {
-        // A new master grants no lock until it is old enough.
+        // A new master grants no lock until it has run for long enough.
         _ if history.sentinel && matches!(struck.fault.target, Target::Node(_)) => QUARANTINE * MS,
-        // It casts no vote until it is old enough.
+        // A restarted node casts no vote until it has run for long enough.
         kind if kind.is_restart() && history.nodes > 1 => QUARANTINE * MS,
         Kind::Murder => after_death,
         _ => 0,

@@ -1,4 +1,4 @@
-//! Jobs that are run once and leaders, which are built on mutexes.
+//! Jobs that are run once, and leaders. Both are built on mutexes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::timing::{JOB_LIFE, JOB_ROUND, TIMEOUT};
 const MS: Duration = Duration::from_millis(1);
 /// The pause of a candidate after a term.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The longest term, not counting the time in which its thread does not run.
+/// The longest term, without the time in which its thread does not run.
 const TERM: Duration = Duration::from_millis(400);
 
-/// The error of a call for a job. `None` is an error of the body.
+/// The error of a call for a job. `None` is an error of the body itself.
 struct OfBody(Option<Error>);
 
 impl From<Error> for OfBody {
@@ -30,16 +30,17 @@ impl From<Error> for OfBody {
 }
 
 impl Play<'_> {
-    /// One call for the current job, or for an older one, which is most likely done.
+    /// Makes one call for the current job, or for an older job, which has most likely been run.
     pub(super) fn once(&mut self) {
         let age = if self.random.u8(..4) == 0 { self.random.u64(1..8) } else { 0 };
         let number = now() / JOB_ROUND - age;
         let lease = self.lease();
         let job = self.locks.once(names::job(number)).lease(lease).remember(JOB_LIFE).fenced(self.random.bool());
-        // Sometimes longer than the lease.
+        // Some calls take longer than the lease.
         let length = if self.random.u8(..8) == 0 { lease.mul_f64(1.6) } else { self.millis(0, 40) };
         let (looks, fails) = (self.random.bool(), self.random.u8(..4) == 0);
-        // Two checks and a mark of two rounds each, the lock, and its release. The mark is repeated for one lease.
+        // The limit covers two checks and one mark of two round trips each, the lock, and its release. The library
+        // repeats the mark for up to one lease.
         let limit = nanos(lease + length) + 12 * TIMEOUT;
         self.job.note(What::Call { op: Op::Once, limit });
         let ran = job.run(|lease| {
@@ -61,11 +62,11 @@ impl Play<'_> {
         }
     }
 
-    /// Runs a candidate for a while. It leads for some terms, then resigns or is cancelled.
+    /// Runs a candidate for a while. The candidate leads for some terms. Then it resigns or is cancelled.
     pub(super) fn lead(&mut self, is_over: &AtomicBool) {
         let (cancel, lease, long) = (Cancel::new(), self.lease(), self.millis(200, 2000));
         let candidate = self.locks.leader(names::of(LEADER)).lease(lease).pause(PAUSE).cancel(&cancel);
-        // One round to get the lock, one to leave its queue, and three for the end of a term.
+        // The limit has one round trip to acquire the lock, one to leave its queue, and three for the end of a term.
         let limit = nanos(long + TERM) + 6 * TIMEOUT;
         self.job.note(What::Call { op: Op::Lead, limit });
         let ended = candidate.spawn(self.body(lease)).and_then(|leading| {
@@ -79,7 +80,7 @@ impl Play<'_> {
         self.job.note(What::Return { op: Op::Lead, outcome: outcome(&ended) });
     }
 
-    /// A term, which is a session of its own.
+    /// Returns the body of a term. Each term is a session of its own.
     fn body(&mut self, length: Duration) -> impl FnMut(&Lease) -> Result<(), Error> + Send + use<> {
         let (log, mut session, mut random) = (Arc::clone(self.job.log), self.job.session, self.random.fork());
         move |lease| {

@@ -1,7 +1,8 @@
-//! Measures how well a client works: a thread that takes a lock of its own at a steady pace, which no other thread ever
-//! holds.
+//! Measures how well a client works. A thread acquires a lock at a steady pace, and no other thread ever uses that
+//! lock.
 //!
-//! The other locks are held for long and by many, so their rate says little about a single second.
+//! Many threads use the other locks and hold them for long. So the rate of these locks says little about a single
+//! second.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,11 +13,11 @@ use super::log::Log;
 use crate::event::{Session, What};
 use crate::timing::PACE;
 
-/// The shortest lease, so that a lock whose release was lost soon ends.
+/// The shortest lease. A lock whose release did not reach the servers soon ends.
 const LEASE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes the lock once each [`PACE`], or when the last call has ended, and writes down each success.
+/// Acquires the lock once each [`PACE`], or later if a call takes longer. Logs each success.
 pub(super) fn run(locks: &Redlock, name: String, me: Session, log: &Log, is_over: impl Fn() -> bool) {
     let lock = locks.mutex(name).lease(LEASE);
     let once = || lock.try_lock_for(PATIENCE)?.unlock();

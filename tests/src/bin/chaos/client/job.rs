@@ -1,4 +1,4 @@
-//! One acquire of a lock and the work under it, with every step written down.
+//! One acquire of a lock and the work under it. Each step is logged.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::clock::now;
 use crate::event::{Op, Outcome, Session, Wants, What};
 use crate::timing::TIMEOUT;
 
-/// How a thread waits for a lock.
+/// The way in which a thread waits for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
     Forever,
@@ -29,7 +29,7 @@ pub(super) enum Lock {
     Reentrant(ReentrantMutex),
     Reader(RwLock),
     Writer(RwLock),
-    /// This number of permits at once.
+    /// A semaphore, and the number of permits to acquire at once.
     Semaphore(Semaphore, u32),
 }
 
@@ -125,7 +125,7 @@ impl Job<'_> {
         self.log.note(self.session, self.key, what);
     }
 
-    /// Makes a call with a limit in ns.
+    /// Makes a call and logs it. Its limit is in ns.
     pub(super) fn call<T>(&self, op: Op, limit: u64, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.note(What::Call { op, limit });
         let result = work();
@@ -145,18 +145,18 @@ impl Job<'_> {
         Ok(guard)
     }
 
-    /// Writes down that the lock is held, and later that it was lost.
+    /// Logs that the lock is held, and later that it was lost.
     pub(super) fn held(&self, lease: &Lease) {
         held(self.log, self.session, self.key, lease);
     }
 
-    /// Calls `check()`, and writes down until when the library claims the lock.
+    /// Calls `check()`, and logs until when the library claims the lock.
     pub(super) fn check(&self, lease: &Lease) -> bool {
         check(self.log, self.session, self.key, lease)
     }
 
     pub(super) fn fence(&self, lease: &Lease) -> Option<u64> {
-        // A round under way, and two rounds of its own.
+        // The limit covers a round trip under way, and two round trips of the call itself.
         let fence = self.call(Op::Fence, 4 * TIMEOUT, || lease.fencing_token()).ok()?;
         self.note(What::Number { fence });
         Some(fence)
@@ -166,13 +166,13 @@ impl Job<'_> {
         _ = self.call(Op::Extend, 3 * TIMEOUT, || lease.extend(by));
     }
 
-    /// Reads the counter, waits, checks the lock, and writes.
+    /// Reads the counter, waits, checks the lock, and writes the counter.
     pub(super) fn count(&mut self, lease: &Lease, work: Duration) {
         let parent = self.counter.read(self.key);
         thread::sleep(work);
         if self.writes < u8::MAX && self.check(lease) {
             self.writes += 1;
-            // Some wait here too: at this point a pause of the process does harm.
+            // Some jobs also wait here, because a pause of the process does the most harm at this point.
             if self.writes == 1 && self.session.number.is_multiple_of(8) {
                 thread::sleep(work);
             }
@@ -183,7 +183,7 @@ impl Job<'_> {
         }
     }
 
-    /// Like `count`, for holders without a guard. Their writes are written down once they are known to count.
+    /// Writes the counter without a guard. The caller logs the returned event later, if the lock was held all the time.
     pub(super) fn count_bare(&mut self, work: Duration) -> What {
         let parent = self.counter.read(self.key);
         thread::sleep(work);
@@ -194,7 +194,8 @@ impl Job<'_> {
         What::Wrote { version, parent, begin: at, end: now() }
     }
 
-    /// Writes to the store with this fence, whether or not the lock is still held: the store has to refuse late writes.
+    /// Writes to the store with this fencing token, whether or not the lock is still held. The store must refuse late
+    /// writes.
     pub(super) fn put(&mut self, fence: u64) {
         let at = now();
         let accepted = self.store.write(self.session, self.key, fence);
@@ -202,12 +203,12 @@ impl Job<'_> {
     }
 
     pub(super) fn unlock(&self, guard: Guard) {
-        // A round under way, and its own round.
+        // The limit covers a round trip under way, and the round trip of the call itself.
         _ = self.call(Op::Unlock, 3 * TIMEOUT, || guard.unlock());
         self.note(What::Over);
     }
 
-    /// Ends within one node timeout, without a result.
+    /// Drops the guard. The drop ends within one node timeout and has no result.
     pub(super) fn drop(&self, guard: Guard) {
         _ = self.call(Op::Drop, TIMEOUT, || {
             drop(guard);
@@ -217,17 +218,18 @@ impl Job<'_> {
     }
 }
 
-/// Like [`Job::held`].
+/// Works like [`Job::held`], without a job.
 pub(super) fn held(log: &Arc<Log>, session: Session, key: usize, lease: &Lease) {
     log.note(session, key, What::Held { token: lease.id().as_str().to_owned() });
     let log = Arc::clone(log);
     lease.on_lost(move |_| log.note(session, key, What::Told));
 }
 
-/// Like [`Job::check`].
+/// Works like [`Job::check`], without a job.
 pub(super) fn check(log: &Log, session: Session, key: usize, lease: &Lease) -> bool {
     let at = now();
-    // From before the check: a process that stops in between claims too little, not too much.
+    // The time is taken before the check. If the process stops in between, the log claims a shorter time and never a
+    // longer one.
     let until = lease.check().is_ok().then(|| at + nanos(lease.remaining()));
     log.note_at(at, session, key, What::Check { until });
     until.is_some()
@@ -241,6 +243,6 @@ pub(super) fn nanos(time: Duration) -> u64 {
 fn version(session: Session, write: u8) -> u64 {
     let Session { client, life, thread, number } = session;
     let (client, life, thread) = (u64::from(client), u64::from(life), u64::from(thread));
-    // At most 64 clients, and 1024 threads.
+    // There are at most 64 clients and 1024 threads.
     client << 58 | life << 50 | thread << 40 | (u64::from(number) & 0xff_ffff) << 16 | u64::from(write)
 }

@@ -1,4 +1,4 @@
-//! Jobs with other kinds than mutexes: read-write locks, semaphores, latches, multi-locks.
+//! Jobs with other kinds of lock than mutexes: read-write locks, semaphores, latches and multi-locks.
 
 use std::thread;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::timing::{LATCH_LIFE, LATCH_ROUND, LONGEST_LEASE, TIMEOUT, WORKERS};
 
 const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(LONGEST_LEASE);
-/// The time limit of a call to a latch: `unavailable_after`, while no majority answers, and up to three rounds for each
-/// check.
+/// The time limit of a call to a latch. It is `unavailable_after`, in which no majority answers, and up to three round
+/// trips for each check.
 const LATCH_LIMIT: u64 = 2_000_000_000 + 4 * TIMEOUT;
 
 impl Play<'_> {
-    /// Makes one job on its lock.
+    /// Makes one job on the lock of this session.
     pub(super) fn of_its_kind(&mut self) {
         match self.job.key {
             SEVERAL => self.several(),
@@ -35,7 +35,7 @@ impl Play<'_> {
         let lock = match key {
             PERMIT.. => {
                 let most = PERMITS[key - PERMIT];
-                // While the number of permits changes, the larger one is the bound.
+                // Some clients use one permit less. While the numbers differ, the larger one is the bound.
                 let permits = if key > PERMIT && self.random.bool() { most - 1 } else { most };
                 let many = if self.random.u8(..4) == 0 { 2 } else { 1 };
                 Lock::Semaphore(terms.semaphore(self.locks.semaphore(name, permits)), many)
@@ -52,7 +52,7 @@ impl Play<'_> {
         if let Guard::Permit(permit) = &guard {
             self.job.note(What::Slots { slots: permit.slots().iter().fold(0, |slots, slot| slots | 1 << slot) });
         }
-        // Sometimes longer than the lease.
+        // Some holds last longer than the lease.
         let length = if self.random.u8(..8) == 0 { terms.lease.mul_f64(1.6) } else { self.millis(0, 40) };
         let end = now() + nanos(length);
         if self.random.u8(..4) == 0 {
@@ -75,7 +75,7 @@ impl Play<'_> {
         }
     }
 
-    /// The reader that a writer becomes has a session of its own.
+    /// Turns the writer into a reader, which has a session of its own.
     fn downgrade(&mut self, writer: RwLockWriteGuard, terms: &Terms, key: usize) {
         let pause = self.millis(0, 30);
         self.job.note(What::Call { op: Op::Drop, limit: 3 * TIMEOUT });
@@ -116,20 +116,20 @@ impl Play<'_> {
         }
     }
 
-    /// Takes two or three of the mutexes at once. Each key is a session of its own, so that it is judged like any
-    /// mutex.
+    /// Acquires two or three of the mutexes at once. Each key is a session of its own, so the checkers judge it like
+    /// any mutex.
     fn several(&mut self) {
         let mut keys: Vec<usize> = (ACCOUNT..CROWD).collect();
         self.random.shuffle(&mut keys);
         keys.truncate(self.random.usize(2..=3));
-        // If holds end by themselves and leases are long, one key can be held alone.
+        // If a hold ends because of its settings and its lease is long, one key can be held without the others.
         let terms = match self.random.u8(..3) {
             0 => Terms::fixed(LONGEST),
             1 => Terms::bounded(self.lease(), self.random),
             _ => Terms::plain(self.lease()),
         };
         let lock = terms.several(self.locks.multi_lock(keys.iter().map(|&key| names::of(key))));
-        // The wait is short: keys that it has meanwhile belong to no session.
+        // The wait is short, because the keys that the call holds in this time belong to no session.
         let wait = self.millis(0, 300);
         let limit = nanos(wait) + 3 * TIMEOUT;
         let Ok(guard) = self.job.call(Op::TryLockFor, limit, || lock.try_lock_for(wait)) else { return };
@@ -146,7 +146,7 @@ impl Play<'_> {
         self.give_up_several(guard, &keys);
     }
 
-    /// Checks the multi-lock and each key, also for a while after one of them was lost.
+    /// Checks the multi-lock and each of its keys. Goes on for a while after one of them was lost.
     fn hold_several(&mut self, guard: &MultiLockGuard, keys: &[usize], terms: &Terms) {
         let is_to_end = terms.wants().renewals == 0 || self.random.u8(..4) == 0;
         let length = if is_to_end { terms.lease.mul_f64(1.2) } else { self.millis(0, 30) };
@@ -158,12 +158,13 @@ impl Play<'_> {
             self.job.log.note_at(at, self.job.session, SEVERAL, What::Check { until });
             for (nth, (&key, lease)) in keys.iter().zip(guard.leases()).enumerate() {
                 let at = now();
-                // A key counts as held while all are: what its own lease promises beyond that does not count.
+                // A key counts as held only while all keys are held. What its own lease promises beyond that does not
+                // count.
                 let until = lease.check().is_ok().then(|| until.unwrap_or(at));
                 self.job.log.note_at(at, self.job.part(nth, key).session, key, What::Check { until });
             }
             if until.is_none() && !std::mem::replace(&mut is_lost, true) {
-                // A key that is kept then is extended in the meantime.
+                // The hold goes on for long enough that a renewal of a key would show.
                 end = now() + nanos(terms.lease.mul_f64(0.5)) + nanos(700 * MS);
             }
             if now() >= end {
@@ -172,7 +173,7 @@ impl Play<'_> {
             if self.random.u8(..if is_lost { 4 } else { 30 }) == 0
                 && let Some(first) = guard.leases().next()
             {
-                // The other keys end before it. Once one is lost, this one no longer counts.
+                // The other keys end before this one. Once one of them is lost, this one no longer counts.
                 self.job.part(0, keys[0]).extend(first, terms.lease);
             }
             let pause = self.millis(1, 15);
@@ -180,9 +181,10 @@ impl Play<'_> {
         }
     }
 
-    /// The result is that of the multi-lock, and may not be true for each key.
+    /// Releases the multi-lock. The outcome of the call is about the whole multi-lock, so each key is logged as
+    /// dropped.
     fn give_up_several(&mut self, guard: MultiLockGuard, keys: &[usize]) {
-        // Five node timeouts, and one for each key whose lease has ended.
+        // The limit has five node timeouts, and one for each key whose lease has ended.
         let limit = (6 + 2 * keys.len() as u64) * TIMEOUT;
         for (nth, &key) in keys.iter().enumerate() {
             self.job.part(nth, key).note(What::Call { op: Op::Drop, limit });

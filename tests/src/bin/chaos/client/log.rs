@@ -1,4 +1,4 @@
-//! The log of a client: whole lines, each by one write, so that they survive its sudden end.
+//! The log of a client. One write appends each whole line, so the log survives a sudden end of the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ impl Log {
         Self(OpenOptions::new().create(true).append(true).open(path).expect("the log can be opened"))
     }
 
-    /// Writes down an event of now.
+    /// Logs an event with the current time.
     pub(super) fn note(&self, session: Session, key: usize, what: What) {
         self.note_at(now(), session, key, what);
     }

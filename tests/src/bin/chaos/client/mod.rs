@@ -1,16 +1,17 @@
-//! A client process. The run sends orders over a pipe: `crowd N` starts N threads at once. The client works until the
-//! pipe ends.
+//! A client process. The run sends orders over a pipe. The order `crowd N` starts N threads at once. The client works
+//! until the pipe ends.
 //!
-//! Some are started anew (`chaos client …`), with stdin as that pipe. Others are forked by a process of `nursery.rs`.
+//! Some clients are started as new programs (`chaos client …`), with stdin as that pipe. Other clients are forked by a
+//! process of `nursery.rs`.
 //!
-//! 1. `log.rs`: its log.
+//! 1. `log.rs`: the log of the client.
 //! 2. `terms.rs`: the settings of one hold.
 //! 3. `job.rs`: one acquire of a lock, and the work under it.
-//! 4. `styles.rs`: the kinds of jobs.
-//! 5. `kinds.rs`: jobs with the kinds of lock that are no mutex.
+//! 4. `styles.rs`: the styles of jobs with mutexes.
+//! 5. `kinds.rs`: jobs with the other kinds of lock.
 //! 6. `built.rs`: jobs that are run once, and leaders.
-//! 7. `worker.rs`: its threads.
-//! 8. `resource.rs`: the resources under the locks.
+//! 7. `worker.rs`: the threads of the client.
+//! 8. `resource.rs`: the resources that the locks protect.
 //! 9. `gauge.rs`: measures the pace of calls.
 
 mod built;
@@ -43,18 +44,18 @@ use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
 use worker::{Clients, Worker};
 
-/// How long the threads and files of a client that is gone may take to disappear.
+/// The time limit for the threads and files of the library to disappear, after the client has ended its work.
 const SETTLES: Duration = Duration::from_secs(45);
 
-/// The work of the threads of a client that take no plain mutex.
+/// The work of the threads of a client that use no plain mutex.
 const OTHERS: [fn(Worker, &AtomicBool); 4] =
     [Worker::run_with_any_kind, Worker::run_with_any_kind, Worker::run_jobs, Worker::run_for_leader];
 
-/// The pause of the thread that detects standstills, and the length of a standstill, in ns.
+/// The sleep of the thread that detects stops of the process, and the least length of a stop in ns.
 const BEAT: Duration = Duration::from_millis(20);
 const STALL: u64 = 60 * MS;
 
-/// The order with which the run starts a client.
+/// The parameters with which the run starts a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) client: u8,
@@ -102,8 +103,8 @@ pub(crate) fn main(words: &[String]) {
     live(Order::read(words), io::stdin());
 }
 
-/// The whole life of a client. The calling thread is one of its threads: in a forked child, no other thread shares
-/// anything with the parent.
+/// Runs a client until its end. The calling thread is one of the threads of the client. In a forked child, it is the
+/// only thread that comes from the parent.
 pub(crate) fn live(order: Order, line: impl Read + Send + 'static) {
     let log = Arc::new(Log::create(&order.log_file()));
     let me = Session { client: order.client, life: order.life, ..Session::default() };
@@ -150,7 +151,7 @@ fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
     }
 }
 
-/// Executes the orders of the run until they end.
+/// Executes the orders of the run until the pipe ends.
 fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBool, log: &Arc<Log>) {
     let mut crowds = Vec::new();
     for (said, number) in BufReader::new(line).lines().map_while(Result::ok).zip(1..) {
@@ -165,7 +166,7 @@ fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBoo
     }
 }
 
-/// Detects standstills of the process.
+/// Detects the times in which the process does not run.
 fn beat(log: &Log, me: Session) {
     loop {
         let from = now();
@@ -180,12 +181,12 @@ fn open(order: &Order) -> Clients {
     assert!(LEASES.contains(&LONGEST_LEASE));
     let both = [0, 1].map(|nth| {
         let locks = build(settings(order));
-        // From here on this client knows the longest lease in use, on which its judgement of restarted nodes depends.
+        // From this call on, the client knows the longest lease in use. Its judgement of restarted nodes depends on it.
         _ = locks.mutex(names::own(order.client, order.life, nth)).try_lock();
         locks
     });
-    // Slow locks have leases that are longer than the time for which nodes are kept from their clients. No guard can be
-    // right about them.
+    // Slow locks have leases that are longer than the time for which a fault keeps nodes from clients. So the restart
+    // guard and the failover guard cannot protect them.
     Clients { both, slow: build(settings(order).restart_guard(false).failover_guard(false)) }
 }
 
@@ -201,7 +202,7 @@ fn build(settings: Builder) -> Redlock {
     settings.build().expect("the settings are good")
 }
 
-/// The threads and open files of this process. `None` if the system does not report them.
+/// The numbers of threads and open files of this process. They are zero if the system does not report them.
 fn used() -> (u64, u64) {
     let count =
         |what: &str| fs::read_dir(Path::new("/proc/self").join(what)).map_or(0, |entries| entries.count() as u64);

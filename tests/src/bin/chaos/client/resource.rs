@@ -1,4 +1,5 @@
-//! The resources under the locks: a counter in a file without any other protection, and a store that checks fences.
+//! The resources that the locks protect: a counter in a file without any other protection, and a store that checks
+//! fencing tokens.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +9,7 @@ use std::path::Path;
 
 use crate::event::Session;
 
-/// One record for each key: the version, which names the write that made it.
+/// The counter. The file has one record for each key: its version, which identifies the write that made it.
 #[derive(Debug)]
 pub(super) struct Counter(File);
 
@@ -20,7 +21,7 @@ impl Counter {
 
     pub(super) fn read(&self, key: usize) -> u64 {
         let mut bytes = [0; 8];
-        // The file grows with the first writes.
+        // The file grows with the first writes. Until then, a read finds nothing and the version is zero.
         _ = self.0.read_at(&mut bytes, 8 * key as u64);
         u64::from_le_bytes(bytes)
     }
@@ -30,7 +31,7 @@ impl Counter {
     }
 }
 
-/// A connection to the store, made with the first write.
+/// A connection to the store. The first write makes it.
 #[derive(Debug)]
 pub(super) struct Store {
     addr: SocketAddr,
@@ -42,7 +43,7 @@ impl Store {
         Self { addr, lines: None }
     }
 
-    /// True if the store accepted the write.
+    /// Writes to the store. Returns true if the store accepted the write.
     pub(super) fn write(&mut self, session: Session, key: usize, fence: u64) -> bool {
         let lines = self.lines.get_or_insert_with(|| connect(self.addr));
         let mut answer = String::new();
@@ -50,7 +51,7 @@ impl Store {
         let sent = lines.get_mut().write_all(line.as_bytes());
         let heard = sent.and_then(|()| lines.read_line(&mut answer));
         if heard.is_err() || answer.is_empty() {
-            std::process::exit(0); // The run is over.
+            std::process::exit(0); // The store is gone, so the run is over.
         }
         answer.trim() == "yes"
     }

@@ -1,4 +1,4 @@
-//! The styles of jobs, drawn at random.
+//! The styles of jobs. A style is drawn at random for each job.
 
 use std::thread;
 use std::time::Duration;
@@ -16,13 +16,13 @@ const MS: Duration = Duration::from_millis(1);
 /// The lease of the annotated function.
 const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 
-/// The lease of threads that want a lock with the same settings.
+/// The lease of most threads. Threads with equal settings can hand a lock over unchanged.
 const COMMON: Duration = Duration::from_millis(LEASES[1]);
 
-/// The lease of holders that hold until its end.
+/// The lease of jobs that hold a lock until its lease ends.
 const SHORTEST: Duration = Duration::from_millis(LEASES[0]);
 
-/// A job, and the data from which it is drawn.
+/// A job, and the data that its steps need.
 pub(super) struct Play<'a> {
     pub(super) job: Job<'a>,
     pub(super) random: &'a mut fastrand::Rng,
@@ -30,7 +30,7 @@ pub(super) struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Makes one job on its lock.
+    /// Makes one job in a random style on the lock of this session.
     pub(super) fn any(&mut self) {
         let lease = self.lease();
         let style = self.random.u8(..100);
@@ -54,7 +54,8 @@ impl Play<'_> {
         }
     }
 
-    /// A job of one of many threads that want locks at the same time, with a deadline; most with the same settings.
+    /// Makes a job in a crowd: many threads that acquire locks at the same time, with a deadline. Most of them use the
+    /// same settings.
     pub(super) fn in_a_crowd(&mut self, deadline: Duration) {
         let terms = match self.random.u8(..4) {
             0 => Terms::any(self.lease(), self.random),
@@ -67,9 +68,9 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
-    /// A short hold of a slow lock, with any lease: some are longer than whole storms.
+    /// Makes a short hold of a slow lock. Some of its leases are longer than a whole storm.
     pub(super) fn slow(&mut self) {
-        // Most leases are long.
+        // The largest of three draws makes long leases more likely.
         let lease = (0..3).map(|_| self.random.usize(..SLOW_LEASES.len())).max().unwrap_or(0);
         let lease = Duration::from_millis(SLOW_LEASES[lease]);
         let terms = Terms::any(lease, self.random);
@@ -77,7 +78,7 @@ impl Play<'_> {
         let Ok(guard) = self.take(&terms, wait) else { return };
         self.job.check(&guard);
         let (renewals, most) = (terms.wants().renewals, 4 * nanos(SHORTEST));
-        // Holds until its settings end it, if that is soon; otherwise for a moment.
+        // If the settings of the hold end it soon, the job may hold until then. Otherwise it holds for a moment.
         let is_to_end = renewals == 0 && nanos(lease) < most && self.random.bool();
         let end = now() + if is_to_end { most } else { self.random.u64(..200) * nanos(MS) };
         while self.job.check(&guard) && now() < end {
@@ -87,7 +88,8 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
-    /// Often the same settings: a lock is granted unchanged between threads with equal settings.
+    /// Draws a lease. It is often the same one, because a lock is granted unchanged between threads with equal
+    /// settings.
     pub(super) fn lease(&mut self) -> Duration {
         if self.random.u8(..5) < 2 {
             return COMMON;
@@ -105,7 +107,7 @@ impl Play<'_> {
         self.job.take(&Lock::Mutex(mutex), terms.wants(), wait)
     }
 
-    /// Releases by `unlock()`, or by dropping the guard.
+    /// Releases the lock by `unlock()`, or by a drop of the guard.
     pub(super) fn give_up(&mut self, guard: super::job::Guard) {
         if self.random.u8(..3) == 0 {
             self.job.drop(guard);
@@ -114,7 +116,7 @@ impl Play<'_> {
         }
     }
 
-    /// Takes and releases.
+    /// Acquires the lock, works, and releases the lock.
     fn short(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         self.work(&guard);
@@ -137,7 +139,7 @@ impl Play<'_> {
         self.job.check(lease);
     }
 
-    /// A hold within a hold.
+    /// Makes a hold within a hold.
     fn nested(&mut self, terms: &Terms, wait: Wait) {
         let lock = terms.reentrant(self.locks.reentrant_mutex(names::of(self.job.key)));
         let Ok(outer) = self.job.take(&Lock::Reentrant(lock.clone()), terms.wants(), wait) else { return };
@@ -160,7 +162,7 @@ impl Play<'_> {
         if is_fixed && self.random.u8(..4) == 0 {
             self.job.extend(&guard, SHORTEST);
         }
-        // A lock that is not lost in time is a violation. It must not keep this thread for ever.
+        // If the lock is not lost in time, the checkers report it. This thread must not wait for it forever.
         let end = now() + 4 * nanos(SHORTEST);
         while self.job.check(&guard) && now() < end {
             self.job.count(&guard, MS);
@@ -173,11 +175,11 @@ impl Play<'_> {
         self.job.unlock(guard);
     }
 
-    /// Holds for longer than the lease, which is renewed meanwhile if the settings allow it.
+    /// Holds for about as long as the lease, or longer. The lease is renewed if the settings permit it.
     fn long(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         let fence = self.job.fence(&guard);
-        // Sometimes for so long that a lock which is gone from the servers must have been noticed.
+        // Some jobs hold for so long that the library must notice a lock that is gone from the servers.
         let more = if self.random.u8(..4) == 0 { nanos(1500 * MS) } else { 0 };
         let end = now() + nanos(terms.lease.mul_f64(0.3 + 1.5 * self.random.f64())) + more;
         while now() < end && self.job.check(&guard) {
@@ -197,7 +199,8 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
-    /// Checks, sleeps, and writes without a further check: only the fence of the store can refuse the write.
+    /// Checks the lock, sleeps, and writes without a further check. Only the fencing token lets the store refuse the
+    /// write.
     fn sleepy(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         self.job.note(What::Fixed);
@@ -211,11 +214,11 @@ impl Play<'_> {
         self.job.unlock(guard);
     }
 
-    /// An annotated function. If it returns `Ok`, the library says that it held the lock all the time.
+    /// Calls an annotated function. If it returns `Ok`, the library claims that it held the lock all the time.
     fn attribute(&mut self) {
         let work = self.millis(0, 8);
         self.job.note(What::Wants(Wants::plain(nanos(ATTRIBUTE_LEASE))));
-        // It waits, takes the lock, works, and releases the lock.
+        // The limit covers the wait, the lock, the work, and the release.
         let limit = nanos(200 * MS + work) + 5 * TIMEOUT;
         self.job.note(What::Call { op: Op::Attribute, limit });
         let mut inside = None;

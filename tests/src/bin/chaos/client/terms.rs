@@ -1,5 +1,5 @@
-//! The settings of one hold, drawn at random. All clients use them on the same locks: the settings of one hold must not
-//! affect another.
+//! The settings of one hold, drawn at random. All clients use different settings on the same locks. The settings of one
+//! hold must not affect another hold.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Terms {
     retry: Option<Retry>,
 }
 
-/// All kinds of lock have the same setters, but no trait.
+/// Applies the settings to a lock. All kinds of lock have the same setters, but no common trait.
 macro_rules! set {
     ($terms:ident, $lock:ident) => {{
         let lock = $lock.min_hold($terms.min_hold);
@@ -58,12 +58,12 @@ impl Terms {
         }
     }
 
-    /// Settings of a hold that ends with the lease.
+    /// Settings of a hold that ends with its lease.
     pub(super) fn fixed(lease: Duration) -> Self {
         Terms { renew: false, ..Terms::plain(lease) }
     }
 
-    /// Mostly default settings.
+    /// Random settings, most of them the defaults.
     pub(super) fn any(lease: Duration, random: &mut fastrand::Rng) -> Self {
         let mut terms = match random.u8(..100) {
             0..70 => Terms::plain(lease),
@@ -74,7 +74,7 @@ impl Terms {
         if random.u8(..10) == 0 {
             terms.holder_name = Some("one-for-all");
         }
-        // The lock, or a grant of it, then comes with a fence.
+        // The acquire, or the grant, then returns a fencing token.
         terms.fenced = random.bool();
         if random.u8(..6) == 0 {
             terms.retry = Some(retry(random));
@@ -82,13 +82,13 @@ impl Terms {
         terms
     }
 
-    /// Settings of a hold that ends by itself after a time.
+    /// Settings of a hold that ends after a time without an unlock.
     pub(super) fn bounded(lease: Duration, random: &mut fastrand::Rng) -> Self {
         let plain = Terms::plain(lease);
         match random.u8(..3) {
             0 => Terms { renew: false, ..plain },
             1 => Terms { max_renewals: Some(random.u32(..3)), ..plain },
-            // Shorter than the lease, or longer.
+            // The maximum hold can be shorter or longer than the lease.
             _ => Terms { max_hold: Some(lease.mul_f64(0.7 + random.f64() * 1.5)), ..plain },
         }
     }
@@ -109,7 +109,7 @@ impl Terms {
         set!(self, lock)
     }
 
-    /// A multi-lock has no minimum hold.
+    /// Applies the settings to a multi-lock, which has no minimum hold.
     pub(super) fn several(&self, lock: MultiLock) -> MultiLock {
         set!(self, lock, but no minimum)
     }

@@ -1,4 +1,4 @@
-//! The threads of a client: those that do one job after the other, and crowds in which each thread does one.
+//! The threads of a client. Ordinary threads do one job after the other. Each thread of a crowd does one job.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,16 +17,16 @@ use crate::names::{
     self, BUSY_SLOWS, CROWD, JOB, LATCH, LEADER, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE,
 };
 
-/// The number of the first thread of a crowd. The ordinary threads, and the one for the slow locks, come before.
+/// The number of the first thread of a crowd. The ordinary threads and the thread for the slow locks come before it.
 const FIRST_OF_CROWD: usize = 17;
 
-/// A number larger than the terms of one candidacy.
+/// A number that is larger than the number of terms of one candidate.
 const TERMS: u32 = 1000;
 
-/// How many threads of a crowd want the common locks.
+/// The number of threads of a crowd that use common locks.
 const TOGETHER: usize = 48;
 
-/// The clients of the library in one process, which use the same locks.
+/// The clients of the library in one process. They use the same locks.
 #[derive(Debug, Clone)]
 pub(super) struct Clients {
     pub(super) both: [Redlock; 2],
@@ -71,12 +71,12 @@ impl Worker {
         }
     }
 
-    /// The thread for the slow locks. It holds one for most of the time, so that a partition finds a lock to be given
-    /// up.
+    /// The loop of the thread for the slow locks. The thread holds a slow lock most of the time. So a partition finds a
+    /// lock whose release cannot reach the servers.
     pub(super) fn run_slowly(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += 1;
-            // Locks that few threads want show the effects of a lost release. The others are granted from one holder to
+            // A lock with few threads shows the effects of a lost release. A busy lock is granted from one holder to
             // the next.
             let most = if self.random.u8(..4) > 0 { SLOWS } else { BUSY_SLOWS };
             let nth = self.random.usize(..most);
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// The threads for the kinds of lock that are no mutex.
+    /// The loop of a thread for the kinds of lock that are no mutex.
     pub(super) fn run_with_any_kind(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += 1;
@@ -104,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// The thread for jobs that are run once.
+    /// The loop of the thread for jobs that are run once.
     pub(super) fn run_jobs(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += 1;
@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// The thread with a candidate for leader. Each term is a session.
+    /// The loop of the thread with a candidate for leader. Each term is a session.
     pub(super) fn run_for_leader(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += TERMS;
@@ -136,8 +136,8 @@ impl Worker {
         Play { job, random: &mut self.random, locks }
     }
 
-    /// Starts a crowd of this many threads. Most want the same lock. Those beyond [`TOGETHER`] want a lock of their
-    /// own. Each client numbers its crowds.
+    /// Starts a crowd of `size` threads. Most of them acquire the same lock. Each thread beyond [`TOGETHER`] acquires a
+    /// lock of its own. The crowds of a client are numbered.
     pub(super) fn crowd(
         order: &Order,
         clients: &Clients,

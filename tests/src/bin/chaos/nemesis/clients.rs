@@ -19,23 +19,23 @@ use crate::history::Fallen;
 use crate::nursery::{Habit, Nursery};
 use crate::plan::{Fault, Kind};
 
-/// How long a process that was killed may take to be gone.
+/// The time limit for a process that was killed to end.
 const GONE: Duration = Duration::from_secs(10);
 
-/// One client, which may live several times.
+/// One client. It can have several lives.
 struct Member {
     order: Order,
     process: Pid,
-    /// It ended before it was ordered to.
+    /// True if the client ended before the run ordered it to.
     is_fallen: bool,
 }
 
 pub(crate) struct Clients {
-    /// The folder of their logs.
+    /// The folder of the logs of the clients.
     dir: PathBuf,
     members: Vec<Mutex<Member>>,
     fallen: Mutex<Vec<Fallen>>,
-    /// Two parents: one has drawn random numbers, the other has not.
+    /// The two parents. One has drawn random numbers before it forks, and the other has not.
     drawn: Nursery,
     fresh: Nursery,
     forked: Forked,
@@ -89,7 +89,7 @@ impl Clients {
         1
     }
 
-    /// Kills it. Another life follows.
+    /// Kills the client, waits, and starts its next life.
     fn murder(&self, member: &mut Member, length: Duration) {
         let status = self.kill(member);
         if status.signal() != Some(Signal::KILL.as_raw()) {
@@ -105,13 +105,13 @@ impl Clients {
         poll(GONE, || self.ended(member)).expect("a process that was killed ends")
     }
 
-    /// How it ended, if it has. The status can be read only once.
+    /// Returns the exit status of the client, if it has ended. The status can be read only once.
     fn ended(&self, member: &Member) -> Option<ExitStatus> {
         self.parent(member.order.client).ended(member.process)
     }
 
-    /// Orders all to end, and waits for it. Those that do not are killed. A client that did not end as it should is
-    /// written down.
+    /// Orders all clients to end, and waits until they have ended. Kills those that do not end by the deadline. Records
+    /// each client that did not end as it should.
     pub(crate) fn end(&self, deadline: Duration) {
         for member in &self.members {
             let member = &mut *member.lock().unwrap();
@@ -153,7 +153,7 @@ impl Clients {
         self.fallen.lock().unwrap().clone()
     }
 
-    /// The logs of all clients, in all their lives. Does not wait for them.
+    /// The events in the logs of all clients, in all their lives. This does not wait for the clients.
     pub(crate) fn events(&self) -> Vec<Event> {
         let files = fs::read_dir(&self.dir).expect("the folder of the run is there").flatten().map(|file| file.path());
         let logs = files.filter(|file| file.extension().is_some_and(|end| end == "log"));

@@ -1,8 +1,7 @@
 //! Deletes keys by hand, in cases that the library promises to survive.
 //!
-//! A holder relies on a lock until the time at which fewer nodes than a majority keep it. So a key is deleted on a
-//! minority of nodes, and only if a majority of the others keeps it until that time. It is not deleted if it was
-//! extended in between.
+//! A holder relies on a lock for as long as a majority of the nodes keeps the key. So the key is deleted only on nodes
+//! that are not needed for this majority. It is not deleted if its lease was extended in between.
 
 use redis::{Connection, Script};
 
@@ -12,14 +11,14 @@ use crate::history::Deleted;
 use crate::names;
 use crate::timing::NODE_TIMEOUT;
 
-/// Deletes the key, unless it belongs to another holder or lasts longer by now.
+/// Deletes the key, unless it has another token or a longer time to live by now.
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then \
                       return redis.call('DEL', KEYS[1]) end return 0";
 
-/// The client that has the key, and for how long.
+/// Reads the token and the time to live of the key.
 const LOOK: &str = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}";
 
-/// How often the key was deleted.
+/// Deletes the key of this lock on some nodes. Returns the number of nodes.
 pub(super) fn delete(field: &Field<'_>, key: usize) -> usize {
     let name = names::of(key);
     let mut nodes: Vec<Connection> = field.servers.iter().filter_map(|server| connect(&server.url())).collect();
@@ -50,8 +49,8 @@ fn look(node: &mut Connection, name: &str) -> Option<(String, u64)> {
     Some((token?, u64::try_from(ttl).ok()?))
 }
 
-/// The nodes that the holder can spare: a minority, without which no other node has to keep the lock for longer than it
-/// does.
+/// The nodes that the holder can spare. They are a minority. Without them, a majority still keeps the lock for as long
+/// as the holder relies on it.
 fn spare(stands: &[Option<(String, u64)>], token: &str, nodes: usize) -> Vec<usize> {
     let need = nodes / 2 + 1;
     let ttl =
@@ -60,7 +59,7 @@ fn spare(stands: &[Option<(String, u64)>], token: &str, nodes: usize) -> Vec<usi
     ttls.resize(nodes, 0);
     ttls.sort_unstable_by(|a, b| b.cmp(a));
     let promised = ttls[need - 1];
-    // The allowance of the library for different clocks.
+    // A node may fall short by 2 ms. The library allows for that, because clocks differ.
     let enough = promised.saturating_sub(2);
     let keeping: Vec<usize> = (0..stands.len()).filter(|&node| promised > 0 && ttl(&stands[node]) >= enough).collect();
     let spare = keeping.len().saturating_sub(need);

@@ -1,8 +1,4 @@
-//! Executes the faults, each at its time, and writes down when it began and ended.
-//!
-//! 1. `node.rs`: the faults of a server and of its proxy.
-//! 2. `clients.rs`: the client processes, and their faults.
-//! 3. `hand.rs`: keys deleted by hand.
+//! Executes each fault at its time, and records when it began and ended.
 
 mod clients;
 mod hand;
@@ -22,26 +18,26 @@ use crate::plan::{Fault, Target};
 use crate::run::Records;
 use crate::until::Ending;
 
-/// Everything that can have faults.
+/// The servers, proxies and clients that faults can strike.
 pub(crate) struct Field<'a> {
     pub(crate) servers: &'a [Server],
     pub(crate) proxies: &'a [Proxy],
-    /// The Sentinel groups, in place of servers.
+    /// The Sentinel group, if the node is one.
     pub(crate) group: Option<&'a Group>,
     /// The server whose replica a node becomes.
     pub(crate) other: &'a Server,
     pub(crate) clients: &'a Clients,
     pub(crate) beyond: bool,
-    /// How long each way to a node takes without a fault.
+    /// The time that each way to a node takes without a fault.
     pub(crate) distance: Duration,
     pub(crate) records: &'a Records,
     pub(crate) ending: &'a Ending,
 }
 
-/// A fault that would begin too late by this time is left out.
+/// A fault that would begin later than planned by more than this is left out.
 const LATE: u64 = SEC;
 
-/// Runs the schedule, which began at `begin`, until its end or that of the run.
+/// Executes the schedule, which began at `begin`, until its end or the end of the run.
 pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
     let targets = {
         let mut targets: Vec<(u8, usize)> = faults.iter().map(|fault| lane(fault.target)).collect();
@@ -49,7 +45,7 @@ pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
         targets.dedup();
         targets
     };
-    // Faults of one target follow each other; each target has a thread.
+    // Each target has a thread, which executes its faults one after the other.
     thread::scope(|scope| {
         for target in targets {
             scope.spawn(move || {
@@ -58,7 +54,8 @@ pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
                         return;
                     }
                     let from = now();
-                    // Faults of a group last until it is whole again. Faults that are late by then are left out.
+                    // A fault of a group lasts until the group is whole again. The faults that are late by then are
+                    // left out.
                     if from > begin + fault.at * MS + LATE {
                         continue;
                     }
@@ -79,7 +76,7 @@ fn lane(target: Target) -> (u8, usize) {
     }
 }
 
-/// Executes a fault and undoes it. Returns how often it took effect.
+/// Executes a fault and undoes it. Returns the number of times that it took effect.
 fn strike(field: &Field<'_>, fault: &Fault) -> usize {
     let length = Duration::from_millis(fault.length);
     if let (Some(group), Target::Node(_)) = (field.group, fault.target) {

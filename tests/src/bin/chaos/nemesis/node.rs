@@ -9,7 +9,7 @@ use redlock_tests::{Act, Proxy, Server};
 use super::Field;
 use crate::plan::{Fault, Kind};
 
-/// Errors of a server that pass by themselves.
+/// Errors of a server that are temporary.
 const PASSING: [&str; 4] = [
     "LOADING Redis is loading the dataset in memory",
     "BUSY Redis is busy running a script",
@@ -87,8 +87,9 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
     1
 }
 
-/// The worst time to lose data: a minority is out of reach until all locks are on a bare majority, which includes this
-/// node. Then the node restarts empty. Together with the nodes that are back, it is a majority that knows no lock.
+/// Loses the data of a node at the worst time. First, a minority of the nodes is unreachable until all locks are on a
+/// bare majority, which includes this node. Then this node restarts empty while the minority becomes reachable.
+/// Together they are a majority that knows no lock.
 fn forget(field: &Field<'_>, node: usize, fault: &Fault, length: Duration) {
     let away = fault.away(field.servers.len()).into_iter().map(|node| &field.proxies[node]);
     away.clone().for_each(Proxy::refuse);
@@ -121,7 +122,7 @@ fn strike_commands(field: &Field<'_>, node: usize, fault: &Fault, length: Durati
     thread::sleep(length);
     rule.release();
     let hits = rule.hits();
-    // A rule that has not acted is removed too.
+    // This also removes a rule that has not acted.
     proxy.heal();
     hits
 }
