@@ -144,10 +144,10 @@ fn attempts(history: &History) -> Found {
     let all: u64 = unexplained.iter().map(|(more, ..)| more).sum();
     let pauses = history.faults.iter().filter(|(.., what)| what.starts_with("pause "));
     let overlaps = |from: u64, to: u64| move |span: &(u64, u64)| span.0 < to && from < span.1;
-    let paused = |(from, to, _): &(u64, u64, String)| {
+    let in_pause = |(from, to, _): &(u64, u64, String)| {
         history.waits.values().filter(|spans| spans.iter().any(overlaps(*from, *to))).count()
     };
-    let unknown = history.unknown + pauses.map(paused).sum::<usize>();
+    let unknown = history.unknown + pauses.map(in_pause).sum::<usize>();
     let judged = format!("{all} attempts that no worker told of, {unknown} calls of unknown end or in a pause");
     let is_wrong = all > unknown as u64;
     let violation = |(more, task, at): (u64, u64, u64)| Violation {
