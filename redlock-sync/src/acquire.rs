@@ -276,7 +276,7 @@ impl<'a> AcquireLoop<'a> {
                 // wait, and the later release cannot remove it. So remove it in the background.
                 let core = lease.core();
                 let wait_may_remain =
-                    core.copy_may_run() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
+                    core.acquire_may_run() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
                 self.wait.evidence.wait_may_remain |= id.is_some() && wait_may_remain;
             }
             Err(refusal) => {

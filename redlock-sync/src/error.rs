@@ -39,7 +39,8 @@ use crate::names::{key_in_message, printable};
 #[non_exhaustive]
 pub enum Error {
     /// Another holder has the lock, or attempts at the same time split the votes so that none of them won. Nothing of
-    /// this attempt is left on any node. Of a [`CountDownLatch`](crate::CountDownLatch): it is not open yet.
+    /// this attempt is left on any node. If a [`CountDownLatch`](crate::CountDownLatch) returns it, the latch is not
+    /// open yet.
     Busy {
         /// The lock's key, with prefix.
         key: String,
@@ -47,16 +48,17 @@ pub enum Error {
         /// died, the lock ends after this time. Most holders release much earlier, so this does not say how long a
         /// waiter has to wait. `None` if it is not known.
         expires_in: Option<Duration>,
-        /// The thread that asked is the holder, by another guard of the same client: waiting would not have helped.
+        /// True if the calling thread itself holds the lock, by another guard of the same client. Then waiting does not
+        /// help.
         by_this_thread: bool,
     },
-    /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to
-    /// every node that may have voted; where that could not be delivered, the key ends with its time-to-live. After an
-    /// extend or a fence the lock may still be held, for as long as before: ask [`Lease::check`](crate::Lease::check).
-    /// A call that changes a queue or a latch may have been done all the same.
+    /// No majority of the nodes could be asked, or could answer. After an acquire, the client has sent a release to
+    /// every node that may have voted. If that could not be delivered, the key ends with its time-to-live. After an
+    /// extend or a fence, the lock may still be held, for as long as before: call
+    /// [`Lease::check`](crate::Lease::check). A call that changes a queue or a latch may still have been executed.
     Unavailable {
-        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like; of a latch `count down`,
-        /// `wait for` or `reset`; of a job that is run once `look for the mark of`, `mark` or `forget`.
+        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like. A latch has `count down`,
+        /// `wait for` and `reset`. A job that is run once has `look for the mark of`, `mark` and `forget`.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,
@@ -73,11 +75,11 @@ pub enum Error {
         /// How it was lost.
         reason: LostReason,
     },
-    /// A release was sent in time, but fewer than a majority of the nodes confirmed it. This guard does not hold the
-    /// lock any more. The client goes on releasing it in the background (up to 4096 locks at a time), until a majority
-    /// has confirmed that, the lease has ended, or the client is [closed](crate::Redlock::close). Unlike after
-    /// [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was done under the lock is
-    /// not in doubt; only the next holder may have to wait longer.
+    /// A release was sent in time, but no majority of the nodes confirmed it. This guard does not hold the lock any
+    /// more. The client repeats the release in the background (up to 4096 locks at a time). It stops when a majority
+    /// has confirmed the release, the lease has ended, or the client is [closed](crate::Redlock::close). Unlike after
+    /// [`Lost`](Error::Lost), the lease had not run out when the release was sent. So the work under the lock is not in
+    /// doubt, and only the next holder may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.
         key: String,
@@ -88,14 +90,13 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// This thread holds the lock already and would wait for itself for ever. Nothing changed: the outer guard still
-    /// holds the lock.
+    /// This thread holds the lock already, and would wait for itself for ever. The outer guard still holds the lock.
     WouldDeadlock {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key on the server holds something other than a lock of this kind, which is left untouched. After an acquire
-    /// or a release nothing is held; after an extend or a fence ask [`Lease::check`](crate::Lease::check).
+    /// The key on the server holds something other than a lock of this kind. The call does not touch it. After an
+    /// acquire or a release, nothing is held. After an extend or a fence, call [`Lease::check`](crate::Lease::check).
     WrongType {
         /// What was tried.
         op: &'static str,
@@ -104,18 +105,18 @@ pub enum Error {
         /// The node that said so.
         node: NodeError,
     },
-    /// A setting, a URL, a name or the set-up of the servers cannot work; trying again will not help. After an acquire
-    /// nothing is held. From [`Lease::extend`](crate::Lease::extend) and
-    /// [`Lease::fencing_token`](crate::Lease::fencing_token) it does not mean that the lock is gone: a length that
-    /// cannot be, or a permission that is missing, leaves it held as long as before. Ask
-    /// [`Lease::check`](crate::Lease::check).
+    /// A setting, a URL, a name or the set-up of the servers cannot work. Trying again does not help. After an acquire,
+    /// nothing is held. After [`Lease::extend`](crate::Lease::extend) or
+    /// [`Lease::fencing_token`](crate::Lease::fencing_token), the lock may still be held, for as long as before: call
+    /// [`Lease::check`](crate::Lease::check). Such a call returns this error if its length is not valid, or if a server
+    /// refuses it.
     Config {
-        /// The mistake, and the remedy where there is one.
+        /// The mistake, and how to correct it if that is known.
         message: String,
     },
-    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing was queued of a
-    /// [`push`](crate::Queue::push); of a [`push_all`](crate::Queue::push_all) the tasks of the calls before the one
-    /// that was refused.
+    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. A [`push`](crate::Queue::push)
+    /// queued nothing. A [`push_all`](crate::Queue::push_all) sends several requests. It queued the tasks of those
+    /// before the refused one.
     Full {
         /// The key of the queue, with prefix.
         key: String,
@@ -125,15 +126,15 @@ pub enum Error {
     /// A [`Cancel`](crate::Cancel) stopped the call while it waited. This thread holds nothing, and no server has it in
     /// a queue. A server that could not be reached removes it from the queue when its turn comes.
     Cancelled {
-        /// What the call waited for: `acquire`, `claim`, or of a latch `wait for` or `count down`.
+        /// What the call waited for: `acquire` or `claim`, or for a latch `wait for` or `count down`.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown), or it belongs to
-    /// another process: it was opened, or the guard was made, before a fork, and is used in the child. Nothing is
-    /// acquired. During a shutdown, locks that are held stay held until its grace ends. The child's copy of a guard
-    /// holds nothing; what the parent holds stays.
+    /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown). Or the client or
+    /// the guard was made before a fork, and is used in the child. Nothing is acquired. During a shutdown, locks that
+    /// are held stay held until its grace ends. The child's copy of a guard holds nothing, and the parent keeps its
+    /// locks.
     Closed,
 }
 
@@ -177,20 +178,21 @@ pub struct NodeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease ran out: it was not to be renewed, or the process did not run (stopped, asleep) until it was too late.
+    /// The lease ran out: it has `renew(false)`, or the process was stopped or asleep until it was too late.
     Expired,
-    /// The key holds another token on so many nodes that no majority can hold this lease's token. Of
-    /// [`Mutex::adopt`](crate::Mutex::adopt): the token was adopted before, or another holder has the lock by now.
+    /// The key holds another token on so many nodes that no majority can hold this lease's token. If
+    /// [`Mutex::adopt`](crate::Mutex::adopt) returns it, the token was adopted before, or another holder has the lock.
     Taken,
-    /// The key is gone from so many nodes that no majority can hold this lease's token: deleted by hand, taken away by
-    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through another client, or lost by a restart or failover. Of
-    /// [`Mutex::adopt`](crate::Mutex::adopt): the lease has ended, or the token is that of another lock.
+    /// The key is gone from so many nodes that no majority can hold this lease's token. It was deleted by hand, taken
+    /// away by [`Mutex::force_unlock`](crate::Mutex::force_unlock) through another client, or lost by a restart or a
+    /// failover. If [`Mutex::adopt`](crate::Mutex::adopt) returns it, the lease has ended, or the token is that of
+    /// another lock.
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,
-    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all),
+    /// The client gave the lock up: [`Redlock::unlock_all`](crate::Redlock::unlock_all),
     /// [`Redlock::close`](crate::Redlock::close), [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace, or
-    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through this same client.
+    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through the same client.
     Revoked,
     /// `max_hold` or `max_renewals` was reached.
     MaxHold,
@@ -201,8 +203,8 @@ impl Error {
         Error::Config { message: printable(&message.into()) }
     }
 
-    /// True for [`Busy`](Error::Busy): another holder has the lock, or the votes were split. Waiting helps, unless
-    /// [`by_this_thread`](Error::Busy::by_this_thread) is set.
+    /// Returns true for [`Busy`](Error::Busy): another holder has the lock, or the votes were split. Waiting helps,
+    /// unless [`by_this_thread`](Error::Busy::by_this_thread) is set.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -217,9 +219,10 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
-    /// True if no majority of the servers could be asked ([`Unavailable`](Error::Unavailable)): the call gave no lock,
-    /// and may work once they are back. A call that changes a queue or a latch may have been done all the same. False
-    /// for [`Unconfirmed`](Error::Unconfirmed): there the work under the lock is done, and must not be repeated.
+    /// Returns true for [`Unavailable`](Error::Unavailable): no majority of the servers could be asked. The call gave
+    /// no lock, and may succeed once they are back. A call that changes a queue or a latch may still have been
+    /// executed. The result is false for [`Unconfirmed`](Error::Unconfirmed), because then the work under the lock is
+    /// done and must not be repeated.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1:1/")?;
@@ -231,7 +234,7 @@ impl Error {
         matches!(self, Error::Unavailable { .. })
     }
 
-    /// True for [`Lost`](Error::Lost): the lock was held and no longer is.
+    /// Returns true for [`Lost`](Error::Lost): the lock was held and no longer is.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -247,7 +250,7 @@ impl Error {
         matches!(self, Error::Lost { .. })
     }
 
-    /// How the lock was lost, if it was.
+    /// Returns how the lock was lost, for [`Lost`](Error::Lost).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -11,7 +11,7 @@ use crate::handler::caught;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease};
 use crate::lock::mutex::{Mutex, MutexGuard};
-use crate::options::jittered;
+use crate::options::{check_within, jittered};
 use crate::sync::{Condvar, Mutex as SyncMutex};
 
 /// The default pause after a term.
@@ -158,10 +158,7 @@ impl Leader {
         status: &CandidateStatus,
         mut body: impl FnMut(&Lease) -> Result<(), E>,
     ) -> Result<(), Error> {
-        if !(MIN_PAUSE..=MAX_PAUSE).contains(&self.pause) {
-            let message = format!("pause = {:?} is outside {MIN_PAUSE:?} to {MAX_PAUSE:?}", self.pause);
-            return Err(Error::config(message));
-        }
+        check_within("pause", &self.pause, MIN_PAUSE..=MAX_PAUSE)?;
         // Without a `Cancel`, the wait sleeps without interruptions.
         let mutex = cancel.map_or_else(|| self.mutex.clone(), |cancel| self.mutex.clone().cancel(cancel));
         let cancelling = cancel.map(Cancelling::by).unwrap_or_default();

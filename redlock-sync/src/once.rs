@@ -48,7 +48,7 @@ use crate::inner::ClientInner;
 use crate::latch::{Latch, LatchTerms};
 use crate::lease::Lease;
 use crate::lock::mutex::{Mutex, MutexGuard};
-use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry};
+use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry, check_within};
 use crate::protocol::latch::LatchCalls;
 
 /// For how long a success is remembered by default.
@@ -276,10 +276,7 @@ impl RunOnce {
 
     fn mark(&self) -> Result<Latch, Error> {
         let (name, lifetime) = (self.mutex.key()?.clone(), self.remember);
-        if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
-            let message = format!("remember = {lifetime:?} is outside {MIN_LIFETIME:?} to {MAX_LIFETIME:?}");
-            return Err(Error::config(message));
-        }
+        check_within("remember", &lifetime, MIN_LIFETIME..=MAX_LIFETIME)?;
         let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(name.done(), 1));
         let (retry, cancel) = (Retry::default(), Cancelling::default());
         Ok(Latch { client, name, terms: TERMS, calls, count: 1, lifetime, retry, cancel })

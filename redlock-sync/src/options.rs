@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::cancel::Cancelling;
@@ -84,7 +85,8 @@ pub(crate) enum Mode {
     Joint,
 }
 
-/// The kind of a lock for the queue of threads. Threads hand a lock to each other only if they want the same kind.
+/// The name and the sharing mode of a lock. Threads of one process hand a lock to each other, or share it, only if both
+/// are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -135,7 +137,22 @@ impl LockOptions {
 
     /// True if a lease can be handed to another thread: no setting is counted from the time of the acquisition.
     pub(crate) fn can_change_hands(&self) -> bool {
-        self.renew && self.min_hold.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()
+        // All settings are named, so that the compiler asks for a decision about a new one. If an acquire has to carry
+        // it out, it concerns grants (`is_as_asked_for`) and `SET NX` (`may_be_set_nx`) too.
+        let LockOptions {
+            renew,
+            min_hold,
+            max_hold,
+            max_renewals,
+            lease: _,
+            fenced: _,
+            retry: _,
+            holder_name: _,
+            take_over_keys_without_ttl: _,
+            cancel: _,
+            label: _,
+        } = self;
+        *renew && min_hold.is_zero() && max_hold.is_none() && max_renewals.is_none()
     }
 
     /// True if threads can share one lease: no setting is counted from the acquisition, and none names the holder.
@@ -166,6 +183,19 @@ impl LockOptions {
         }
         self.retry.check()
     }
+}
+
+/// Returns an error unless the value of this setting is within the limits.
+pub(crate) fn check_within<T: PartialOrd + fmt::Debug>(
+    what: &str,
+    value: &T,
+    limits: RangeInclusive<T>,
+) -> Result<(), Error> {
+    if limits.contains(value) {
+        return Ok(());
+    }
+    let (least, most) = limits.into_inner();
+    Err(Error::config(format!("{what} = {value:?} is outside {least:?} to {most:?}")))
 }
 
 /// Returns an error unless the lease is within the limits and longer than a round can take from it.

@@ -113,7 +113,7 @@ pub(super) fn attempt(
     let call = if is_set_nx { call.into_set_nx() } else { call };
     let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
     if is_set_nx && !ballot.tally().won() {
-        quorum.quiet.record(request.key.as_str(), false, quorum.now());
+        quorum.uncontended.record(request.key.as_str(), false, quorum.now());
     }
     quorum.disqualify_restarted(&mut ballot.votes);
     let lent = request.protocol.semaphore().map(|lock| Arc::new(Protocol::Semaphore(lock.choose(&mut ballot.votes))));
@@ -251,5 +251,5 @@ fn may_be_set_nx(quorum: &Quorum, request: &Request) -> bool {
         && options.min_hold.is_zero()
         && limits.min_replicas_ack == 0
         && limits.failover_guard != Some(true)
-        && (quorum.len() > 1 || quorum.quiet.is_quiet(request.key.as_str(), quorum.now()))
+        && (quorum.len() > 1 || quorum.uncontended.is_uncontended(request.key.as_str(), quorum.now()))
 }

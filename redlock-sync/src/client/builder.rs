@@ -94,7 +94,7 @@ impl Builder {
     /// client has to be of version 1 of the `redis` crate. Until 1.0, any version of this crate may need another one.
     ///
     /// If the client has its own certificates, [`build`](Builder::build) returns [`Config`](Error::Config), because
-    /// nothing outside of that crate can read them. Name them by `Builder::tls` (feature `tls`). `build` also returns
+    /// nothing outside of that crate can read them. Give them with `Builder::tls` (feature `tls`). `build` also returns
     /// `Config` if the client does not verify the server's certificate.
     ///
     /// ```
@@ -381,8 +381,8 @@ impl Builder {
     /// The node asks its replicas within the same request (`WAIT`). So the request takes the round trip to the replicas
     /// longer, up to half of [`node_timeout`](Builder::node_timeout). If fewer replicas confirm, there is no lock: the
     /// client takes back what was written, and the error is [`Unavailable`](Error::Unavailable) with their number. So a
-    /// node without enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may be
-    /// queued all the same. A release asks no replica. The user needs the permission `+wait`.
+    /// node without enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may
+    /// still be queued. A release asks no replica. The user needs the permission `+wait`.
     ///
     /// Use the number of all replicas, so that none of them can become the master without a lock that was granted. With
     /// a smaller number, the new master may lack a lock. Or use several independent servers

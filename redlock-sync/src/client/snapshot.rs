@@ -65,7 +65,7 @@ impl SnapshotOptions {
 
     /// Sets the part of the time for which the calls keep a server busy, 0.0001 to 1; default 1, which makes no pauses.
     /// With a smaller share, other clients wait less, and the snapshot takes longer. A viewer that takes snapshots all
-    /// the time should use 0.01. A snapshot of 10 000 locks then takes some seconds.
+    /// the time should use 0.01. A snapshot of 10 000 locks then takes ten to thirty seconds.
     ///
     /// ```
     /// let gentle = redlock_sync::SnapshotOptions::default().server_share(0.01);

@@ -133,11 +133,7 @@ pub(crate) fn held_since(
 fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notification) -> bool {
     let has_fence = notification.fence > 0 || !options.fenced;
     let is_for_replicas = quorum.limits.min_replicas_ack > 0;
-    options.can_change_hands()
-        && options.holder_name.is_none()
-        && options.lease == notification.time
-        && has_fence
-        && !is_for_replicas
+    options.is_plain() && options.lease == notification.time && has_fence && !is_for_replicas
 }
 
 /// True if enough is left of a lease that began at `since` to renew it.

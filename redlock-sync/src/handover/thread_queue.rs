@@ -339,8 +339,8 @@ impl<T> ThreadQueues<T> {
                 if self.dequeue(key, thread) {
                     return QueueOutcome::Late;
                 }
-                // `advance` or `successor` has removed this thread from the queue first. What it gets is here, or about
-                // to come.
+                // `advance` or `successor` has removed this thread from the queue first. Its place is set already, or
+                // `hand_over` sets it soon.
                 place = thread.place.lock();
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::latch::{Latch, LatchTerms};
-use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry};
+use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry, check_within};
 use crate::protocol::latch::LatchCalls;
 use crate::token::random_part;
 
@@ -126,7 +126,7 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
-    ///   [`unavailable_after`](crate::Builder::unavailable_after). The arrival may count all the same
+    ///   [`unavailable_after`](crate::Builder::unavailable_after). The arrival may still count
     /// - [`WrongType`](Error::WrongType) if the key holds something that is not a latch
     /// - [`Config`](Error::Config) and [`Closed`](Error::Closed)
     ///
@@ -305,12 +305,7 @@ impl CountDownLatch {
                 self.count
             )));
         }
-        if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&self.lifetime) {
-            let lifetime = self.lifetime;
-            return Err(Error::config(format!(
-                "lifetime = {lifetime:?} is outside {MIN_LIFETIME:?} to {MAX_LIFETIME:?}"
-            )));
-        }
+        check_within("lifetime", &self.lifetime, MIN_LIFETIME..=MAX_LIFETIME)?;
         self.retry.check()?;
         let (client, name, calls) = (Arc::clone(&self.client), key.clone(), LatchCalls::new(key, self.count));
         let (retry, cancel) = (self.retry.clone(), self.cancel.clone());

@@ -297,8 +297,8 @@ impl Semaphore {
     }
 
     /// Returns whether any process holds a permit at this moment, on a majority of the nodes. A permit beyond the
-    /// number of this handle counts too. Other permits can be free all the same: [`available`](Semaphore::available)
-    /// counts them.
+    /// number of this handle counts too. Other permits can still be free: [`available`](Semaphore::available) counts
+    /// them.
     ///
     /// # Errors
     /// The errors of [`available`](Semaphore::available).

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
 use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use super::pipes::connections::ClaimedPipe;
+use super::pipes::connections::ChosenPipe;
 use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
@@ -205,13 +205,13 @@ impl Exchange<'_> {
         preferred: Option<&Arc<Pipe>>,
     ) -> Option<TargetState> {
         let call = &target.call;
-        let ClaimedPipe { claim, pipe, generation } = server.claim(call, prompt, preferred)?;
+        let ChosenPipe { unanswered, pipe, generation } = server.choose(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
-        let sent = server.transmission(call, generation, target.route.is_alone);
+        let sent = server.transmission(call, generation, target.route.first_keys_only);
         let checks = sent.checks;
         let form = match () {
             () if target.needs_source || server.needs_source(call) => Form::Source,
@@ -219,7 +219,7 @@ impl Exchange<'_> {
             () => Form::Digest,
         };
         let payload = Payload::Script { call: Arc::clone(call), checks, form, asks: target.route.asks };
-        let command = self.outcomes.command(i, payload, self.priority == Priority::High, Some(claim));
+        let command = self.outcomes.command(i, payload, self.priority == Priority::High, Some(unanswered));
         if self.is_single() {
             pipe.send(command);
         } else {
@@ -290,8 +290,8 @@ impl Exchange<'_> {
             && let Some((next, route)) =
                 cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
         {
-            if route.is_alone
-                && !target.route.is_alone
+            if route.first_keys_only
+                && !target.route.first_keys_only
                 && let Some(alone) = target.call.with_min_keys()
             {
                 target.call = Arc::new(alone);

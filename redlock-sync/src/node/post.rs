@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::members::Members;
 use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
-use super::pipes::connections::ClaimedPipe;
+use super::pipes::connections::ChosenPipe;
 use super::server::{Server, Transmission};
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
 use crate::clock::Tick;
@@ -40,13 +40,13 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
     for (i, node) in members.nodes.iter().enumerate() {
         let server = node.server_for(call);
-        let found = server.as_ref().and_then(|server| server.claim(call, false, None));
+        let found = server.as_ref().and_then(|server| server.choose(call, false, None));
         results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
-        pending.push(server.zip(found).map(|(server, ClaimedPipe { claim, pipe, generation })| {
+        pending.push(server.zip(found).map(|(server, ChosenPipe { unanswered, pipe, generation })| {
             let sent = server.transmission(call, generation, false);
             let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
             let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
-            sends.push((i, pipe, claim, payload));
+            sends.push((i, pipe, unanswered, payload));
             (server, sent)
         }));
     }
@@ -58,8 +58,8 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
     // All results have a place before the first call is sent, because its reply may come at once.
     let callback = Arc::clone(&replies) as Arc<dyn Callback>;
     let outcomes = Outcomes::new(members.nodes.len(), Some(callback));
-    for (i, pipe, claim, payload) in sends {
-        pipe.send(outcomes.command(i, payload, true, Some(claim)).unattended());
+    for (i, pipe, unanswered, payload) in sends {
+        pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
     }
 }
 

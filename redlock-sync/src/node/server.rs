@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{ClaimedPipe, Connections};
+use super::pipes::connections::{ChosenPipe, Connections};
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
 use super::pipes::supply::supply;
@@ -89,8 +89,8 @@ impl Server {
     }
 
     /// Picks a connection for a call. `None` if there is none now.
-    pub(super) fn claim(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ClaimedPipe> {
-        self.connections(call).claim(call, prompt, preferred)
+    pub(super) fn choose(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ChosenPipe> {
+        self.connections(call).choose(call, prompt, preferred)
     }
 
     /// The connections of both kinds.
@@ -100,11 +100,11 @@ impl Server {
 
     /// Prepares to send a call over a connection of this generation. Scripts that set keys also check the user's
     /// permissions, until one check of the same kind has passed. So nothing is set before the check. A call with only
-    /// its first keys (`is_alone`) checks nothing.
-    pub(super) fn transmission(&self, call: &Call, generation: u64, is_alone: bool) -> Transmission {
+    /// its first keys (`first_keys_only`) checks nothing.
+    pub(super) fn transmission(&self, call: &Call, generation: u64, first_keys_only: bool) -> Transmission {
         let permissions = self.host.permissions();
         let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
-        let checks = !is_alone && !call.script.needs.is_none_or(is_known);
+        let checks = !first_keys_only && !call.script.needs.is_none_or(is_known);
         Transmission { generation, checks, permissions }
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Target {
     pub(super) state: TargetState,
     /// The server does not know the script.
     pub(super) needs_source: bool,
-    /// Why the first connection broke.
+    /// Why the first transmission failed. The call fails if a second one does.
     pub(super) first_break: Option<String>,
     /// The server may have a copy of the call.
     pub(super) duplicate: bool,

@@ -30,7 +30,7 @@ impl Queue {
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused the push, such as for lack of
-    ///   memory. The task may be queued all the same. If the same [`Task`] is pushed again while it is queued, the
+    ///   memory. The task may still be queued. If the same [`Task`] is pushed again while it is queued, the
     ///   queue does not have it twice
     /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
     ///   [`Closed`](Error::Closed). After any of these, nothing was queued

@@ -125,7 +125,7 @@ impl Queue {
     /// claimed, its claim is [`Lost`](Error::Lost) at the next renewal.
     ///
     /// # Errors
-    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may be removed all the same.
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may still be removed.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -144,7 +144,7 @@ impl Queue {
     /// whether this call removed it.
     ///
     /// # Errors
-    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may be removed all the same.
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may still be removed.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -163,7 +163,7 @@ impl Queue {
     /// this id.
     ///
     /// # Errors
-    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may be queued again all the same.
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may still be queued again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

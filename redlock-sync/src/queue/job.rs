@@ -125,8 +125,7 @@ impl Job {
 
     /// Ends the claim because the work is done, and removes the task from the queue. If the task was pushed again
     /// meanwhile ([`Again`](crate::Pushed::Again), [`AgainKept`](crate::Pushed::AgainKept)), it is queued again, as a
-    /// new task. If the lease has run out, the server accepts the ack all the same, unless the task was claimed again
-    /// since.
+    /// new task. If the lease has run out, the server still accepts the ack, unless the task was claimed again since.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the task was claimed again, removed or popped since, or if the client had given the

@@ -30,7 +30,8 @@ impl Tally {
         self.yes >= Tally::need(self.of)
     }
 
-    /// True if a majority answered. A round that was not won was then lost to other holders, not to failures.
+    /// True if a majority gave a yes or a definite no. If such a round is not won, other holders have the lock, and the
+    /// error is `Busy` and not `Unavailable`.
     pub(crate) fn is_answered(&self) -> bool {
         self.yes + self.no >= Tally::need(self.of)
     }

@@ -6,11 +6,11 @@
 
 mod ballot;
 mod outage;
-mod quiet;
 mod refusal;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
 mod tests;
+mod uncontended;
 
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::time::Duration;
 
 pub(crate) use self::ballot::{Ballot, Tally};
 pub(crate) use self::outage::Outages;
-use self::quiet::QuietKeys;
 pub(crate) use self::refusal::Refusal;
+use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
 use crate::names::key_in_message;
@@ -40,7 +40,7 @@ pub(crate) struct Quorum {
     /// is still held.
     longest_lease: AtomicU64,
     /// The keys for which `SET NX` is enough.
-    pub(crate) quiet: QuietKeys,
+    pub(crate) uncontended: UncontendedKeys,
 }
 
 /// No code of users runs while a lock of this type is held, so a panic in it leaves no state half changed.
@@ -49,7 +49,7 @@ impl RefUnwindSafe for Quorum {}
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
         nodes.set_observers(&limits.observers);
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), quiet: QuietKeys::new() }
+        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), uncontended: UncontendedKeys::new() }
     }
 
     pub(crate) fn len(&self) -> usize {

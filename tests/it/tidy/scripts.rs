@@ -26,8 +26,8 @@ fn sent() -> Vec<String> {
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
     let slots = push.clone() + &scripts.remove("slots").unwrap();
     let rw = push.clone() + &scripts.remove("rw").unwrap();
-    let bare = ["rw_acquire", "rw_release", "semaphore_acquire", "semaphore_release", "q_push", "q_claim", "q_finish"]
-        .map(|name| (name, scripts.remove(&format!("{name}_bare")).unwrap()));
+    let fast = ["rw_acquire", "rw_release", "semaphore_acquire", "semaphore_release", "q_push", "q_claim", "q_finish"]
+        .map(|name| (name, scripts.remove(&format!("{name}_fast")).unwrap()));
     let (task, wake) = (scripts.remove("q_task").unwrap(), push.clone() + &scripts.remove("q_wake").unwrap());
     for name in ["q_push", "q_claim", "q_extend", "q_finish", "q_pop", "q_peek", "q_remove", "q_revive"] {
         scripts.get_mut(name).unwrap().insert_str(0, &task);
@@ -45,8 +45,8 @@ fn sent() -> Vec<String> {
     for name in locks.into_iter().chain(["q_push", "q_claim", "q_pop", "q_remove", "q_revive", "q_purge"]) {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
-    for (name, bare) in bare {
-        scripts.get_mut(name).unwrap().insert_str(0, &bare);
+    for (name, fast) in fast {
+        scripts.get_mut(name).unwrap().insert_str(0, &fast);
     }
     scripts.into_values().collect()
 }

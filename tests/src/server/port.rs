@@ -1,8 +1,13 @@
 //! A port of 127.0.0.1 that stays reserved.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use socket2::{Domain, Socket, Type};
+
+/// The longest wait for a port that a forked child still has, however busy the machine is.
+const FREE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A reserved port. It is bound, but nothing listens on it.
 ///
@@ -26,7 +31,7 @@ impl Port {
 
     /// Reserves the port `number`, or any free port if it is zero.
     pub(crate) fn reserve(number: u16) -> Self {
-        let socket = bind(number);
+        let socket = bind(number).unwrap_or_else(|error| panic!("cannot bind port {number} of 127.0.0.1: {error}"));
         let bound = socket.local_addr().ok().and_then(|addr| addr.as_socket_ipv4());
         let number = bound.expect("a bound socket has an IPv4 address").port();
         Self { number, _reserved: cfg!(target_os = "linux").then_some(socket) }
@@ -41,21 +46,51 @@ impl Port {
     }
 
     /// Returns a socket that listens on this port.
+    ///
+    /// A child that another test has just forked can still have the former listener of this port. It closes that when it
+    /// ends, or executes its program. So this waits until the port is free.
     pub(crate) fn listen(&self) -> std::net::TcpListener {
-        let socket = bind(self.number);
-        socket.listen(1024).unwrap_or_else(|error| panic!("cannot listen on port {}: {error}", self.number));
-        socket.into()
+        let until = Instant::now() + FREE_WITHIN;
+        loop {
+            match bind(self.number).and_then(|socket| socket.listen(1024).map(|()| socket)) {
+                Ok(socket) => return socket.into(),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => panic!("cannot listen on port {} of 127.0.0.1: {error}", self.number),
+            }
+        }
     }
 }
 
-fn bind(number: u16) -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("cannot create a socket");
-    socket.set_reuse_address(true).expect("cannot set SO_REUSEADDR");
-    let bound = socket.bind(&local(number).into());
-    bound.unwrap_or_else(|error| panic!("cannot bind port {number} of 127.0.0.1: {error}"));
-    socket
+fn bind(number: u16) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&local(number).into())?;
+    Ok(socket)
 }
 
 fn local(number: u16) -> SocketAddr {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, number).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_listened_on_again_once_a_child_has_closed_the_former_listener() {
+        let port = Port::free();
+        let listener = port.listen();
+        // A forked child has such a copy.
+        let copy = listener.try_clone().unwrap();
+        drop(listener);
+        assert_eq!(bind(port.number()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let child = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(copy);
+        });
+        assert_eq!(port.listen().local_addr().unwrap(), port.addr());
+        child.join().unwrap();
+    }
 }

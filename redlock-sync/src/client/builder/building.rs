@@ -12,6 +12,7 @@ use crate::inner::ClientInner;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::options::check_within;
 use crate::quorum::Quorum;
 
 impl Builder {
@@ -47,10 +48,7 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
-            let each = self.connections;
-            return Err(Error::config(format!("connections = {each} is outside 1 to {MAX_CONNECTIONS}")));
-        }
+        check_within("connections", &self.connections, 1..=MAX_CONNECTIONS)?;
         if self.limits.node_timeout < Duration::from_millis(1) {
             let timeout = self.limits.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));

@@ -19,7 +19,7 @@ impl RefUnwindSafe for Core {}
 impl Core {
     /// Calls `f` once when the lease is lost; at once if it is lost already.
     pub(crate) fn on_lost(&self, holder: HolderId, f: OnLost) {
-        // Registered before the state is read: a loss in between finds the handler.
+        // First the handler is registered, then the state is read. So a loss between the two calls the handler too.
         self.on_lost.lock().push((holder, f));
         self.state();
     }

@@ -131,8 +131,8 @@ struct RoundState {
     offered_fence: Option<u64>,
     /// The fencing token, once it is final.
     fence: Option<u64>,
-    /// A copy of our acquire may still be executed on a node.
-    copy_may_run: bool,
+    /// Our acquire, or a copy of it, may still be executed on a node.
+    acquire_may_run: bool,
     /// The nodes that may have our token.
     at: Few<bool>,
 }
@@ -159,7 +159,7 @@ impl Core {
             expiry,
             offered_fence: ballot.largest_fence(),
             fence: None,
-            copy_may_run: ballot.token_may_remain(),
+            acquire_may_run: ballot.token_may_remain(),
             at,
         };
         Core::new(start, io, ballot.started)
@@ -169,8 +169,13 @@ impl Core {
     /// acquisition.
     pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io =
-            RoundState { expiry, offered_fence: fence, fence: None, copy_may_run: false, at: Few::from_elem(true, 1) };
+        let io = RoundState {
+            expiry,
+            offered_fence: fence,
+            fence: None,
+            acquire_may_run: false,
+            at: Few::from_elem(true, 1),
+        };
         let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
@@ -235,8 +240,8 @@ impl Core {
     }
 
     /// True if a copy of its acquire may still be executed on a node.
-    pub(crate) fn copy_may_run(&self) -> bool {
-        self.io.lock().copy_may_run
+    pub(crate) fn acquire_may_run(&self) -> bool {
+        self.io.lock().acquire_may_run
     }
 
     /// The lease that an acquire asks for: never longer than the maximum hold.
@@ -452,7 +457,7 @@ impl Core {
             AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
-        io.copy_may_run |= filled.duplicate;
+        io.acquire_may_run |= filled.duplicate;
         for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
             *at |= vote.may_be_set();
         }

@@ -48,7 +48,7 @@ impl Core {
             expiry: io.expiry.clone(),
             offered_fence: None,
             fence: None,
-            copy_may_run: io.copy_may_run,
+            acquire_may_run: io.acquire_may_run,
             at: io.at.clone(),
         };
         let successor = Core {

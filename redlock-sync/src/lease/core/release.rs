@@ -38,20 +38,20 @@ pub(in crate::lease) struct ReleaseTerms {
     /// The random part of the granted token, if the lock is granted.
     random: Option<RandomPart>,
     /// A copy of our acquire may still be executed on a node.
-    copy_may_run: bool,
+    acquire_may_run: bool,
 }
 
 impl ReleaseTerms {
     /// True if a node may still have the token, although the lease is over.
     pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
-        self.keep.is_zero() && (self.copy_may_run || ballot.duplicate || !is_everywhere(ballot))
+        self.keep.is_zero() && (self.acquire_may_run || ballot.duplicate || !is_everywhere(ballot))
     }
 
     /// True if nothing is left to do: all nodes have freed or granted the lock.
     pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
-        self.is_orderly && !self.copy_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
+        self.is_orderly && !self.acquire_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
     }
 }
 
@@ -75,8 +75,8 @@ impl Core {
     pub(in crate::lease) fn record_waits(&self, terms: &ReleaseTerms, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
             // A grant was offered, and no wait took it.
-            let is_quiet = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
-            self.quorum.quiet.record(self.key.as_str(), is_quiet, self.quorum.now());
+            let is_uncontended = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
+            self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
         }
     }
 }
@@ -156,7 +156,7 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = ReleaseTerms { is_orderly, keep, random, copy_may_run: io.copy_may_run };
+        let terms = ReleaseTerms { is_orderly, keep, random, acquire_may_run: io.acquire_may_run };
         Ok(PreparedRelease { core: self, io, call, terms })
     }
 
@@ -318,7 +318,8 @@ impl Core {
         }
     }
 
-    /// No node keeps the token for longer. A lost lease may have been extended by calls whose replies never came.
+    /// The latest time at which a node can still have the token. A lost lease may have been extended by calls whose
+    /// replies never came.
     fn token_ends(&self) -> Tick {
         let state = *self.state.lock();
         let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);

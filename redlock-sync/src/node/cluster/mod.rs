@@ -129,8 +129,8 @@ impl Cluster {
         let on = |asks| Route { asks, redirects: route.redirects + 1, ..route };
         match Redirect::read(reply)? {
             // What only takes a wait out of the queue needs the queue.
-            Redirect::TryAgain if call.script.min_keys > 0 && call.token.is_some() && !route.is_alone => {
-                Some((Arc::clone(from), Route { is_alone: true, ..route }))
+            Redirect::TryAgain if call.script.min_keys > 0 && call.token.is_some() && !route.first_keys_only => {
+                Some((Arc::clone(from), Route { first_keys_only: true, ..route }))
             }
             Redirect::TryAgain => None,
             Redirect::Down => {

@@ -19,7 +19,7 @@ pub(in crate::node) struct Route {
     /// `ASKING` is sent before it.
     pub(in crate::node) asks: bool,
     /// Only its first keys are sent.
-    pub(in crate::node) is_alone: bool,
+    pub(in crate::node) first_keys_only: bool,
     /// How often it was redirected.
     pub(in crate::node) redirects: u8,
 }

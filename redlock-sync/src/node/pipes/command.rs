@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::framer::WireReply;
 use super::halves::Broken;
-use super::table::Claim;
+use super::table::UnansweredCall;
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
 use crate::sync::{Condvar, Mutex};
@@ -121,10 +121,10 @@ impl Outcomes {
         index: usize,
         payload: Payload,
         is_high_priority: bool,
-        claim: Option<Claim>,
+        unanswered: Option<UnansweredCall>,
     ) -> Command {
         self.set(index, CallState::Unsent);
-        Command { outcomes: Arc::clone(self), index, payload, is_high_priority, claim }
+        Command { outcomes: Arc::clone(self), index, payload, is_high_priority, unanswered }
     }
 
     fn set(&self, index: usize, new: CallState) {
@@ -238,7 +238,7 @@ struct PendingCallback {
     index: usize,
     outcome: Option<Outcome>,
     /// Keeps calls about the key on this connection until the callback has returned.
-    _claim: Option<Claim>,
+    _unanswered: Option<UnansweredCall>,
 }
 
 /// A call on its way to one server.
@@ -249,7 +249,7 @@ pub(crate) struct Command {
     /// Releases and renewals are sent before attempts.
     pub(super) is_high_priority: bool,
     /// Until the call is answered, calls about the same key go over the same connection.
-    claim: Option<Claim>,
+    unanswered: Option<UnansweredCall>,
 }
 
 impl Command {
@@ -339,7 +339,7 @@ impl Command {
 
     /// The group of its key.
     pub(super) fn group(&self) -> Option<usize> {
-        self.claim.as_ref().map(Claim::group)
+        self.unanswered.as_ref().map(UnansweredCall::group)
     }
 
     /// True if a thread waits for it.
@@ -370,7 +370,7 @@ impl Command {
             }
             CallState::Abandoned if self.outcomes.has_callback() => {
                 *state = CallState::Empty;
-                Some(PendingCallback { index: self.index, outcome: Some(outcome), _claim: self.claim })
+                Some(PendingCallback { index: self.index, outcome: Some(outcome), _unanswered: self.unanswered })
             }
             _ => return None,
         };
@@ -387,7 +387,7 @@ impl Command {
         }
         *state = CallState::Empty;
         drop(states);
-        let pending = Some(PendingCallback { index: self.index, outcome: None, _claim: None });
+        let pending = Some(PendingCallback { index: self.index, outcome: None, _unanswered: None });
         Some(Wakeup { outcomes: Arc::clone(&self.outcomes), pending })
     }
 }

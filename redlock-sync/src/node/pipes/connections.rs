@@ -15,7 +15,7 @@ use super::arrivals::ServerArrivals;
 use super::halves::{Broken, NewConnection, ReplyObserver};
 use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, Supply};
-use super::table::{Claim, Table};
+use super::table::{Table, UnansweredCall};
 use crate::clock::{Clock, Tick};
 use crate::fork::ForkGuard;
 use crate::node::Failure;
@@ -68,8 +68,8 @@ struct PooledPipe {
 }
 
 /// The connection for a call.
-pub(crate) struct ClaimedPipe {
-    pub(crate) claim: Claim,
+pub(crate) struct ChosenPipe {
+    pub(crate) unanswered: UnansweredCall,
     pub(crate) pipe: Arc<Pipe>,
     /// The value of [`Host::generation`] before the connection was made.
     pub(crate) generation: u64,
@@ -115,15 +115,15 @@ impl Connections {
     ///
     /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key, even
     /// on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one packet.
-    pub(crate) fn claim(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ClaimedPipe> {
+    pub(crate) fn choose(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ChosenPipe> {
         let mut open = self.open.lock();
         self.maintain(&mut open);
         let group = Table::group_of(call.first_key().unwrap_or_default());
         let is_release = call.purpose == Purpose::Release;
-        let found = self.table.claim(group, |busy| {
+        let found = self.table.count(group, |busy| {
             match self.pipe_of_group(&open, busy, group) {
                 Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe)),
-                None => self.choose(&open, prompt, preferred),
+                None => self.choose_usable(&open, prompt, preferred),
             }
             .map(PooledPipe::chosen)
         });
@@ -131,7 +131,7 @@ impl Connections {
             self.order(&mut open);
         }
         drop(open);
-        found.map(|(claim, (pipe, generation))| ClaimedPipe { claim, pipe, generation })
+        found.map(|(unanswered, (pipe, generation))| ChosenPipe { unanswered, pipe, generation })
     }
 
     /// The connection with unanswered calls of this group. If it is slow and a release follows each acquire there, the
@@ -148,7 +148,12 @@ impl Connections {
     /// Chooses a connection: the preferred one, if usable. Else an idle one, so that each of few calls has its own. If
     /// there are many calls, the first one that answers promptly, because large packets cost the server and the threads
     /// less. Else the one with the fewest calls.
-    fn choose<'a>(&self, open: &'a OpenPipes, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<&'a PooledPipe> {
+    fn choose_usable<'a>(
+        &self,
+        open: &'a OpenPipes,
+        prompt: bool,
+        preferred: Option<&Arc<Pipe>>,
+    ) -> Option<&'a PooledPipe> {
         let fits = |one: &&PooledPipe| self.is_usable(one) && !(prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));

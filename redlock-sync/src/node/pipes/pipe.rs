@@ -66,8 +66,8 @@ pub(crate) struct Pipe {
     pub(super) in_flight: Mutex<InFlight>,
     /// The pump sleeps on this condition variable, with the `outbox` mutex.
     pub(super) wake: Arc<Condvar>,
-    /// [`FREE`], [`AT_WORK`], or since when the reader has waited for bytes, in nanoseconds. Only a hint: it decides
-    /// which thread writes.
+    /// The state of the reader: [`FREE`], [`AT_WORK`], or when it began to wait for bytes, in nanoseconds. Only a hint:
+    /// it decides which thread writes.
     reading_since: AtomicU64,
     /// The number of unanswered calls, and when the oldest of those in flight was written, in nanoseconds (0 if there
     /// is none). Only hints: they decide which connection a call uses, and whether a connection is late.

@@ -25,7 +25,7 @@ pub(crate) struct Table(Box<[AtomicU64; GROUPS]>);
 
 /// An unanswered call. Dropping it decrements the count of its group.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct UnansweredCall {
     table: Arc<Table>,
     group: usize,
     /// The connection and the choice, as in the word.
@@ -49,11 +49,11 @@ impl Table {
 
     /// Counts a call of this group. `choose` gets the number of the connection with unanswered calls of the group. It
     /// returns that number, or another one if that connection cannot be used.
-    pub(crate) fn claim<T>(
+    pub(crate) fn count<T>(
         self: &Arc<Self>,
         group: usize,
         mut choose: impl FnMut(Option<u32>) -> Option<(u32, T)>,
-    ) -> Option<(Claim, T)> {
+    ) -> Option<(UnansweredCall, T)> {
         let word = self.word(group)?;
         let mut seen = word.load(Ordering::Acquire);
         loop {
@@ -62,20 +62,22 @@ impl Table {
             let anew = || u64::from(pipe) << PIPE | seen.wrapping_add(COUNT + 1) & CHOICE | 1;
             let new = if busy == Some(pipe) { seen + 1 } else { anew() };
             match word.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some((Claim { table: Arc::clone(self), group, chosen: new & !COUNT }, chosen)),
+                Ok(_) => {
+                    return Some((UnansweredCall { table: Arc::clone(self), group, chosen: new & !COUNT }, chosen));
+                }
                 Err(other) => seen = other,
             }
         }
     }
 }
 
-impl Claim {
+impl UnansweredCall {
     pub(super) fn group(&self) -> usize {
         self.group
     }
 }
 
-impl Drop for Claim {
+impl Drop for UnansweredCall {
     /// Decrements the count, unless the group has been assigned to a connection anew since then.
     fn drop(&mut self) {
         let answered = |word: u64| {
@@ -92,46 +94,45 @@ impl Drop for Claim {
 mod tests {
     use super::*;
 
-    /// Claims the busy connection, or this one if there is none.
-    fn claim(table: &Arc<Table>, else_over: u32) -> (Claim, u32) {
-        let (claim, pipe) =
-            table.claim(7, |busy| Some((busy.unwrap_or(else_over), busy.unwrap_or(else_over)))).unwrap();
-        (claim, pipe)
+    /// Counts a call on the busy connection, or on this one if there is none.
+    fn count(table: &Arc<Table>, else_over: u32) -> (UnansweredCall, u32) {
+        let (call, pipe) = table.count(7, |busy| Some((busy.unwrap_or(else_over), busy.unwrap_or(else_over)))).unwrap();
+        (call, pipe)
     }
 
     #[test]
     fn calls_of_a_group_share_a_connection_until_all_are_answered() {
         let table = Table::new();
-        let (first, second) = (claim(&table, 1), claim(&table, 2));
+        let (first, second) = (count(&table, 1), count(&table, 2));
         assert_eq!((first.1, second.1), (1, 1));
         drop(first);
-        assert_eq!(claim(&table, 2).1, 1);
+        assert_eq!(count(&table, 2).1, 1);
         drop(second);
-        assert_eq!(claim(&table, 2).1, 2);
+        assert_eq!(count(&table, 2).1, 2);
     }
 
     #[test]
     fn another_connection_in_place_of_one_that_is_over() {
         let table = Table::new();
-        let old = claim(&table, 1);
-        let new = table.claim(7, |busy| (busy == Some(1)).then_some((2, ()))).unwrap();
+        let old = count(&table, 1);
+        let new = table.count(7, |busy| (busy == Some(1)).then_some((2, ()))).unwrap();
         drop(old);
-        assert_eq!(claim(&table, 3).1, 2, "the end of the old call takes nothing from the new one");
+        assert_eq!(count(&table, 3).1, 2, "the end of the old call takes nothing from the new one");
         drop(new);
-        assert_eq!(claim(&table, 3).1, 3);
+        assert_eq!(count(&table, 3).1, 3);
     }
 
     #[test]
     fn a_connection_that_is_chosen_again() {
         let table = Table::new();
-        let choose = |pipe| table.claim(7, |_| Some((pipe, ()))).unwrap().0;
+        let choose = |pipe| table.count(7, |_| Some((pipe, ()))).unwrap().0;
         let old = choose(1);
         drop(choose(2));
         let new = choose(1);
         drop(old);
-        assert_eq!(claim(&table, 3).1, 1, "the end of the old call takes nothing from the new one");
+        assert_eq!(count(&table, 3).1, 1, "the end of the old call takes nothing from the new one");
         drop(new);
-        assert_eq!(claim(&table, 3).1, 3);
+        assert_eq!(count(&table, 3).1, 3);
     }
 
     #[test]

@@ -70,7 +70,7 @@ else
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
       mark(queue, wait, true)
-      -- In a pause, the wait that leaves was told to try, so the next wait is told now. `0 2`: no age, one pause
+      -- Only this wait was told when the pause ends. It leaves, so the next wait is told. `0 2`: no age, one pause
       -- (push.lua).
       if left then hint(queue, left, '0 2') end
     elseif wait ~= '' then

@@ -3,9 +3,9 @@
 -- KEYS[1] and more: the locks to check, if any
 -- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more, one for each lock: the wait, if the key is a string;
 -- empty for a sorted set that must exist; `*` for a sorted set whose first member may have ended
--- replies the number of connections that receive the text. With locks, a list: that number; then the place of each lock
---         that is free, was granted to that wait, or is a set with a member that has ended; and {place, ms until its
---         first member ends} for each other `*`
+-- replies the number of connections that receive the text. With locks, a list that begins with that number. Then `i`
+--         follows for each KEYS[i] that needs an attempt now: it is free, was granted to that wait, or is a set with a
+--         member that has ended. For each other `*`, {i, ms until the first member of KEYS[i] ends} follows
 local receivers = ARGV[2] == '' and 0 or redis.call('PUBLISH', ARGV[1], ARGV[2])
 if #KEYS == 0 then return receivers end
 local reply, strings, sets, present = {receivers}, {}, {}, {}

@@ -25,7 +25,7 @@ local function push(wait, rest, queue)
   return type(receivers) == 'table' and -1 or receivers
 end
 
--- Returns the ms after which a wait that polls counts as gone without another attempt; nil for a wait that listens.
+-- Returns for how many ms the mark of a wait that polls lasts; nil for a wait that listens.
 local function counts_for(wait)
   return tonumber(string.match(wait, '^%-(%d+):'))
 end

@@ -146,7 +146,7 @@ local function raise(least, life)
   return text
 end
 
--- 2^53 - 1: larger numbers are not exact, and the counter could not rise. Counting alone does not reach this value.
+-- 2^53 - 1 is the largest number that Lua can raise by one. Only a change by hand brings the counter there.
 local function is_fence_at_end()
   return (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) >= 9007199254740991
 end

@@ -12,25 +12,25 @@ use crate::names;
 
 /// How long the result of a release is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
-const SLOTS: usize = 1024;
+const SLOTS: u64 = 1024;
 /// The low bits of a slot are the second of the release; the high bits are a part of the key's hash.
 const SECOND_BITS: u32 = 32;
 
 /// A table of slots, each for many keys. A key overwrites another key in the same slot. Two keys are confused only if
 /// they share a slot and the high halves of their hashes are equal.
 #[derive(Debug)]
-pub(crate) struct QuietKeys(Box<[AtomicU64]>);
+pub(crate) struct UncontendedKeys(Box<[AtomicU64]>);
 
-impl QuietKeys {
-    pub(super) fn new() -> QuietKeys {
-        QuietKeys((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+impl UncontendedKeys {
+    pub(super) fn new() -> UncontendedKeys {
+        UncontendedKeys((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// Records whether the last release of this key found that nothing waits.
-    pub(crate) fn record(&self, key: &str, is_quiet: bool, now: Tick) {
+    pub(crate) fn record(&self, key: &str, is_uncontended: bool, now: Tick) {
         let Some((slot, hash)) = self.slot(key) else { return };
         let known = slot.load(Ordering::Relaxed);
-        if is_quiet {
+        if is_uncontended {
             slot.store(hash << SECOND_BITS | seconds(now), Ordering::Relaxed);
         } else if known >> SECOND_BITS == hash {
             slot.store(0, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl QuietKeys {
     }
 
     /// True if the last release of this key is recent and found that nothing waits.
-    pub(crate) fn is_quiet(&self, key: &str, now: Tick) -> bool {
+    pub(crate) fn is_uncontended(&self, key: &str, now: Tick) -> bool {
         let Some((slot, hash)) = self.slot(key) else { return false };
         let known = slot.load(Ordering::Relaxed);
         let since = known & ((1 << SECOND_BITS) - 1);
@@ -48,7 +48,7 @@ impl QuietKeys {
     /// The slot of this key, and the part of its hash that the slot stores.
     fn slot(&self, key: &str) -> Option<(&AtomicU64, u64)> {
         let hash = names::hash(key.as_bytes());
-        let slot = usize::try_from(hash % 1024).unwrap_or(0);
+        let slot = usize::try_from(hash % SLOTS).unwrap_or(0);
         Some((self.0.get(slot)?, hash >> SECOND_BITS))
     }
 }
@@ -63,24 +63,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_quiet_for_a_minute_after_a_release_that_found_no_wait() {
-        let (keys, now) = (QuietKeys::new(), Tick::ZERO);
-        assert!(!keys.is_quiet("a", now));
+    fn a_key_is_uncontended_for_a_minute_after_a_release_that_found_no_wait() {
+        let (keys, now) = (UncontendedKeys::new(), Tick::ZERO);
+        assert!(!keys.is_uncontended("a", now));
         keys.record("a", true, now);
-        assert!(keys.is_quiet("a", now) && !keys.is_quiet("b", now));
-        assert!(keys.is_quiet("a", now.after(REMEMBERED)));
-        assert!(!keys.is_quiet("a", now.after(REMEMBERED + Duration::from_secs(1))));
+        assert!(keys.is_uncontended("a", now) && !keys.is_uncontended("b", now));
+        assert!(keys.is_uncontended("a", now.after(REMEMBERED)));
+        assert!(!keys.is_uncontended("a", now.after(REMEMBERED + Duration::from_secs(1))));
         keys.record("a", true, now.after(REMEMBERED));
-        assert!(keys.is_quiet("a", now.after(REMEMBERED * 2)));
+        assert!(keys.is_uncontended("a", now.after(REMEMBERED * 2)));
         keys.record("a", false, now);
-        assert!(!keys.is_quiet("a", now));
+        assert!(!keys.is_uncontended("a", now));
     }
 
     #[test]
     fn keys_that_meet_are_not_taken_for_each_other() {
-        let (keys, now) = (QuietKeys::new(), Tick::ZERO);
+        let (keys, now) = (UncontendedKeys::new(), Tick::ZERO);
         (0..5000).step_by(2).for_each(|n| keys.record(&format!("lock:{n}"), true, now));
-        let quiet = (0..5000).filter(|n| keys.is_quiet(&format!("lock:{n}"), now)).collect::<Vec<_>>();
-        assert!(quiet.len() > 500 && quiet.iter().all(|n| n % 2 == 0), "{quiet:?}");
+        let uncontended = (0..5000).filter(|n| keys.is_uncontended(&format!("lock:{n}"), now)).collect::<Vec<_>>();
+        assert!(uncontended.len() > 500 && uncontended.iter().all(|n| n % 2 == 0), "{uncontended:?}");
     }
 }
