@@ -4,7 +4,7 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{ExitStatus, exit};
+use std::process::ExitStatus;
 
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
@@ -14,13 +14,16 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 /// The child has a copy of the calling thread only. A lock that another thread of the parent holds at this moment stays
 /// locked in the child. So `work` must not need such a lock.
 pub fn fork(work: impl FnOnce()) -> Pid {
-    // SAFETY: the child exits in this function and never returns to the code of its parent. The docs above state what
+    // SAFETY: the child ends in this function and never returns to the code of its parent. The docs above state what
     // `work` must not use.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "cannot fork: {}", io::Error::last_os_error());
     let Some(child) = Pid::from_raw(child) else {
         let done = catch_unwind(AssertUnwindSafe(work));
-        exit(if done.is_ok() { 0 } else { 101 });
+        // Not `std::process::exit`: it takes locks of the standard library. A thread of the parent that began or ended
+        // at the fork can have held one, and then the child would hang.
+        // SAFETY: `_exit` only ends the process.
+        unsafe { libc::_exit(if done.is_ok() { 0 } else { 101 }) }
     };
     child
 }
