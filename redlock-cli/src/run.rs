@@ -59,7 +59,7 @@ fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
     }
 }
 
-/// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is told to end.
+/// Waits until the program has ended. Forwards signals to it. If the lock is lost, it sends SIGTERM to the program.
 fn follow(program: &mut Program, events: &Receiver<Event>, kill_after: Duration) -> Result<bool, Failure> {
     let (mut lost, mut deadline) = (false, None);
     loop {

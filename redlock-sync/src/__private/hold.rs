@@ -213,7 +213,8 @@ impl<F: Future> Value<'_, F> {
 
 /// No future implements this trait, so a function that returns a future does not compile.
 #[diagnostic::on_unimplemented(
-    message = "the lock would be released when the function returns its future, before the future runs; lock a function that blocks",
+    message = "the lock would be released when the function returns its future, before the future runs; \
+               lock a function that blocks",
     label = "the function returns a future"
 )]
 pub trait Run {}

@@ -9,16 +9,19 @@ use crate::observer::{Event, ObservedLock, Observer};
 ///
 /// | Metric | Kind | Labels | Meaning |
 /// |---|---|---|---|
-/// | `redlock_wait_seconds` | histogram | `lock`, `outcome` | how long calls took to acquire a lock, or to fail: `acquired`, `busy`, `unavailable`, `cancelled`, `closed`, `error` |
+/// | `redlock_wait_seconds` | histogram | `lock`, `outcome` | how long calls took to acquire a lock, or to fail |
 /// | `redlock_hold_seconds` | histogram | `lock` | how long locks were held |
 /// | `redlock_waiting` | gauge | `lock` | threads that want a lock now |
 /// | `redlock_held` | gauge | `lock` | locks that are held now |
 /// | `redlock_renewals_total` | counter | `lock`, `outcome` | renewals: `confirmed`, `failed` |
 /// | `redlock_lost_total` | counter | `lock`, `reason` | locks that were lost while their guards lived |
 /// | `redlock_unconfirmed_total` | counter | `lock` | releases that no majority confirmed |
-/// | `redlock_job_seconds` | histogram | `queue`, `verdict` | how long tasks were claimed: `done`, `retry`, `again`, `dead`, `lost`, `unconfirmed` |
+/// | `redlock_job_seconds` | histogram | `queue`, `verdict` | how long tasks were claimed |
 /// | `redlock_job_wait_seconds` | histogram | `queue` | how long tasks had been due when they were claimed |
-/// | `redlock_node_up` | gauge | `node` | 0 while a server cannot be used, 1 when it can be used again; the gauge does not exist before the first failure |
+/// | `redlock_node_up` | gauge | `node` | 0 while a server cannot be used, and 1 when it can be used again |
+///
+/// An `outcome` is `acquired`, `busy`, `unavailable`, `cancelled`, `closed` or `error`. A `verdict` is `done`, `retry`,
+/// `again`, `dead`, `lost` or `unconfirmed`. `redlock_node_up` does not exist before the first failure of a server.
 ///
 /// `lock` is the [label](ObservedLock::label): the template of an annotated function, or the
 /// [`label`](crate::Mutex::label) of a handle. It is never the key, of which there can be millions. `queue` is the

@@ -13,6 +13,7 @@ use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
 use super::server::{Server, Transmission};
+use super::set::Nodes;
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
 use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, Priority, Value, redis_reply, replicas};
@@ -35,37 +36,40 @@ struct Exchange<'a> {
     node_timeout: Duration,
 }
 
-/// Sends each call to the nodes that `ask` selects, and waits for the results until `by`. `need` nodes are a majority.
-pub(super) fn exchange(
-    members: &Members,
-    arrivals: &Arrivals,
-    calls: &[Arc<Call>],
-    priority: Priority,
-    by: Tick,
-    ask: NodeFilter<'_>,
-    need: usize,
-) -> Few<Answers> {
-    let clock = &*members.clock;
-    let (started, node_timeout) = (clock.now(), members.settings.node_timeout);
-    let nodes = members.nodes.len();
-    // A single node cannot be left out, so `nodes > 1` is checked first.
-    let healthy = || members.nodes.iter().filter(|node| node.outage().is_none()).count();
-    let can_leave_out = nodes > 1 && healthy() >= need;
-    let targets: Few<Target> = calls
-        .iter()
-        .flat_map(|call| members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
-        .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
-        .collect();
-    let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
-    // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
-    let is_instant = members.nodes.iter().all(Node::is_instant);
-    let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
-    let outcomes = Outcomes::new(targets.len(), None);
-    let mut exchange =
-        Exchange { members, arrivals, priority, clock, outcomes, targets, started, deadline, node_timeout };
-    exchange.run();
-    let mut targets = exchange.targets.into_iter();
-    calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
+impl Nodes {
+    /// Like [`call`](Nodes::call), for several calls at the same time. Waits until `by`. The answers are in the order of
+    /// the calls.
+    pub(crate) fn calls(
+        &self,
+        calls: &[Arc<Call>],
+        priority: Priority,
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+    ) -> Few<Answers> {
+        let (members, arrivals) = (&self.members, &*self.arrivals);
+        let clock = &*members.clock;
+        let (started, node_timeout) = (clock.now(), members.settings.node_timeout);
+        let nodes = members.nodes.len();
+        // A single node cannot be left out, so `nodes > 1` is checked first.
+        let healthy = || members.nodes.iter().filter(|node| node.outage().is_none()).count();
+        let can_leave_out = nodes > 1 && healthy() >= need;
+        let targets: Few<Target> = calls
+            .iter()
+            .flat_map(|call| members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
+            .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
+            .collect();
+        let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
+        // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
+        let is_instant = members.nodes.iter().all(Node::is_instant);
+        let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
+        let outcomes = Outcomes::new(targets.len(), None);
+        let mut exchange =
+            Exchange { members, arrivals, priority, clock, outcomes, targets, started, deadline, node_timeout };
+        exchange.run();
+        let mut targets = exchange.targets.into_iter();
+        calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
+    }
 }
 
 fn answers(targets: Few<Target>, started: Tick) -> Answers {

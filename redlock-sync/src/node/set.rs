@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::cluster::Cluster;
-use super::exchange::exchange;
 use super::host::{Host, HostContext, NodeEvents};
 use super::identities::ServerIdentities;
 use super::link::Dial;
@@ -22,8 +21,8 @@ use crate::protocol::script::Call;
 
 /// The nodes, in the order of the configuration.
 pub(crate) struct Nodes {
-    members: Members,
-    arrivals: Arc<Arrivals>,
+    pub(super) members: Members,
+    pub(super) arrivals: Arc<Arrivals>,
     identities: Arc<ServerIdentities>,
     background: Background,
     events: Arc<NodeEvents>,
@@ -100,18 +99,6 @@ impl Nodes {
     ) -> Answers {
         let none = || Answers { results: Few::new(), started: self.members.clock.now(), duplicate: false };
         self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
-    }
-
-    /// Like [`call`](Nodes::call), for several calls at the same time. The answers are in the order of the calls.
-    pub(crate) fn calls(
-        &self,
-        calls: &[Arc<Call>],
-        priority: Priority,
-        by: Tick,
-        ask: NodeFilter<'_>,
-        need: usize,
-    ) -> Few<Answers> {
-        exchange(&self.members, &self.arrivals, calls, priority, by, ask, need)
     }
 
     /// Sends a release to all nodes and does not wait for the answers. `on_answers` is called once with them, by a

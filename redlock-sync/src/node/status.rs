@@ -24,7 +24,7 @@ struct History {
     /// When the first bad status of this period was reported.
     bad_since: Option<Tick>,
     untold: VecDeque<StatusChange>,
-    /// A thread tells the changes, and takes each new one too.
+    /// A thread reports the changes, and takes each new one too.
     is_being_told: bool,
 }
 
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// The first words of the changes that are told.
+    /// The kinds of the changes that are reported.
     fn told(node: &ServerStatus) -> Vec<&'static str> {
         let told = RefCell::new(Vec::new());
         node.tell(|change| {

@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(told.try_recv(), Ok(true), "`advance` has returned and the thread still sleeps");
     }
 
-    /// One thread of the clock has told another thread to continue, and has already finished.
+    /// One thread of the clock has woken another one, and has already finished.
     #[test]
     fn a_thread_that_waits_for_another_one_is_not_done() {
         let clock = TestClock::default();
