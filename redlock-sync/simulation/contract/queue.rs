@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, assert_alike, id, in_memory, scripts,
+    ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, id, in_memory, is_alike, scripts,
     shown,
 };
 use crate::key::QueueKeys;
@@ -157,7 +157,7 @@ fn random_calls_of_a_queue_have_the_same_replies() {
             // On a server, tasks of two calls are never due in the same microsecond.
             memory.pass(Duration::from_micros(20));
             let replies = (timeless(memory.call(&call)), timeless(remote.call(&call)));
-            assert_alike(&replies, &format!("seed {seed}: in memory, on a server, after\n{done}"));
+            assert!(is_alike(&replies), "{replies:?}: seed {seed}: in memory, on a server, after\n{done}");
             let heard = (memory.heard(), remote.heard());
             assert_eq!(heard.0, heard.1, "seed {seed}: published in memory, on a server, after\n{done}");
             if must_pass {
@@ -165,7 +165,7 @@ fn random_calls_of_a_queue_have_the_same_replies() {
                 remote.pass(MOMENT);
             }
             let stored = (shown(&memory.call(&dump())), shown(&remote.call(&dump())));
-            assert_alike(&stored, &format!("seed {seed}: stored in memory, on a server, after\n{done}"));
+            assert!(is_alike(&stored), "{stored:?}: seed {seed}: stored in memory, on a server, after\n{done}");
         }
     }
 }

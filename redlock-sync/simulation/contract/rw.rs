@@ -344,14 +344,14 @@ fn random_calls_on_a_read_write_lock_have_the_same_replies() {
     // their names.
     let moment = Duration::from_millis(2);
     for seed in 0..15 * FACTOR {
-        soon(|is_late| {
+        repeat(|run| {
             fastrand::seed(seed);
             assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
             let mut done = String::new();
             for _ in 0..CALLS {
                 let call = random_call(seed % 3 == 0);
                 _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
-                excludes(&same(&mut memory, &mut remote, &call, &format!("seed {seed}, after\n{done}"), is_late));
+                excludes(&same(&mut memory, &mut remote, &call, &format!("seed {seed}, after\n{done}"), run));
                 memory.pass(moment);
                 remote.pass(moment);
             }

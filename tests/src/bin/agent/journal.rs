@@ -12,7 +12,7 @@ use crate::holders::listen;
 /// process also prints what the library logs.
 pub(crate) fn main(urls: &[String]) {
     listen(LevelFilter::Info);
-    let builder = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_millis(300));
+    let builder = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_secs(2));
     let locks = builder.unavailable_after(Duration::ZERO).build().unwrap();
     for _ in stdin().lines() {
         let taken = (0..10).filter(|_| locks.mutex("a").lock().and_then(MutexGuard::unlock).is_ok());
