@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
-use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::ChosenPipe;
 use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
@@ -105,7 +105,7 @@ impl Exchange<'_> {
             let until = self.until(!waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
                 self.arrivals.wait(&waiting, seen, until, self.clock);
-            } else if wait(&self.outcomes, &sent, until, self.clock) != WaitStatus::Pending {
+            } else if wait(&self.outcomes, &sent, until, self.clock) {
                 self.handle_outcomes();
                 continue;
             }

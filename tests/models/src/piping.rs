@@ -10,7 +10,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
 use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
@@ -252,12 +252,12 @@ impl Rig {
     pub(crate) fn call(&self, payload: Payload, is_release: bool, by: Tick) -> End {
         let outcomes = Outcomes::new(1, None);
         self.pipe.send(outcomes.command(0, payload, is_release, None));
-        match waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
-            WaitStatus::Pending => match self.pipe.give_up(&outcomes, 0, is_release) {
-                Abandoned::Answered => outcome(&outcomes, 0),
-                abandoned => End::Left(abandoned),
-            },
-            WaitStatus::Done | WaitStatus::Disconnected => outcome(&outcomes, 0),
+        if waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
+            return outcome(&outcomes, 0);
+        }
+        match self.pipe.give_up(&outcomes, 0, is_release) {
+            Abandoned::Answered => outcome(&outcomes, 0),
+            abandoned => End::Left(abandoned),
         }
     }
 

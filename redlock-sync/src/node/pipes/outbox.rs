@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::command::{Command, Outcome, Outcomes, Sending, Wakeup};
+use super::command::{Command, Outcome, Outcomes, Wakeup};
 use super::framer::WireReply;
 use crate::clock::Tick;
 use crate::protocol::script::Call;
@@ -93,10 +93,7 @@ impl Outbox {
             && calls < MAX_PACKET_CALLS
             && let Some(command) = self.next()
         {
-            match in_flight.append(command, packet, now) {
-                Sending::Refused => refused += 1,
-                Sending::Awaited | Sending::Unattended => calls += 1,
-            }
+            if in_flight.append(command, packet, now) { calls += 1 } else { refused += 1 }
         }
         in_flight.complete(packet, now);
         refused
@@ -157,15 +154,16 @@ impl InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
-    /// Appends a call to the packet. Afterwards the packet must be completed and written.
-    pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> Sending {
-        let sending = command.begin();
-        if sending != Sending::Refused {
+    /// Appends a call to the packet. Afterwards the packet must be completed and written. Returns false if the call need
+    /// not be sent.
+    pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> bool {
+        let is_sent = command.begin();
+        if is_sent {
             command.write_to(packet);
             self.asks_replicas |= !self.wait.is_empty() && command.is_for_replicas();
             self.calls.push_back(InFlightCall { command: Some(command), written });
         }
-        sending
+        is_sent
     }
 
     /// Completes a packet. One `WAIT` suffices for all its calls: replicas apply writes in order, so a replica with the

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use super::command::{Abandoned, Form, Outcome, Outcomes, Payload};
 use super::framer::WireReply;
 use super::halves::ReplyObserver;
 use super::pipe::Pipe;
@@ -64,8 +64,7 @@ fn script(purpose: Purpose, token: &str) -> Payload {
 fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     let outcomes = Outcomes::new(1, None);
     pipe.send(outcomes.command(0, payload, is_release, None));
-    let wait = waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
-    if wait == WaitStatus::Pending {
+    if !waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock) {
         let abandoned = pipe.give_up(&outcomes, 0, is_release);
         if abandoned != Abandoned::Answered {
             return End::Abandoned(abandoned);

@@ -102,7 +102,7 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
         let ChosenPipe { unanswered, pipe, .. } = client.server().choose(&free, false, None).unwrap();
         let outcomes = Outcomes::new(1, None);
         pipe.send(outcomes.command(0, Payload::Plain(Cow::Owned(lock.clone())), false, Some(unanswered)));
-        assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), WaitStatus::Done);
+        assert!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock));
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
         let ChosenPipe { unanswered, pipe, .. } = client.server().choose(&free, false, None).unwrap();
         let payload = Payload::Script { call: free, checks: false, form: Form::Digest, asks: false };
