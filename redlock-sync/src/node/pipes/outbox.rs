@@ -3,10 +3,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::command::{Command, Outcome, Outcomes, Wakeup};
 use super::framer::WireReply;
 use crate::clock::Tick;
-use crate::protocol::script::Call;
 
 /// The limits of one packet. Its last call may exceed the bytes.
 const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -57,16 +58,6 @@ impl Outbox {
     /// True if it has a call about a key of this group, or any call if `group` is `None`.
     pub(super) fn has(&self, group: Option<usize>) -> bool {
         self.all().any(|command| group.is_none() || command.group() == group)
-    }
-
-    /// True if it has a call that may set this token.
-    pub(super) fn may_set(&self, token: &str) -> bool {
-        self.all().any(|command| command.acquires() == Some(token))
-    }
-
-    /// True if it has an identical call.
-    pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.all().any(|command| command.is_like(call))
     }
 
     pub(super) fn enqueue(&mut self, command: Command) {
@@ -127,17 +118,6 @@ struct InFlightCall {
     written: Tick,
 }
 
-/// What a reply belongs to.
-#[derive(Debug)]
-pub(super) enum ReplyTarget {
-    /// It is the last reply of a call.
-    Call(Command, WireReply),
-    /// It is the reply to a `WAIT`, and completes these calls.
-    Acknowledged(Vec<(Command, Outcome)>),
-    /// The call has another reply to come.
-    MoreToCome,
-}
-
 /// Whether threads wait for the next replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -175,32 +155,39 @@ impl InFlight {
         }
     }
 
-    /// Assigns the next reply to its call. Also returns when the call was written. `None` if no reply is due.
-    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(ReplyTarget, Tick)> {
+    /// Assigns the next reply to its call. Returns the calls that it completes, and when its call was written. A call
+    /// may have another reply to come, and a `WAIT` can complete several calls. `None` if no reply is due.
+    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(SmallVec<[(Command, Outcome); 1]>, Tick)> {
         let InFlightCall { command, written } = self.calls.pop_front()?;
+        let mut completed: SmallVec<[(Command, Outcome); 1]> = SmallVec::new();
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
-            let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(of).collect();
-            return Some((ReplyTarget::Acknowledged(unacknowledged), written));
+            completed.extend(self.unacknowledged.drain(..).map(of));
+            return Some((completed, written));
         };
         if command.asks() && !self.asking_was_answered {
             self.asking_was_answered = true;
             self.calls.push_front(InFlightCall { command: Some(command), written });
-            return Some((ReplyTarget::MoreToCome, written));
+            return Some((completed, written));
         }
         self.asking_was_answered = false;
         if !self.wait.is_empty() && command.is_for_replicas() && !reply.is_error() {
             command.mark_unacknowledged();
             self.unacknowledged.push((command, reply));
-            return Some((ReplyTarget::MoreToCome, written));
+        } else {
+            completed.push((command, Outcome::Replied(reply)));
         }
-        Some((ReplyTarget::Call(command, reply), written))
+        Some((completed, written))
+    }
+
+    /// The calls without a reply, in the order in which they were written.
+    pub(super) fn unanswered(&self) -> impl DoubleEndedIterator<Item = &Command> {
+        self.calls.iter().filter_map(|call| call.command.as_ref())
     }
 
     /// All calls without an outcome.
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
-        let unacknowledged = self.unacknowledged.iter().map(|(command, _)| command);
-        self.calls.iter().filter_map(|call| call.command.as_ref()).chain(unacknowledged)
+        self.unanswered().chain(self.unacknowledged.iter().map(|(command, _)| command))
     }
 
     /// Tells callbacks that calls written until then are late. Their replies are still read.
@@ -218,16 +205,6 @@ impl InFlight {
         }
     }
 
-    /// True if a call in flight may set this token.
-    pub(super) fn may_set(&self, token: &str) -> bool {
-        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.acquires() == Some(token))
-    }
-
-    /// True if an identical call is in flight.
-    pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.is_like(call))
-    }
-
     /// When the oldest call was written.
     pub(super) fn oldest(&self) -> Option<Tick> {
         self.calls.front().map(|call| call.written)
@@ -237,7 +214,7 @@ impl InFlight {
     pub(super) fn is_released(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
         let about = |command: &&Command| group.is_none() || command.group() == group;
-        self.calls.iter().rev().filter_map(|call| call.command.as_ref()).filter(about).all(|command| {
+        self.unanswered().rev().filter(about).all(|command| {
             released.extend(command.releases());
             command.acquires().is_none_or(|token| released.contains(token))
         })

@@ -38,7 +38,7 @@ use std::time::Duration;
 use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
-use super::outbox::{InFlight, Interest, Outbox, ReplyTarget};
+use super::outbox::{InFlight, Interest, Outbox};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
@@ -164,14 +164,17 @@ impl Pipe {
 
     /// True if an unanswered call may set this token.
     pub(crate) fn may_set(&self, token: &str) -> bool {
-        let outbox = self.outbox.lock();
-        outbox.may_set(token) || self.in_flight.lock().may_set(token)
+        self.has_unanswered(|command| command.acquires() == Some(token))
     }
 
     /// True if an identical call is unanswered.
     pub(crate) fn has_like(&self, call: &Call) -> bool {
+        self.has_unanswered(|command| command.is_like(call))
+    }
+
+    fn has_unanswered(&self, is_it: impl Fn(&Command) -> bool) -> bool {
         let outbox = self.outbox.lock();
-        outbox.has_like(call) || self.in_flight.lock().has_like(call)
+        outbox.all().any(&is_it) || self.in_flight.lock().unanswered().any(&is_it)
     }
 
     /// True if the reader has waited for so long that no reply is expected at once.
@@ -245,26 +248,18 @@ impl Pipe {
         while let Some(reply) =
             framer.take_reply().map_err(|Garbled| Broken::Closed("sent data that is not a Redis reply".into()))?
         {
-            let target = {
+            let assigned = {
                 let mut in_flight = self.in_flight.lock();
-                let target = in_flight.assign(reply);
+                let assigned = in_flight.assign(reply);
                 self.update_oldest(&in_flight);
-                target
+                assigned
             };
-            let (target, written) = target.ok_or_else(|| Broken::Closed("sent a reply that no call expects".into()))?;
+            let none = || Broken::Closed("sent a reply that no call expects".into());
+            let (completed, written) = assigned.ok_or_else(none)?;
             latest_written = Some(written);
-            let mut end = |command: Command, outcome| {
+            for (command, outcome) in completed {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
                 wakeups.add(command.complete(outcome));
-            };
-            match target {
-                ReplyTarget::Call(command, reply) => end(command, Outcome::Replied(reply)),
-                ReplyTarget::Acknowledged(acknowledged) => {
-                    for (command, outcome) in acknowledged {
-                        end(command, outcome);
-                    }
-                }
-                ReplyTarget::MoreToCome => {}
             }
         }
         if let Some(written) = latest_written {
