@@ -7,7 +7,7 @@
 use std::io::{Read, Write};
 
 use super::link::Broken;
-use super::pipes::halves::{Shut, Sink, Source};
+use super::pipes::halves::{Sink, Source};
 use super::stream::{TimedSocket, broken};
 use crate::clock::Tick;
 
@@ -26,12 +26,6 @@ impl Source for TimedSocket {
             Err(Broken::TimedOut) => Ok(0),
             read => read,
         }
-    }
-}
-
-impl Shut for TimedSocket {
-    fn shut(&self) {
-        TimedSocket::shut(self);
     }
 }
 
@@ -67,10 +61,10 @@ mod tls {
     pub(in crate::node) fn behind_tls(stream: StreamOwned<ClientConnection, TimedSocket>) -> Halves {
         let (session, socket) = stream.into_parts();
         let session = Arc::new(Mutex::new(session));
-        let (read_socket, shut) = (socket.other_direction(), socket.other_direction());
+        let (read_socket, shut) = (socket.other_direction(), socket.shut());
         let sink = TlsSink { session: Arc::clone(&session), socket, encrypted: Vec::new() };
         let source = TlsSource { session, socket: read_socket, encrypted: Vec::new(), consumed: 0 };
-        Halves { sink: Box::new(sink), source: Box::new(source), shut: Box::new(shut) }
+        Halves { sink: Box::new(sink), source: Box::new(source), shut }
     }
 
     impl Sink for TlsSink {

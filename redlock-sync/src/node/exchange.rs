@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
 use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
-use super::pipes::connections::ChosenPipe;
+use super::pipes::connections::PooledPipe;
 use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
@@ -209,7 +209,7 @@ impl Exchange<'_> {
         preferred: Option<&Arc<Pipe>>,
     ) -> Option<TargetState> {
         let call = &target.call;
-        let ChosenPipe { unanswered, pipe, generation } = server.choose(call, prompt, preferred)?;
+        let (unanswered, PooledPipe { pipe, generation, .. }) = server.choose(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");

@@ -230,9 +230,11 @@ impl Host {
         });
     }
 
-    /// Connects. The server must be reached within a node timeout, and its answers may take `answer_timeout`.
-    pub(super) fn connect(&self, answer_timeout: Duration) -> Result<Link, Failure> {
-        let opened = self.open_or_fail(answer_timeout);
+    /// Connects within a node timeout. A panic becomes a failure. Otherwise the attempt would count as under way for
+    /// ever. rustls panics if it has no crypto provider.
+    pub(super) fn connect(&self) -> Result<Link, Failure> {
+        let panicked = "connecting panicked; see the panic's own message";
+        let opened = caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
         match &opened {
             Ok(_) => {
                 self.record_answer();
@@ -262,25 +264,17 @@ impl Host {
         }
     }
 
-    /// Converts a panic to a failure. Otherwise the attempt would count as under way for ever. rustls panics if it has
-    /// no crypto provider.
-    fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
-        caught(|| self.open(answer_timeout)).unwrap_or_else(|_| {
-            Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
-        })
-    }
-
-    fn open(&self, answer_timeout: Duration) -> Result<Link, Failure> {
+    fn open(&self) -> Result<Link, Failure> {
         let timeout = self.settings.node_timeout;
         let now = self.clock.now();
-        let by = now.after(answer_timeout);
+        let by = now.after(timeout);
         // The generation is read before the dial. If a connection breaks meanwhile, this link counts as stale too,
         // which costs at most one reconnect.
         let generation = self.generation();
-        let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
+        let mut connection = self.server.dial(by, &*self.clock)?;
         let dialled = self.server.display_address().into_owned();
         connection.set_write_timeout(timeout);
-        connection.set_read_timeout(timeout.max(answer_timeout));
+        connection.set_read_timeout(timeout);
         let mut link = Link::new(connection, generation);
         let greeting = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
@@ -356,7 +350,7 @@ impl Host {
     /// Checks now whether a server in memory is back.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
-        drop(self.connect(self.settings.node_timeout));
+        drop(self.connect());
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::members::Members;
 use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
-use super::pipes::connections::ChosenPipe;
+use super::pipes::connections::PooledPipe;
 use super::server::{Server, Transmission};
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
 use crate::clock::Tick;
@@ -42,7 +42,7 @@ pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
         let server = node.server_for(call);
         let found = server.as_ref().and_then(|server| server.choose(call, false, None));
         results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
-        pending.push(server.zip(found).map(|(server, ChosenPipe { unanswered, pipe, generation })| {
+        pending.push(server.zip(found).map(|(server, (unanswered, PooledPipe { pipe, generation, .. }))| {
             let sent = server.transmission(call, generation, false);
             let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
             let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };

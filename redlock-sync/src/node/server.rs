@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{ChosenPipe, Connections};
+use super::pipes::connections::{Connections, PooledPipe};
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
-use super::pipes::supply::supply;
+use super::pipes::table::UnansweredCall;
 use super::status::Step;
 use super::{Failure, FailureKind, Value, redis_reply};
 use crate::protocol::script::{Call, Needs, Purpose};
@@ -48,7 +48,7 @@ impl Server {
         let asks_replicas = host.settings.min_replicas_ack > 0;
         let most = if asks_replicas { 1 } else { usize::try_from(host.settings.connections).unwrap_or(usize::MAX) };
         let server = Arc::new(Server {
-            calls: connections(&host, arrivals, most),
+            calls: Connections::new(&host, arrivals, most),
             arrivals: Arc::clone(arrivals),
             host,
             bodies: OnceLock::new(),
@@ -83,13 +83,18 @@ impl Server {
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
         };
         if carries_body {
-            return self.bodies.get_or_init(|| connections(&self.host, &self.arrivals, 1));
+            return self.bodies.get_or_init(|| Connections::new(&self.host, &self.arrivals, 1));
         }
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
     }
 
     /// Picks a connection for a call. `None` if there is none now.
-    pub(super) fn choose(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ChosenPipe> {
+    pub(super) fn choose(
+        &self,
+        call: &Call,
+        prompt: bool,
+        preferred: Option<&Arc<Pipe>>,
+    ) -> Option<(UnansweredCall, PooledPipe)> {
         self.connections(call).choose(call, prompt, preferred)
     }
 
@@ -165,11 +170,6 @@ impl Server {
 
 fn brings_its_source(call: &Call) -> bool {
     call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE
-}
-
-fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
-    let arrivals = arrivals.register();
-    Connections::new(host, arrivals.clone(), supply(host, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {

@@ -174,10 +174,11 @@ impl TimedSocket {
         self.by = until;
     }
 
-    /// Closes both directions. Waiting reads and writes return.
-    pub(super) fn shut(&self) {
+    /// Returns a function that closes both directions. Waiting reads and writes return then.
+    pub(super) fn shut(&self) -> Box<dyn Fn() + Send + Sync> {
+        let socket = Arc::clone(&self.socket);
         // An error means that the socket is closed already.
-        _ = self.socket.shutdown(Shutdown::Both);
+        Box::new(move || _ = socket.shutdown(Shutdown::Both))
     }
 
     fn add_moved(&mut self, bytes: usize) {
@@ -208,8 +209,8 @@ impl Transport for TimedSocket {
     }
 
     fn split(self) -> Halves {
-        let (source, shut) = (self.other_direction(), self.other_direction());
-        Halves { sink: Box::new(self), source: Box::new(source), shut: Box::new(shut) }
+        let (source, shut) = (self.other_direction(), self.shut());
+        Halves { sink: Box::new(self), source: Box::new(source), shut }
     }
 }
 

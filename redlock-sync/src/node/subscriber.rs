@@ -29,7 +29,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
 fn connect(host: &Host) -> Result<Link, Failure> {
     match host.breaker.outage() {
         Some(outage) => Err(outage),
-        None => host.connect(host.settings.node_timeout),
+        None => host.connect(),
     }
 }
 

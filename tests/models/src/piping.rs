@@ -12,7 +12,7 @@ use shuttle::thread::{self, JoinHandle};
 use crate::clock::{Clock, Tick};
 use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
 use crate::node::pipes::framer::WireReply;
-use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
+use crate::node::pipes::halves::{Broken, Halves, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
 use crate::protocol::script::{ACQUIRE, Arg, Call, Purpose, RELEASE};
@@ -106,7 +106,6 @@ impl Server {
 
 struct Front(Arc<Server>);
 struct Back(Arc<Server>);
-struct Door(Arc<Server>);
 
 impl Sink for Front {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
@@ -146,12 +145,6 @@ impl Source for Back {
     }
 }
 
-impl Shut for Door {
-    fn shut(&self) {
-        self.0.cut();
-    }
-}
-
 /// The commands in a packet.
 fn commands(bytes: &[u8]) -> Vec<Said> {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
@@ -168,13 +161,6 @@ fn commands(bytes: &[u8]) -> Vec<Said> {
         });
     }
     found
-}
-
-/// An observer that ignores replies.
-struct Unheard;
-
-impl ReplyObserver for Unheard {
-    fn on_reply(&self, _: Tick) {}
 }
 
 /// The place of a connection in the pool. A thread that finds the connection closed requests another one, so the place
@@ -225,14 +211,15 @@ pub(crate) enum End {
 impl Rig {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Rig {
         let server = Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) });
+        let door = Arc::clone(&server);
         let halves = Halves {
             sink: Box::new(Front(Arc::clone(&server))),
             source: Box::new(Back(Arc::clone(&server))),
-            shut: Box::new(Door(Arc::clone(&server))),
+            shut: Box::new(move || door.cut()),
         };
         let of_pipe = Arc::new(OnceLock::new());
         let place = Box::new(Place(Arc::clone(&of_pipe)));
-        let pipe = Pipe::new(halves, place, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
+        let pipe = Pipe::new(halves, place, Box::new(|_| {}), Arc::clone(&clock), PATIENCE, Vec::new());
         _ = of_pipe.set(Arc::downgrade(&pipe));
         Rig { pipe, server, clock }
     }

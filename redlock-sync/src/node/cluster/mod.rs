@@ -172,7 +172,7 @@ impl Cluster {
         *self.fetched_at.lock() = Some(self.context.clock.now());
         self.is_planned.store(false, Ordering::Release);
         let has_answered = |server: &Arc<Server>| {
-            server.outage().is_none() && server.host.connect(self.context.settings.node_timeout).is_ok()
+            server.outage().is_none() && server.host.connect().is_ok()
         };
         let mut servers = self.servers();
         // A server that is cut off from the others reports an old map. It must not be the first each time.

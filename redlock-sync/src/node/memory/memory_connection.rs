@@ -8,7 +8,7 @@ use super::memory_server::{MemoryServer, ServerState};
 use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial, Halves};
-use crate::node::pipes::halves::{Shut, Sink, Source};
+use crate::node::pipes::halves::{Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
@@ -75,7 +75,7 @@ impl Connection for MemoryConnection {
     fn split(self: Box<Self>) -> Halves {
         let both = Arc::new(Mutex::new((*self, VecDeque::new())));
         let half = || Box::new(MemoryHalf(Arc::clone(&both)));
-        Halves { sink: half(), source: half(), shut: half() }
+        Halves { sink: half(), source: half(), shut: Box::new(|| {}) }
     }
 }
 
@@ -107,10 +107,6 @@ impl Source for MemoryHalf {
         }
         Ok(bytes)
     }
-}
-
-impl Shut for MemoryHalf {
-    fn shut(&self) {}
 }
 
 impl Dial for MemoryServer {

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
-use super::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
+use super::halves::{Broken, Halves, Sink, Source};
 use super::outbox::{InFlight, Interest, Outbox};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
@@ -79,8 +79,9 @@ pub(crate) struct Pipe {
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
-    shut: Box<dyn Shut>,
-    observer: Arc<dyn ReplyObserver>,
+    shut: Box<dyn Fn() + Send + Sync>,
+    /// Called after the server has answered a call that was written at this time.
+    on_reply: Box<dyn Fn(Tick) + Send + Sync>,
     pub(super) clock: Arc<dyn Clock>,
     /// The node timeout. It limits a write, and each read of the pump.
     pub(super) node_timeout: Duration,
@@ -104,7 +105,7 @@ impl Pipe {
     pub(crate) fn new(
         halves: Halves,
         pool_slot: Box<dyn Any + Send>,
-        observer: Arc<dyn ReplyObserver>,
+        on_reply: Box<dyn Fn(Tick) + Send + Sync>,
         clock: Arc<dyn Clock>,
         node_timeout: Duration,
         wait: Vec<u8>,
@@ -123,7 +124,7 @@ impl Pipe {
             read: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             shut,
-            observer,
+            on_reply,
             clock,
             node_timeout,
             pool_slot: Mutex::new(Some(pool_slot)),
@@ -264,7 +265,7 @@ impl Pipe {
         }
         if let Some(written) = latest_written {
             self.record_round_trip(self.clock.now().since(written));
-            self.observer.on_reply(written);
+            (self.on_reply)(written);
         }
         Ok(())
     }
@@ -329,7 +330,7 @@ impl Pipe {
             self.update_oldest(&in_flight);
             drained
         };
-        self.shut.shut();
+        (self.shut)();
         self.wake.notify_all();
         let sent = sent.map(|command| command.complete(disconnected(true, &why)));
         let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use super::command::{Abandoned, Form, Outcome, Outcomes, Payload};
 use super::framer::WireReply;
-use super::halves::ReplyObserver;
 use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
@@ -33,12 +32,6 @@ fn now() -> Tick {
 
 fn soon() -> Tick {
     now().after(SOON)
-}
-
-struct Unheard;
-
-impl ReplyObserver for Unheard {
-    fn on_reply(&self, _: Tick) {}
 }
 
 /// The end of a call.
