@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Members, Node};
-use super::pipes::arrivals::Arrivals;
+use super::members::Node;
 use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::PooledPipe;
 use super::pipes::framer::WireReply;
@@ -25,8 +24,7 @@ use crate::protocol::script::{Call, Purpose};
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
 struct Exchange<'a> {
-    members: &'a Members,
-    arrivals: &'a Arrivals,
+    nodes: &'a Nodes,
     priority: Priority,
     clock: &'a dyn Clock,
     outcomes: Arc<Outcomes>,
@@ -47,28 +45,26 @@ impl Nodes {
         ask: NodeFilter<'_>,
         need: usize,
     ) -> Few<Answers> {
-        let (members, arrivals) = (&self.members, &*self.arrivals);
-        let clock = &*members.clock;
-        let (started, node_timeout) = (clock.now(), members.settings.node_timeout);
-        let nodes = members.nodes.len();
-        // A single node cannot be left out, so `nodes > 1` is checked first.
-        let healthy = || members.nodes.iter().filter(|node| node.outage().is_none()).count();
-        let can_leave_out = nodes > 1 && healthy() >= need;
+        let clock = &*self.context.clock;
+        let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
+        // A single node cannot be left out, so the number of nodes is checked first.
+        let healthy = || self.nodes.iter().filter(|node| node.outage().is_none()).count();
+        let can_leave_out = self.len() > 1 && healthy() >= need;
         let targets: Few<Target> = calls
             .iter()
-            .flat_map(|call| members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
+            .flat_map(|call| self.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
             .collect();
         let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
-        let is_instant = members.nodes.iter().all(Node::is_instant);
+        let is_instant = self.nodes.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
         let outcomes = Outcomes::new(targets.len(), None);
         let mut exchange =
-            Exchange { members, arrivals, priority, clock, outcomes, targets, started, deadline, node_timeout };
+            Exchange { nodes: self, priority, clock, outcomes, targets, started, deadline, node_timeout };
         exchange.run();
         let mut targets = exchange.targets.into_iter();
-        calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
+        calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
     }
 }
 
@@ -93,7 +89,7 @@ impl Exchange<'_> {
         loop {
             self.send_waiting();
             // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
-            let seen = if self.waiting().is_empty() { 0 } else { self.arrivals.version() };
+            let seen = if self.waiting().is_empty() { 0 } else { self.nodes.context.arrivals.version() };
             if seen > 0 {
                 self.send_waiting();
             }
@@ -104,7 +100,7 @@ impl Exchange<'_> {
             }
             let until = self.until(!waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
-                self.arrivals.wait(&waiting, seen, until, self.clock);
+                self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
             } else if wait(&self.outcomes, &sent, until, self.clock) {
                 self.handle_outcomes();
                 continue;
@@ -147,7 +143,7 @@ impl Exchange<'_> {
 
     /// The indices of the servers to which connections are awaited.
     fn waiting(&self) -> Few<usize> {
-        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrival_index());
+        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index());
         self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
     }
 
@@ -171,7 +167,7 @@ impl Exchange<'_> {
 
     /// True for one call. Several calls are gathered, and written in one packet.
     fn is_single(&self) -> bool {
-        self.targets.len() <= self.members.nodes.len()
+        self.targets.len() <= self.nodes.len()
     }
 
     /// Sends all waiting calls for which there is a connection.
@@ -255,7 +251,7 @@ impl Exchange<'_> {
                 Outcome::Replied(said) => self.after_reply(i, &server, &sent, said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
-                    let least = self.members.settings.min_replicas_ack;
+                    let least = self.nodes.context.settings.min_replicas_ack;
                     let result =
                         replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
                     Some(self.done(i, &server, &sent, result))
@@ -290,7 +286,7 @@ impl Exchange<'_> {
         }
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
-            && let Some(Node::Cluster(cluster)) = self.members.nodes.get(target.node)
+            && let Some(Node::Cluster(cluster)) = self.nodes.nodes.get(target.node)
             && let Some((next, route)) =
                 cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
         {
@@ -392,7 +388,9 @@ impl Exchange<'_> {
                 executed(target.duplicate),
                 "not sent: earlier calls to this server were not sent or answered in time",
             ),
-            Abandoned::Unacknowledged => replicas::timed_out_result(self.members.settings.min_replicas_ack, waited),
+            Abandoned::Unacknowledged => {
+                replicas::timed_out_result(self.nodes.context.settings.min_replicas_ack, waited)
+            }
             Abandoned::Answered | Abandoned::Sent => timed_out(Executed::Maybe, &message),
             Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; the call will still be sent")),
         };
@@ -411,5 +409,5 @@ impl Exchange<'_> {
 
 /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
 fn outage_of(target: &Target, server: &Server) -> Option<Failure> {
-    server.connections(&target.call).last_failure().or_else(|| server.outage())
+    server.connections(&target.call).arrivals.last_failure().or_else(|| server.outage())
 }

@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::arrivals::{Arrivals, ServerArrivals};
+use super::arrivals::ServerArrivals;
 use super::halves::Broken;
 use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, NewConnection, Supply};
 use super::table::{Table, UnansweredCall};
 use crate::clock::{Clock, Tick};
 use crate::fork::ForkGuard;
-use crate::node::Failure;
 use crate::node::host::Host;
 use crate::node::link::Link;
 use crate::protocol::script::{Call, Purpose};
@@ -30,7 +29,7 @@ const CLOSE_AFTER: u32 = 8;
 pub(crate) struct Connections {
     host: Arc<Host>,
     supply: Supply,
-    arrivals: ServerArrivals,
+    pub(in crate::node) arrivals: ServerArrivals,
     table: Arc<Table>,
     /// When the latest call that the server has answered on any connection was written, in nanoseconds.
     latest_reply: Arc<AtomicU64>,
@@ -63,8 +62,8 @@ pub(crate) struct PooledPipe {
 }
 
 impl Connections {
-    pub(crate) fn new(host: &Arc<Host>, arrivals: &Arc<Arrivals>, max: usize) -> Connections {
-        let arrivals = arrivals.register();
+    pub(crate) fn new(host: &Arc<Host>, max: usize) -> Connections {
+        let arrivals = host.context.arrivals.register();
         Connections {
             host: Arc::clone(host),
             supply: Supply::new(host, &arrivals, max),
@@ -73,21 +72,11 @@ impl Connections {
             latest_reply: Arc::default(),
             max: max.max(1),
             open: Mutex::default(),
-            clock: Arc::clone(&host.clock),
+            clock: Arc::clone(&host.context.clock),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
-            node_timeout: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
+            node_timeout: if host.server.may_wait() { host.context.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
         }
-    }
-
-    /// The index for [`Arrivals::wait`](super::arrivals::Arrivals::wait).
-    pub(crate) fn arrival_index(&self) -> usize {
-        self.arrivals.index()
-    }
-
-    /// Why the last attempt to connect failed, if no connection has arrived since.
-    pub(crate) fn last_failure(&self) -> Option<Failure> {
-        self.arrivals.last_failure()
     }
 
     /// Picks a connection for a call, and counts the call as unanswered. If there is none, orders a connection and
@@ -266,7 +255,7 @@ impl Connections {
             latest_reply.fetch_max(written.as_nanos(), Ordering::AcqRel);
             host.record_answer();
         };
-        let wait = wait_command(self.host.settings.min_replicas_ack, self.node_timeout);
+        let wait = wait_command(self.host.context.settings.min_replicas_ack, self.node_timeout);
         let clock = Arc::clone(&self.clock);
         let pipe = Pipe::new(connection.split(), pool_slot, Box::new(on_reply), clock, self.node_timeout, wait);
         open.last = open.last.wrapping_add(1);

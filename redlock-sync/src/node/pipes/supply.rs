@@ -82,7 +82,7 @@ impl Supply {
             max,
             pool: OnceLock::new(),
             #[cfg(test)]
-            jobs: host.background.is_simulated().then(|| JobConnector::new(host, arrivals)),
+            jobs: host.context.background.is_simulated().then(|| JobConnector::new(host, arrivals)),
         }
     }
 
@@ -116,7 +116,8 @@ impl Supply {
             return Some(pool);
         }
         // After a failure, the next call tries again.
-        let threads = self.host.background.threads().inspect_err(|failure| self.arrivals.gave_up(failure.clone()));
+        let threads =
+            self.host.context.background.threads().inspect_err(|failure| self.arrivals.gave_up(failure.clone()));
         let max = u32::try_from(self.max.saturating_add(MAX_OLD)).unwrap_or(u32::MAX);
         let pool = Pool::builder()
             .max_size(max)
@@ -168,7 +169,7 @@ impl JobConnector {
 
     fn dial_after(&self, pause: Duration) {
         let this = self.this.clone();
-        self.host.background.after(pause, move || {
+        self.host.context.background.after(pause, move || {
             let Some(this) = this.upgrade() else { return };
             match this.host.connect() {
                 Ok(made) => {
