@@ -205,7 +205,8 @@ impl Exchange<'_> {
         preferred: Option<&Arc<Pipe>>,
     ) -> Option<TargetState> {
         let call = &target.call;
-        let (unanswered, PooledPipe { pipe, generation, .. }) = server.choose(call, prompt, preferred)?;
+        let (unanswered, PooledPipe { pipe, generation, .. }) =
+            server.connections(call).choose(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");

@@ -251,7 +251,7 @@ impl Host {
         let dialled = self.server.display_address().into_owned();
         connection.set_write_timeout(timeout);
         connection.set_read_timeout(timeout);
-        let mut link = Link::new(connection, generation);
+        let mut link = Link { connection, generation, validity: None };
         let (identity, slots) = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
             self.server.check_is_current(&dialled, timeout / 2)?;

@@ -61,10 +61,10 @@ impl Node {
     /// Opens a connection that is subscribed to the channel, and returns once the server has confirmed it. If the
     /// server forbids subscribing, the failure is [`FailureKind::Refused`](super::FailureKind::Refused).
     pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
-        match self {
-            Node::Server(server) => subscriber::subscribe(&server.host, channel, by),
-            Node::Cluster(cluster) => cluster::subscribe(cluster, channel, by),
-        }
+        Ok(Box::new(match self {
+            Node::Server(server) => subscriber::subscribe(&server.host, channel, by)?,
+            Node::Cluster(cluster) => cluster::subscribe(cluster, channel, by)?,
+        }))
     }
 
     /// The server to which this call goes.

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::host::Host;
-use super::pipes::connections::{Connections, PooledPipe};
+use super::pipes::connections::Connections;
 use super::pipes::halves::Broken;
-use super::pipes::pipe::Pipe;
-use super::pipes::table::UnansweredCall;
 use super::status::Step;
 use super::{Failure, FailureKind, NodeSettings, Value, redis_reply};
 use crate::protocol::script::{Call, Needs, Purpose};
@@ -82,16 +80,6 @@ impl Server {
             return self.bodies.get_or_init(|| Connections::new(&self.host, 1));
         }
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
-    }
-
-    /// Picks a connection for a call. `None` if there is none now.
-    pub(super) fn choose(
-        &self,
-        call: &Call,
-        prompt: bool,
-        preferred: Option<&Arc<Pipe>>,
-    ) -> Option<(UnansweredCall, PooledPipe)> {
-        self.connections(call).choose(call, prompt, preferred)
     }
 
     /// The connections of both kinds.

@@ -122,8 +122,8 @@ pub(super) struct TimedSocket {
     /// The deadline has passed. One more read is allowed, for bytes that have already arrived.
     has_expired: bool,
     /// The current timeouts of the socket. Zero before they are set.
-    read_timeout: Duration,
-    write_timeout: Duration,
+    pub(super) read_timeout: Duration,
+    pub(super) write_timeout: Duration,
 }
 
 impl TimedSocket {
@@ -157,18 +157,9 @@ impl TimedSocket {
         TimedSocket { socket, limit, by, is_first_wait: true, moved: 0, has_expired: false, ..*self }
     }
 
-    /// Begins a step that only reads, until the deadline. The first wait may exceed it by a seventh, so that the
-    /// socket's timeout rarely needs to be changed.
-    pub(super) fn begin_reading(&mut self, until: Tick) {
-        self.begin_until(until, self.read_timeout);
-    }
-
-    /// Like [`TimedSocket::begin_reading`], for a step that only writes.
-    pub(super) fn begin_writing(&mut self, until: Tick) {
-        self.begin_until(until, self.write_timeout);
-    }
-
-    fn begin_until(&mut self, until: Tick, set: Duration) {
+    /// Begins a step that only reads or only writes, until the deadline. `set` is the socket's timeout for it. The first
+    /// wait may exceed the deadline by a seventh, so that this timeout rarely needs to be changed.
+    pub(super) fn begin_until(&mut self, until: Tick, set: Duration) {
         let left = until.since(SystemClock.now());
         self.begin(if left <= set && nearly(left, set) { set } else { left });
         self.by = until;
@@ -179,10 +170,6 @@ impl TimedSocket {
         let socket = Arc::clone(&self.socket);
         // An error means that the socket is closed already.
         Box::new(move || _ = socket.shutdown(Shutdown::Both))
-    }
-
-    fn add_moved(&mut self, bytes: usize) {
-        self.moved += bytes;
     }
 
     /// True if the step has moved at least an eighth of what the lowest healthy rate allows.
@@ -240,7 +227,7 @@ impl Read for TimedSocket {
             };
             match ready.and_then(|()| (&*self.socket).read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.add_moved(*bytes)),
+                result => return result.inspect(|bytes| self.moved += bytes),
             }
         }
     }
@@ -274,7 +261,7 @@ impl Write for TimedSocket {
             }
             match (&*self.socket).write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.add_moved(*bytes)),
+                result => return result.inspect(|bytes| self.moved += bytes),
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use redis::RedisConnectionInfo;
 
-use super::lua::{self, ScriptSource};
+use super::lua;
 use super::store::{Item, MemoryReply, Store};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
@@ -167,7 +167,7 @@ impl ServerState {
             let busy = busy_item(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
         });
-        let reply = lua::run(store, ScriptSource { digest, text }, keys, args);
+        let reply = lua::run(store, digest, text, keys, args);
         if let (Some(key), Some(item)) = (denied, hidden) {
             store.replace(key, item);
         }

@@ -32,7 +32,7 @@ mod outbox;
 pub(super) mod pipe;
 mod pump;
 mod supply;
-pub(super) mod table;
+mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
