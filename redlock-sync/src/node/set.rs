@@ -9,7 +9,7 @@ use super::identities::ServerIdentities;
 use super::link::Dial;
 use super::members::Node;
 use super::pipes::arrivals::Arrivals;
-use super::sentinel::SentinelServer;
+use super::sentinel::Group;
 use super::server::Server;
 use super::socket::RedisServer;
 use super::{Answers, Background, Few, NodeFilter, NodeSettings, NodeUrl, Priority};
@@ -170,10 +170,7 @@ impl Endpoint {
     fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Endpoint {
         match (url.hosts(), url.group()) {
             ([], None) => Endpoint::Server(Arc::new(RedisServer::new(url.clone()))),
-            ([], Some(group)) => {
-                let server = SentinelServer::new(url.clone(), group, settings.node_timeout, clock);
-                Endpoint::Server(Arc::new(server))
-            }
+            ([], Some(group)) => Endpoint::Server(Group::new(url, group, settings.node_timeout, clock)),
             _ => Endpoint::Cluster(Box::new(url.clone())),
         }
     }
