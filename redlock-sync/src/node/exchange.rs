@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::members::Node;
-use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
+use super::pipes::command::{Form, Outcome, Outcomes, Payload, Progress};
 use super::pipes::connections::PooledPipe;
 use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
@@ -359,12 +359,11 @@ impl Exchange<'_> {
         let failure = match &target.state {
             TargetState::Sent { pipe, .. } => {
                 let (pipe, is_release) = (Arc::clone(pipe), target.call.purpose == Purpose::Release);
-                let abandoned = pipe.give_up(&self.outcomes, i, is_release);
-                if abandoned == Abandoned::Answered {
+                let Some(progress) = pipe.give_up(&self.outcomes, i, is_release) else {
                     self.handle_outcomes();
                     return false;
-                }
-                server.host.with_server(self.failure_of_abandoned(i, &server, abandoned, waited))
+                };
+                server.host.with_server(self.failure_of_abandoned(i, &server, progress, waited))
             }
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
@@ -380,20 +379,22 @@ impl Exchange<'_> {
     }
 
     /// The failure of a call that is given up.
-    fn failure_of_abandoned(&self, i: usize, server: &Server, abandoned: Abandoned, waited: Duration) -> Failure {
+    fn failure_of_abandoned(&self, i: usize, server: &Server, progress: Progress, waited: Duration) -> Failure {
         let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
         let message = format!("timed out after {} ms", waited.as_millis());
-        let failure = match abandoned {
-            Abandoned::Unsent => Failure::new(
+        let failure = match progress {
+            Progress::Unsent if target.call.purpose == Purpose::Release => {
+                timed_out(Executed::Maybe, &format!("{message}; the call will still be sent"))
+            }
+            Progress::Unsent => Failure::new(
                 FailureKind::Overloaded,
                 executed(target.duplicate),
                 "not sent: earlier calls to this server were not sent or answered in time",
             ),
-            Abandoned::Unacknowledged => {
+            Progress::Unacknowledged => {
                 replicas::timed_out_result(self.nodes.context.settings.min_replicas_ack, waited)
             }
-            Abandoned::Answered | Abandoned::Sent => timed_out(Executed::Maybe, &message),
-            Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; the call will still be sent")),
+            Progress::Sent => timed_out(Executed::Maybe, &message),
         };
         // A short wait says nothing about the server. Neither does a wait behind other calls that are being answered.
         let connections = server.connections(&target.call);

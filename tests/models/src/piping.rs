@@ -10,7 +10,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload};
+use crate::node::pipes::command::{Form, Outcome, Outcomes, Payload, Progress};
 use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::{Broken, Halves, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
@@ -205,7 +205,7 @@ pub(crate) struct Rig {
 pub(crate) enum End {
     Reply(WireReply),
     Cut { was_written: bool },
-    Left(Abandoned),
+    Left(Progress),
 }
 
 impl Rig {
@@ -242,10 +242,7 @@ impl Rig {
         if waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
             return outcome(&outcomes, 0);
         }
-        match self.pipe.give_up(&outcomes, 0, is_release) {
-            Abandoned::Answered => outcome(&outcomes, 0),
-            abandoned => End::Left(abandoned),
-        }
+        self.pipe.give_up(&outcomes, 0, is_release).map_or_else(|| outcome(&outcomes, 0), End::Left)
     }
 
     /// Makes a call to which the server replies with this number.

@@ -36,17 +36,12 @@ pub(crate) enum Outcome {
     },
 }
 
-/// The progress of a call at one server.
+/// The state of a call to one server.
 #[derive(Debug)]
 enum CallState {
     /// The server is not asked, or the outcome was taken.
     Empty,
-    /// In an outbox.
-    Unsent,
-    /// The server may have received it.
-    Sent,
-    /// The server has replied, but not yet to the `WAIT` after it.
-    Unacknowledged,
+    Awaited(Progress),
     Done(Outcome),
     /// No thread waits for it. A reply goes to the callback.
     Abandoned,
@@ -54,23 +49,19 @@ enum CallState {
 
 impl CallState {
     fn is_awaited(&self) -> bool {
-        matches!(self, CallState::Unsent | CallState::Sent | CallState::Unacknowledged)
+        matches!(self, CallState::Awaited(_))
     }
 }
 
-/// The state of a call when its thread gave it up.
+/// How far a call without an outcome has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abandoned {
-    /// It has an outcome.
-    Answered,
-    /// It was not written, and will not be.
+pub(crate) enum Progress {
+    /// In an outbox.
     Unsent,
     /// The server may have executed it, or may still do so.
     Sent,
     /// The server has executed it, but has not replied to the `WAIT` after it.
     Unacknowledged,
-    /// It is a release, and will still be written.
-    WillBeSent,
 }
 
 /// Receives the outcomes of calls for which no thread waits. It is called by a thread that reads, or that closes the
@@ -104,7 +95,7 @@ impl Outcomes {
         is_high_priority: bool,
         unanswered: Option<UnansweredCall>,
     ) -> Command {
-        self.set(index, CallState::Unsent);
+        self.set(index, CallState::Awaited(Progress::Unsent));
         Command { outcomes: Arc::clone(self), index, payload, is_high_priority, unanswered }
     }
 
@@ -146,19 +137,14 @@ impl Outcomes {
         }
     }
 
-    /// Gives up a call. A call in an outbox is not written any more, unless it is a release.
-    pub(crate) fn give_up(&self, index: usize, is_release: bool) -> Abandoned {
+    /// Gives up a call. `None` if it has an outcome. A call in an outbox is not written any more, unless it is a
+    /// release.
+    pub(super) fn give_up(&self, index: usize) -> Option<Progress> {
         let mut states = self.states.lock();
-        let Some(state) = states.get_mut(index) else { return Abandoned::Answered };
-        let abandoned = match state {
-            CallState::Empty | CallState::Done(_) | CallState::Abandoned => return Abandoned::Answered,
-            CallState::Unsent if is_release => Abandoned::WillBeSent,
-            CallState::Unsent => Abandoned::Unsent,
-            CallState::Sent => Abandoned::Sent,
-            CallState::Unacknowledged => Abandoned::Unacknowledged,
-        };
+        let state = states.get_mut(index)?;
+        let CallState::Awaited(progress) = *state else { return None };
         *state = CallState::Abandoned;
-        abandoned
+        Some(progress)
     }
 }
 
@@ -232,8 +218,8 @@ impl Command {
     /// sent.
     pub(super) fn begin(&mut self) -> bool {
         let mut states = self.outcomes.states.lock();
-        if let Some(state @ CallState::Unsent) = states.get_mut(self.index) {
-            *state = CallState::Sent;
+        if let Some(CallState::Awaited(progress @ Progress::Unsent)) = states.get_mut(self.index) {
+            *progress = Progress::Sent;
             return true;
         }
         drop(states);
@@ -288,8 +274,8 @@ impl Command {
 
     /// Marks that the reply came, and that the reply to the `WAIT` is still due.
     pub(super) fn mark_unacknowledged(&self) {
-        if let Some(state @ CallState::Sent) = self.outcomes.states.lock().get_mut(self.index) {
-            *state = CallState::Unacknowledged;
+        if let Some(CallState::Awaited(progress @ Progress::Sent)) = self.outcomes.states.lock().get_mut(self.index) {
+            *progress = Progress::Unacknowledged;
         }
     }
 

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup, Wakeups};
+use super::command::{Command, Outcome, Outcomes, Progress, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, Sink, Source};
 use super::outbox::{InFlight, Interest, Outbox};
@@ -286,17 +286,20 @@ impl Pipe {
     }
 
     /// Gives up a call: see [`Outcomes::give_up`].
-    pub(crate) fn give_up(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, is_release: bool) -> Abandoned {
-        let abandoned = outcomes.give_up(index, is_release);
-        match abandoned {
-            Abandoned::Answered => {}
-            Abandoned::Unsent => {
-                let removed = self.outbox.lock().remove(outcomes, index);
-                self.unanswered.fetch_sub(removed, Ordering::AcqRel);
-            }
-            Abandoned::Sent | Abandoned::Unacknowledged | Abandoned::WillBeSent => self.read_later(),
+    pub(crate) fn give_up(
+        self: &Arc<Self>,
+        outcomes: &Arc<Outcomes>,
+        index: usize,
+        is_release: bool,
+    ) -> Option<Progress> {
+        let progress = outcomes.give_up(index)?;
+        if progress == Progress::Unsent && !is_release {
+            let removed = self.outbox.lock().remove(outcomes, index);
+            self.unanswered.fetch_sub(removed, Ordering::AcqRel);
+        } else {
+            self.read_later();
         }
-        abandoned
+        Some(progress)
     }
 
     /// Locks the reading half, when it is free.

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Abandoned, Form, Outcome, Outcomes, Payload};
+use super::command::{Form, Outcome, Outcomes, Payload, Progress};
 use super::framer::WireReply;
 use super::pipe::Pipe;
 use super::waiting;
@@ -39,7 +39,7 @@ fn soon() -> Tick {
 enum End {
     Reply(WireReply),
     Disconnected { was_written: bool },
-    Abandoned(Abandoned),
+    Abandoned(Progress),
 }
 
 fn number(n: u64) -> Payload {
@@ -57,11 +57,10 @@ fn script(purpose: Purpose, token: &str) -> Payload {
 fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     let outcomes = Outcomes::new(1, None);
     pipe.send(outcomes.command(0, payload, is_release, None));
-    if !waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock) {
-        let abandoned = pipe.give_up(&outcomes, 0, is_release);
-        if abandoned != Abandoned::Answered {
-            return End::Abandoned(abandoned);
-        }
+    if !waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock)
+        && let Some(progress) = pipe.give_up(&outcomes, 0, is_release)
+    {
+        return End::Abandoned(progress);
     }
     match outcomes.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
