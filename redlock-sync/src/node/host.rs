@@ -216,21 +216,18 @@ impl Host {
                 self.record_answer();
                 self.succeeded(Step::Connect);
             }
-            Err(failure) => self.connect_failed(failure),
+            Err(failure) => {
+                self.record_failure(failure, Step::Connect);
+                if failure.kind.is_misuse() {
+                    self.unusable(Step::Connect, failure);
+                }
+                // A server that answered with a refusal is not left out, so the next call reports the refusal.
+                if failure.is_answer() {
+                    self.record_answer();
+                }
+            }
         }
         opened
-    }
-
-    /// Records that connecting failed. A server that answered with a refusal is not left out, so the next call reports
-    /// the refusal.
-    fn connect_failed(&self, failure: &Failure) {
-        self.record_failure(failure, Step::Connect);
-        if failure.kind.is_misuse() {
-            self.unusable(Step::Connect, failure);
-        }
-        if failure.is_answer() {
-            self.record_answer();
-        }
     }
 
     /// Records that the server answered: it is not left out any more.

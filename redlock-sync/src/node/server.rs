@@ -100,13 +100,8 @@ impl Server {
     /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
     /// not sent twice.
     pub(super) fn needs_source(&self, call: &Call) -> bool {
-        brings_its_source(call) && !self.known.lock().contains(&&*call.script.sha)
-    }
-
-    fn mark_known(&self, call: &Call) {
-        if self.needs_source(call) {
-            self.known.lock().push(&call.script.sha);
-        }
+        let brings_it = call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE;
+        brings_it && !self.known.lock().contains(&&*call.script.sha)
     }
 
     /// Records that a connection of this generation broke. If the server was restarted, it has forgotten all scripts.
@@ -131,7 +126,9 @@ impl Server {
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                self.mark_known(call);
+                if self.needs_source(call) {
+                    self.known.lock().push(&call.script.sha);
+                }
                 if sent.checks {
                     let mut permitted = self.permitted.lock();
                     permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
@@ -150,10 +147,6 @@ impl Server {
         self.host.record_reply(call, &result);
         result.map_err(|failure| self.host.classify(failure))
     }
-}
-
-fn brings_its_source(call: &Call) -> bool {
-    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE
 }
 
 impl fmt::Debug for Server {

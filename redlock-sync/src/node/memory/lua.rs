@@ -21,7 +21,7 @@ thread_local! {
 
 /// Runs a script like `EVAL`. The digest identifies its text.
 pub(crate) fn run(store: &mut Store, digest: &str, text: &str, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
-    store.script_begins();
+    store.script_began = Some(store.ms());
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     let reply = INTERPRETER.with_borrow_mut(|interpreter| {
         if interpreter.is_none() {
@@ -33,7 +33,7 @@ pub(crate) fn run(store: &mut Store, digest: &str, text: &str, keys: &[&[u8]], a
         }
     });
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
-    store.script_ends();
+    store.script_began = None;
     reply
 }
 

@@ -23,10 +23,6 @@ pub(super) struct MemoryConnection {
 }
 
 impl MemoryConnection {
-    pub(super) fn new(server: Arc<MemoryServer>, id: u64, epoch: u64) -> MemoryConnection {
-        MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }
-    }
-
     fn check(&self, state: &ServerState) -> Result<(), Broken> {
         if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Closed("connection reset by peer".into())) }
     }
@@ -120,8 +116,11 @@ impl Dial for MemoryServer {
 
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
         let refused = || Failure::unsent(FailureKind::Unreachable, "connection refused");
-        let (this, id, epoch) = self.connect().ok_or_else(refused)?;
-        Ok(Box::new(MemoryConnection::new(this, id, epoch)))
+        let mut state = self.state.lock();
+        let server = self.this.upgrade().filter(|_| !state.is_away).ok_or_else(refused)?;
+        state.connections += 1;
+        let (id, epoch) = (state.connections, state.epoch);
+        Ok(Box::new(MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }))
     }
 
     fn may_wait(&self) -> bool {

@@ -110,10 +110,6 @@ impl Outcomes {
         self.states.lock().get(index).is_some_and(CallState::is_awaited)
     }
 
-    fn is_abandoned(&self, index: usize) -> bool {
-        matches!(self.states.lock().get(index), Some(CallState::Abandoned))
-    }
-
     /// Takes the outcome, if there is one.
     pub(crate) fn take(&self, index: usize) -> Option<Outcome> {
         let mut states = self.states.lock();
@@ -279,15 +275,9 @@ impl Command {
         }
     }
 
-    /// The token that an acquire may set.
-    pub(super) fn acquires(&self) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == Purpose::Acquire)?;
-        call.token.as_ref().map(LockId::as_str)
-    }
-
-    /// The token that a release removes.
-    pub(super) fn releases(&self) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == Purpose::Release)?;
+    /// The token that it may set, if it is an acquire, or that it removes, if it is a release.
+    pub(super) fn token(&self, purpose: Purpose) -> Option<&str> {
+        let call = self.call().filter(|call| call.purpose == purpose)?;
         call.token.as_ref().map(LockId::as_str)
     }
 
@@ -303,7 +293,8 @@ impl Command {
 
     /// True if no thread waits for it and a callback gets its outcome.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.outcomes.callback.is_some() && self.outcomes.is_abandoned(self.index)
+        self.outcomes.callback.is_some()
+            && matches!(self.outcomes.states.lock().get(self.index), Some(CallState::Abandoned))
     }
 
     pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {

@@ -107,10 +107,14 @@ impl Connections {
         found
     }
 
-    /// The connection with unanswered calls of this group. If it is slow and a release follows each acquire there, the
-    /// group may leave it. So queries and renewals bind a group only while the connection is prompt.
+    /// The connection with unanswered calls of this group, which has the number `busy`. If it is slow or old, and a
+    /// release follows each acquire there, the group may leave it. So queries and renewals bind a group only while the
+    /// connection is prompt.
     fn pipe_of_group<'a>(&self, open: &'a OpenPipes, busy: Option<u32>, group: usize) -> Option<&'a PooledPipe> {
-        open.find(busy, group).filter(|one| !self.is_slow(&one.pipe) || !one.pipe.is_released(Some(group)))
+        let is_it = |one: &&PooledPipe| Some(one.number) == busy && !one.pipe.is_closed();
+        let is_bound = |one: &&PooledPipe| !one.pipe.is_released(Some(group));
+        let used = open.used.iter().find(is_it).filter(|one| !self.is_slow(&one.pipe) || is_bound(one));
+        used.or_else(|| open.old.iter().find(is_it).filter(is_bound))
     }
 
     /// True if a call there has been unanswered for a quarter of a node timeout.
@@ -295,17 +299,6 @@ fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
     // A timeout of 0 would mean no limit.
     let ms = (node_timeout / 4).as_millis().max(1);
     redis::cmd("WAIT").arg(least).arg(ms.to_string()).get_packed_command()
-}
-
-impl OpenPipes {
-    /// The connection with this number. `None` if it is closed, or if it is old and a release follows each acquire of
-    /// this group.
-    fn find(&self, number: Option<u32>, group: usize) -> Option<&PooledPipe> {
-        let number = number?;
-        let is_it = |one: &&PooledPipe| one.number == number && !one.pipe.is_closed();
-        let old = || self.old.iter().find(is_it).filter(|one| !one.pipe.is_released(Some(group)));
-        self.used.iter().find(is_it).or_else(old)
-    }
 }
 
 impl Drop for Connections {

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::command::{Command, Outcome, Outcomes, Wakeup};
 use super::framer::WireReply;
 use crate::clock::Tick;
+use crate::protocol::script::Purpose;
 
 /// The limits of one packet. Its last call may exceed the bytes.
 const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -215,8 +216,8 @@ impl InFlight {
         let mut released = HashSet::new();
         let about = |command: &&Command| group.is_none() || command.group() == group;
         self.unanswered().rev().filter(about).all(|command| {
-            released.extend(command.releases());
-            command.acquires().is_none_or(|token| released.contains(token))
+            released.extend(command.token(Purpose::Release));
+            command.token(Purpose::Acquire).is_none_or(|token| released.contains(token))
         })
     }
 

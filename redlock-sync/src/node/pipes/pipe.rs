@@ -40,7 +40,7 @@ use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, Sink, Source};
 use super::outbox::{InFlight, Interest, Outbox};
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::Call;
+use crate::protocol::script::{Call, Purpose};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// Calls to a near server gather in the outbox while the reader has waited for less than this, times the number of
@@ -165,7 +165,7 @@ impl Pipe {
 
     /// True if an unanswered call may set this token.
     pub(crate) fn may_set(&self, token: &str) -> bool {
-        self.has_unanswered(|command| command.acquires() == Some(token))
+        self.has_unanswered(|command| command.token(Purpose::Acquire) == Some(token))
     }
 
     /// True if an identical call is unanswered.
@@ -339,13 +339,14 @@ impl Pipe {
         let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));
         let ended: Vec<Option<Wakeup>> = sent.chain(unsent).collect();
         self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
-        ended.into_iter().for_each(notify);
+        ended.into_iter().flatten().for_each(Wakeup::notify);
     }
 
     /// Completes a call on a closed connection.
     pub(super) fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        notify(command.complete(disconnected(false, &Arc::new(Broken::Closed("the connection is closed".into())))));
+        let why = Arc::new(Broken::Closed("the connection is closed".into()));
+        command.complete(disconnected(false, &why)).into_iter().for_each(Wakeup::notify);
     }
 }
 
@@ -379,10 +380,6 @@ impl Drop for UseGuard<'_> {
 
 fn disconnected(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Disconnected { was_written, why: Arc::clone(why) }
-}
-
-fn notify(wakeups: Option<Wakeup>) {
-    wakeups.into_iter().for_each(Wakeup::notify);
 }
 
 impl fmt::Debug for Pipe {
