@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -253,18 +252,18 @@ impl Host {
         if self.breaker.outage().is_some() {
             self.server.check_is_current(&dialled, timeout / 2)?;
         }
-        self.accept_greeting(identity, slots)?;
+        self.accept_greeting(identity, slots.as_ref())?;
         Ok(link)
     }
 
     /// Checks and records what the server said in the handshake. In a cluster, a replica is accepted too: it redirects
     /// calls to the master.
-    fn accept_greeting(&self, identity: Identity, slots: Option<SlotsReply>) -> Result<(), Failure> {
+    fn accept_greeting(&self, identity: Identity, slots: Option<&SlotsReply>) -> Result<(), Failure> {
         if let Some(cluster) = self.cluster() {
-            if slots.as_ref().is_some_and(|slots| !cluster.update(slots, self.server.address())) {
+            if slots.is_some_and(|slots| !cluster.update(slots, self.server.address())) {
                 return Err(Failure::unsent(FailureKind::Unreachable, "now belongs to another Redis Cluster"));
             }
-            let run_id = slots.as_ref().and_then(SlotsReply::id).cloned().unwrap_or_default();
+            let run_id = slots.and_then(SlotsReply::id).cloned().unwrap_or_default();
             self.context
                 .identities
                 .report_part(self.member, Identity { run_id, replid: String::new(), master: None, ..identity });
