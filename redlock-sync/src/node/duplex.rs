@@ -48,7 +48,7 @@ mod tls {
         socket: TimedSocket,
         /// Encrypted bytes to be written to the socket, or read from it.
         encrypted: Vec<u8>,
-        /// How many of the bytes from the socket the session has.
+        /// The number of bytes from the socket that the session has taken.
         consumed: usize,
     }
 

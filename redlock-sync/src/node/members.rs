@@ -9,7 +9,7 @@ use super::cluster::{self, Cluster};
 use super::host::HostContext;
 use super::server::Server;
 use super::{Failure, Subscriber, subscriber};
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::protocol::script::Call;
 
 /// A single server or a cluster. Each has one vote.

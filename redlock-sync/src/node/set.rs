@@ -22,7 +22,7 @@ use crate::protocol::script::Call;
 pub(crate) struct Nodes {
     pub(super) nodes: Vec<Node>,
     pub(super) context: HostContext,
-    /// The threads for work that no caller waits for. Those of the context connect.
+    /// The threads for work that no caller waits for. The threads of the context only make connections.
     background: Background,
 }
 

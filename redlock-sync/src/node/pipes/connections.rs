@@ -16,7 +16,7 @@ use super::halves::Broken;
 use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, NewConnection, Supply};
 use super::table::{Table, UnansweredCall};
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::fork::ForkGuard;
 use crate::node::host::Host;
 use crate::node::link::Link;
@@ -36,7 +36,6 @@ pub(crate) struct Connections {
     /// The number of connections that calls share.
     max: usize,
     open: Mutex<OpenPipes>,
-    clock: Arc<dyn Clock>,
     /// The node timeout. Unlimited for a server in memory.
     node_timeout: Duration,
     fork: ForkGuard,
@@ -72,7 +71,6 @@ impl Connections {
             latest_reply: Arc::default(),
             max: max.max(1),
             open: Mutex::default(),
-            clock: Arc::clone(&host.context.clock),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
             node_timeout: if host.server.may_wait() { host.context.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
@@ -144,7 +142,7 @@ impl Connections {
 
     /// True if the connection may get new calls.
     fn is_usable(&self, one: &PooledPipe) -> bool {
-        let has_run_out = one.validity.is_some_and(|(_, end)| self.clock.now() >= end);
+        let has_run_out = one.validity.is_some_and(|(_, end)| self.host.context.clock.now() >= end);
         one.generation >= self.host.generation() && !has_run_out
     }
 
@@ -168,7 +166,7 @@ impl Connections {
     pub(crate) fn is_hung(&self) -> bool {
         // If the latest answered call was written within a node timeout, each late call was written before it.
         let latest = self.latest_reply.load(Ordering::Acquire);
-        if self.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
+        if self.host.context.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
             return false;
         }
         let open = self.open.lock();
@@ -182,7 +180,7 @@ impl Connections {
 
     /// True if the connection must be replaced.
     fn needs_replacement(&self, one: &PooledPipe) -> bool {
-        let runs_out = one.validity.is_some_and(|(soon, _)| self.clock.now() >= soon);
+        let runs_out = one.validity.is_some_and(|(soon, _)| self.host.context.clock.now() >= soon);
         runs_out || !self.is_usable(one) || self.is_suspect(&one.pipe) || self.is_late(&one.pipe, 2)
     }
 
@@ -260,7 +258,7 @@ impl Connections {
             host.record_answer();
         };
         let wait = wait_command(self.host.context.settings.min_replicas_ack, self.node_timeout);
-        let clock = Arc::clone(&self.clock);
+        let clock = Arc::clone(&self.host.context.clock);
         let pipe = Pipe::new(connection.split(), pool_slot, Box::new(on_reply), clock, self.node_timeout, wait);
         open.last = open.last.wrapping_add(1);
         open.used.push(PooledPipe { number: open.last, pipe, generation, validity });

@@ -80,7 +80,7 @@ pub(crate) struct Pipe {
     /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
     shut: Box<dyn Fn() + Send + Sync>,
-    /// Called after the server has answered a call that was written at this time.
+    /// Called with the time at which the latest answered call was written.
     on_reply: Box<dyn Fn(Tick) + Send + Sync>,
     pub(super) clock: Arc<dyn Clock>,
     /// The node timeout. It limits a write, and each read of the pump.
