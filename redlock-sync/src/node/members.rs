@@ -61,10 +61,11 @@ impl Node {
     /// Opens a connection that is subscribed to the channel, and returns once the server has confirmed it. If the
     /// server forbids subscribing, the failure is [`FailureKind::Refused`](super::FailureKind::Refused).
     pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
-        Ok(Box::new(match self {
-            Node::Server(server) => subscriber::subscribe(&server.host, channel, by)?,
-            Node::Cluster(cluster) => cluster::subscribe(cluster, channel, by)?,
-        }))
+        let subscription = match self {
+            Node::Server(server) => subscriber::subscribe(&server.host, channel, by),
+            Node::Cluster(cluster) => cluster::subscribe(cluster, channel, by),
+        };
+        Ok(Box::new(subscription?))
     }
 
     /// The server to which this call goes.
