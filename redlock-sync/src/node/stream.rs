@@ -157,8 +157,8 @@ impl TimedSocket {
         TimedSocket { socket, limit, by, is_first_wait: true, moved: 0, has_expired: false, ..*self }
     }
 
-    /// Begins a step that only reads or only writes, until the deadline. `set` is the socket's timeout for it. The first
-    /// wait may exceed the deadline by a seventh, so that this timeout rarely needs to be changed.
+    /// Begins a step that only reads or only writes, until the deadline. `set` is the socket's timeout for it. The
+    /// first wait may exceed the deadline by a seventh, so that this timeout rarely needs to be changed.
     pub(super) fn begin_until(&mut self, until: Tick, set: Duration) {
         let left = until.since(SystemClock.now());
         self.begin(if left <= set && nearly(left, set) { set } else { left });

@@ -210,8 +210,8 @@ impl Command {
         self
     }
 
-    /// Must be called before the first byte is written. Returns false if its thread gave it up, and it need not be
-    /// sent.
+    /// Must be called before the first byte is written. Returns false if the thread has given the call up, and it need
+    /// not be sent.
     pub(super) fn begin(&mut self) -> bool {
         let mut states = self.outcomes.states.lock();
         if let Some(CallState::Awaited(progress @ Progress::Unsent)) = states.get_mut(self.index) {

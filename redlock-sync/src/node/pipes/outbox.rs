@@ -135,8 +135,8 @@ impl InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
-    /// Appends a call to the packet. Afterwards the packet must be completed and written. Returns false if the call need
-    /// not be sent.
+    /// Appends a call to the packet. Afterwards the packet must be completed and written. Returns false if the call
+    /// need not be sent.
     pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> bool {
         let is_sent = command.begin();
         if is_sent {
