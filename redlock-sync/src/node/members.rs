@@ -94,7 +94,7 @@ impl Node {
     pub(super) fn server(&self) -> &Server {
         match self {
             Node::Server(server) => server,
-            Node::Cluster(cluster) => panic!("{cluster} is several servers"),
+            Node::Cluster(cluster) => panic!("{cluster:?} is several servers"),
         }
     }
 }

@@ -253,14 +253,8 @@ fn host_of(address: &str) -> String {
     host.trim_matches(['[', ']']).to_owned()
 }
 
-impl fmt::Display for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.url.fmt(f)
-    }
-}
-
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        self.url.fmt(f)
     }
 }
