@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::node::memory::{self, MemoryReply, ScriptSource, Store};
+use crate::node::memory::{self, MemoryReply, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
 use crate::protocol::script::{ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE};
@@ -99,8 +99,8 @@ pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &
         texts.iter().map(String::as_bytes).collect()
     }
     let changed = CHANGED.as_ref().and_then(|all| all.get(script.sha.as_str()));
-    let source = ScriptSource { digest: &script.sha, text: changed.map_or(script.source, String::as_str) };
-    memory::run(store, source, &words(keys), &words(args))
+    let text = changed.map_or(script.source, String::as_str);
+    memory::run(store, &script.sha, text, &words(keys), &words(args))
 }
 
 /// The scripts, by digest. Files of the folder `REDLOCK_SIM_SCRIPTS` replace those of the same name in `protocol/lua`.

@@ -15,7 +15,7 @@ use super::server::Command;
 use super::world::{sleep, try_with, wait, with};
 use crate::clock::{Clock, Tick};
 use crate::node::memory::{command, encoded};
-use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind, Halves, Login, Shut, Sink, Source};
+use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind, Halves, Login, Sink, Source};
 
 /// The node `node` as seen by the client `client`.
 pub(super) struct SimulatedServer {
@@ -180,7 +180,14 @@ impl Wire for SimulatedConnection {
         let whole = Arc::new(*self);
         let back = Back { connection: other(), bytes: VecDeque::new(), _whole: Arc::clone(&whole) };
         let front = Front { connection: other(), _whole: Arc::clone(&whole) };
-        Halves { sink: Box::new(front), source: Box::new(back), shut: Box::new(Door(whole)) }
+        // Wakes a read that waits, so that it returns.
+        let shut = move || {
+            try_with(|world| {
+                world.connections[whole.id].is_broken = true;
+                world.wake_reader(whole.id);
+            });
+        };
+        Halves { sink: Box::new(front), source: Box::new(back), shut: Box::new(shut) }
     }
 }
 
@@ -196,9 +203,6 @@ struct Back {
     bytes: VecDeque<u8>,
     _whole: Arc<SimulatedConnection>,
 }
-
-/// The handle that closes the connection.
-struct Door(Arc<SimulatedConnection>);
 
 impl Sink for Front {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
@@ -222,16 +226,6 @@ impl Source for Back {
             *room = byte;
         }
         Ok(bytes)
-    }
-}
-
-impl Shut for Door {
-    /// Wakes a read that waits, so that it returns.
-    fn shut(&self) {
-        try_with(|world| {
-            world.connections[self.0.id].is_broken = true;
-            world.wake_reader(self.0.id);
-        });
     }
 }
 

@@ -7,31 +7,25 @@
 use std::io::{Read, Write};
 
 use super::link::Broken;
-use super::pipes::halves::{Shut, Sink, Source};
+use super::pipes::halves::{Sink, Source};
 use super::stream::{TimedSocket, broken};
 use crate::clock::Tick;
 
 impl Sink for TimedSocket {
     fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken> {
-        self.begin_writing(by);
+        self.begin_until(by, self.write_timeout);
         self.write_all(bytes).map_err(|error| broken(&error.into()))
     }
 }
 
 impl Source for TimedSocket {
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
-        self.begin_reading(until);
+        self.begin_until(until, self.read_timeout);
         match Read::read(self, room).map_err(|error| broken(&error.into())) {
             Ok(0) => Err(Broken::Closed("connection closed by the server".into())),
             Err(Broken::TimedOut) => Ok(0),
             read => read,
         }
-    }
-}
-
-impl Shut for TimedSocket {
-    fn shut(&self) {
-        TimedSocket::shut(self);
     }
 }
 
@@ -49,31 +43,25 @@ mod tls {
     use crate::node::link::Halves;
     use crate::sync::Mutex;
 
-    struct TlsSink {
+    struct TlsHalf {
         session: Arc<Mutex<ClientConnection>>,
         socket: TimedSocket,
-        /// Encrypted bytes to be written to the socket.
+        /// Encrypted bytes to be written to the socket, or read from it.
         encrypted: Vec<u8>,
-    }
-
-    struct TlsSource {
-        session: Arc<Mutex<ClientConnection>>,
-        socket: TimedSocket,
-        /// Encrypted bytes that were read from the socket.
-        encrypted: Vec<u8>,
+        /// The number of bytes from the socket that the session has taken.
         consumed: usize,
     }
 
     pub(in crate::node) fn behind_tls(stream: StreamOwned<ClientConnection, TimedSocket>) -> Halves {
         let (session, socket) = stream.into_parts();
         let session = Arc::new(Mutex::new(session));
-        let (read_socket, shut) = (socket.other_direction(), socket.other_direction());
-        let sink = TlsSink { session: Arc::clone(&session), socket, encrypted: Vec::new() };
-        let source = TlsSource { session, socket: read_socket, encrypted: Vec::new(), consumed: 0 };
-        Halves { sink: Box::new(sink), source: Box::new(source), shut: Box::new(shut) }
+        let (read_socket, shut) = (socket.other_direction(), socket.shut());
+        let sink = TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0 };
+        let source = TlsHalf { session, socket: read_socket, encrypted: Vec::new(), consumed: 0 };
+        Halves { sink: Box::new(sink), source: Box::new(source), shut }
     }
 
-    impl Sink for TlsSink {
+    impl Sink for TlsHalf {
         fn write(&mut self, mut bytes: &[u8], by: Tick) -> Result<(), Broken> {
             while !bytes.is_empty() {
                 self.encrypted.clear();
@@ -93,7 +81,7 @@ mod tls {
         }
     }
 
-    impl Source for TlsSource {
+    impl Source for TlsHalf {
         fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
             loop {
                 let read = self.decrypt(room)?;
@@ -114,7 +102,7 @@ mod tls {
     /// The number of bytes requested by one read of the socket.
     const READ_SIZE: usize = 16 << 10;
 
-    impl TlsSource {
+    impl TlsHalf {
         /// Decrypts what was read from the socket. Returns zero if more bytes are needed.
         fn decrypt(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
             let mut session = self.session.lock();

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Members, Node};
-use super::pipes::arrivals::Arrivals;
-use super::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
-use super::pipes::connections::ChosenPipe;
+use super::members::Node;
+use super::pipes::command::{Form, Outcome, Outcomes, Payload, Progress};
+use super::pipes::connections::PooledPipe;
 use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
@@ -25,8 +24,7 @@ use crate::protocol::script::{Call, Purpose};
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
 struct Exchange<'a> {
-    members: &'a Members,
-    arrivals: &'a Arrivals,
+    nodes: &'a Nodes,
     priority: Priority,
     clock: &'a dyn Clock,
     outcomes: Arc<Outcomes>,
@@ -47,28 +45,26 @@ impl Nodes {
         ask: NodeFilter<'_>,
         need: usize,
     ) -> Few<Answers> {
-        let (members, arrivals) = (&self.members, &*self.arrivals);
-        let clock = &*members.clock;
-        let (started, node_timeout) = (clock.now(), members.settings.node_timeout);
-        let nodes = members.nodes.len();
-        // A single node cannot be left out, so `nodes > 1` is checked first.
-        let healthy = || members.nodes.iter().filter(|node| node.outage().is_none()).count();
-        let can_leave_out = nodes > 1 && healthy() >= need;
+        let clock = &*self.context.clock;
+        let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
+        // A single node cannot be left out, so the number of nodes is checked first.
+        let healthy = || self.nodes.iter().filter(|node| node.outage().is_none()).count();
+        let can_leave_out = self.len() > 1 && healthy() >= need;
         let targets: Few<Target> = calls
             .iter()
-            .flat_map(|call| members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
+            .flat_map(|call| self.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
             .collect();
         let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
-        let is_instant = members.nodes.iter().all(Node::is_instant);
+        let is_instant = self.nodes.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
         let outcomes = Outcomes::new(targets.len(), None);
         let mut exchange =
-            Exchange { members, arrivals, priority, clock, outcomes, targets, started, deadline, node_timeout };
+            Exchange { nodes: self, priority, clock, outcomes, targets, started, deadline, node_timeout };
         exchange.run();
         let mut targets = exchange.targets.into_iter();
-        calls.iter().map(|_| answers(targets.by_ref().take(nodes).collect(), started)).collect()
+        calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
     }
 }
 
@@ -93,7 +89,7 @@ impl Exchange<'_> {
         loop {
             self.send_waiting();
             // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
-            let seen = if self.waiting().is_empty() { 0 } else { self.arrivals.version() };
+            let seen = if self.waiting().is_empty() { 0 } else { self.nodes.context.arrivals.version() };
             if seen > 0 {
                 self.send_waiting();
             }
@@ -104,8 +100,8 @@ impl Exchange<'_> {
             }
             let until = self.until(!waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
-                self.arrivals.wait(&waiting, seen, until, self.clock);
-            } else if wait(&self.outcomes, &sent, until, self.clock) != WaitStatus::Pending {
+                self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
+            } else if wait(&self.outcomes, &sent, until, self.clock) {
                 self.handle_outcomes();
                 continue;
             }
@@ -147,7 +143,7 @@ impl Exchange<'_> {
 
     /// The indices of the servers to which connections are awaited.
     fn waiting(&self) -> Few<usize> {
-        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrival_index());
+        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index());
         self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
     }
 
@@ -171,7 +167,7 @@ impl Exchange<'_> {
 
     /// True for one call. Several calls are gathered, and written in one packet.
     fn is_single(&self) -> bool {
-        self.targets.len() <= self.members.nodes.len()
+        self.targets.len() <= self.nodes.len()
     }
 
     /// Sends all waiting calls for which there is a connection.
@@ -209,7 +205,8 @@ impl Exchange<'_> {
         preferred: Option<&Arc<Pipe>>,
     ) -> Option<TargetState> {
         let call = &target.call;
-        let ChosenPipe { unanswered, pipe, generation } = server.choose(call, prompt, preferred)?;
+        let (unanswered, PooledPipe { pipe, generation, .. }) =
+            server.connections(call).choose(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
@@ -255,7 +252,7 @@ impl Exchange<'_> {
                 Outcome::Replied(said) => self.after_reply(i, &server, &sent, said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
-                    let least = self.members.settings.min_replicas_ack;
+                    let least = self.nodes.context.settings.min_replicas_ack;
                     let result =
                         replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
                     Some(self.done(i, &server, &sent, result))
@@ -290,7 +287,7 @@ impl Exchange<'_> {
         }
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
-            && let Some(Node::Cluster(cluster)) = self.members.nodes.get(target.node)
+            && let Some(Node::Cluster(cluster)) = self.nodes.nodes.get(target.node)
             && let Some((next, route)) =
                 cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
         {
@@ -362,12 +359,11 @@ impl Exchange<'_> {
         let failure = match &target.state {
             TargetState::Sent { pipe, .. } => {
                 let (pipe, is_release) = (Arc::clone(pipe), target.call.purpose == Purpose::Release);
-                let abandoned = pipe.give_up(&self.outcomes, i, is_release);
-                if abandoned == Abandoned::Answered {
+                let Some(progress) = pipe.give_up(&self.outcomes, i, is_release) else {
                     self.handle_outcomes();
                     return false;
-                }
-                server.host.with_server(self.failure_of_abandoned(i, &server, abandoned, waited))
+                };
+                server.host.with_server(self.failure_of_abandoned(i, &server, progress, waited))
             }
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
@@ -383,18 +379,22 @@ impl Exchange<'_> {
     }
 
     /// The failure of a call that is given up.
-    fn failure_of_abandoned(&self, i: usize, server: &Server, abandoned: Abandoned, waited: Duration) -> Failure {
+    fn failure_of_abandoned(&self, i: usize, server: &Server, progress: Progress, waited: Duration) -> Failure {
         let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
         let message = format!("timed out after {} ms", waited.as_millis());
-        let failure = match abandoned {
-            Abandoned::Unsent => Failure::new(
+        let failure = match progress {
+            Progress::Unsent if target.call.purpose == Purpose::Release => {
+                timed_out(Executed::Maybe, &format!("{message}; the call will still be sent"))
+            }
+            Progress::Unsent => Failure::new(
                 FailureKind::Overloaded,
                 executed(target.duplicate),
                 "not sent: earlier calls to this server were not sent or answered in time",
             ),
-            Abandoned::Unacknowledged => replicas::timed_out_result(self.members.settings.min_replicas_ack, waited),
-            Abandoned::Answered | Abandoned::Sent => timed_out(Executed::Maybe, &message),
-            Abandoned::WillBeSent => timed_out(Executed::Maybe, &format!("{message}; the call will still be sent")),
+            Progress::Unacknowledged => {
+                replicas::timed_out_result(self.nodes.context.settings.min_replicas_ack, waited)
+            }
+            Progress::Sent => timed_out(Executed::Maybe, &message),
         };
         // A short wait says nothing about the server. Neither does a wait behind other calls that are being answered.
         let connections = server.connections(&target.call);
@@ -411,5 +411,5 @@ impl Exchange<'_> {
 
 /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
 fn outage_of(target: &Target, server: &Server) -> Option<Failure> {
-    server.connections(&target.call).last_failure().or_else(|| server.outage())
+    server.connections(&target.call).arrivals.last_failure().or_else(|| server.outage())
 }

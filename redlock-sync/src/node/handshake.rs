@@ -17,22 +17,15 @@ use crate::clock::{Clock, Tick};
 /// ship it.
 const OLDEST: u32 = 6;
 
-/// The answers of the server.
-pub(super) struct Greeting {
-    pub(super) identity: Identity,
-    /// `None` if the user lacks the permission, or the cluster has no slots yet.
-    pub(super) slots: Option<SlotsReply>,
-}
-
-/// Logs in and asks for the identity. `in_cluster`: the server must be a member of a cluster. Returns an error if the
-/// server cannot be used.
+/// Logs in and asks for the identity. `in_cluster`: the server must be a member of a cluster. The slots are `None` if
+/// the user lacks the permission, or the cluster has no slots yet. Returns an error if the server cannot be used.
 pub(super) fn greet(
     link: &mut Link,
     login: &RedisConnectionInfo,
     in_cluster: bool,
     by: Tick,
     clock: &dyn Clock,
-) -> Result<Greeting, Failure> {
+) -> Result<(Identity, Option<SlotsReply>), Failure> {
     let mut attempt = |user| attempt(link, (login, user), in_cluster, by, clock);
     match attempt(login.username()) {
         // Redis before version 6 has no users, and takes the password alone.
@@ -47,7 +40,7 @@ fn attempt(
     in_cluster: bool,
     by: Tick,
     clock: &dyn Clock,
-) -> Result<Greeting, Failure> {
+) -> Result<(Identity, Option<SlotsReply>), Failure> {
     let mut pipe = redis::pipe();
     if let Some(password) = login.password() {
         pipe.cmd("AUTH").arg(user).arg(password);
@@ -60,7 +53,7 @@ fn attempt(
     if in_cluster {
         pipe.cmd("CLUSTER").arg("SLOTS");
     }
-    link.send(&pipe.get_packed_pipeline()).map_err(|broken| broken.while_doing("connecting"))?;
+    link.connection.send(&pipe.get_packed_pipeline()).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
     for _ in 0..required {
         let answer = receive(link, by, clock)?;
@@ -75,7 +68,7 @@ fn attempt(
     // The mode and the version are checked first, since a server may refuse the login or the database because of
     // either.
     let identity = identity(&facts, clock.now());
-    unfit(&facts, in_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, slots }), Err)
+    unfit(&facts, in_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok((identity, slots)), Err)
 }
 
 /// Refuses a server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.

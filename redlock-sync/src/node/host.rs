@@ -3,13 +3,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
-use super::handshake::Greeting;
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Dial, Link};
 use super::pipes::arrivals::Arrivals;
@@ -39,12 +37,13 @@ impl NodeEvents {
     }
 }
 
-/// What all hosts of a client share.
+/// What all servers of a client share.
 #[derive(Clone)]
 pub(super) struct HostContext {
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) identities: Arc<ServerIdentities>,
+    /// The threads that connect.
     pub(super) background: Background,
     pub(super) events: Arc<NodeEvents>,
     pub(super) arrivals: Arc<Arrivals>,
@@ -62,21 +61,13 @@ pub(super) trait SlotMapOwner: Send + Sync {
 pub(super) struct Host {
     /// The index of its node among the nodes of the client.
     pub(super) member: usize,
-    /// The number of this server among all servers of the client.
-    pub(super) number: usize,
     pub(super) server: Arc<dyn Dial>,
-    pub(super) settings: NodeSettings,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) identities: Arc<ServerIdentities>,
-    pub(super) background: Background,
+    pub(super) context: HostContext,
     pub(super) breaker: Breaker,
-    events: Arc<NodeEvents>,
     status: ServerStatus,
     /// Incremented when a connection breaks. All connections made before count as stale, since a restart breaks all of
     /// them and each would fail one call.
     generation: AtomicU64,
-    /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
-    permissions: AtomicU64,
     /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,
     cluster: Option<Weak<dyn SlotMapOwner>>,
@@ -86,25 +77,18 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(
-        (member, number): (usize, usize),
+        member: usize,
         server: Arc<dyn Dial>,
         context: HostContext,
         cluster: Option<Weak<dyn SlotMapOwner>>,
     ) -> Arc<Host> {
-        let HostContext { settings, clock, identities, background, events, .. } = context;
         Arc::new(Host {
             member,
-            number,
             server,
-            settings,
-            clock,
-            identities,
-            background,
+            context,
             breaker: Breaker::default(),
-            events,
             status: ServerStatus::default(),
             generation: AtomicU64::new(0),
-            permissions: AtomicU64::new(0),
             logged_in: Mutex::default(),
             cluster,
             reconnect: OnceLock::new(),
@@ -134,15 +118,6 @@ impl Host {
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// How often a refusal has made earlier checks of permissions void.
-    pub(super) fn permissions(&self) -> u64 {
-        self.permissions.load(Ordering::Acquire)
-    }
-
-    pub(super) fn record_refusal(&self, failure: &Failure) {
-        self.permissions.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
-    }
-
     pub(super) fn is_in_cluster(&self) -> bool {
         self.cluster.is_some()
     }
@@ -168,7 +143,7 @@ impl Host {
         if let Some(cluster) = self.cluster() {
             cluster.refresh_soon();
         }
-        if self.status.down(step, &failure.message, self.clock.now()) {
+        if self.status.down(step, &failure.message, self.context.clock.now()) {
             self.tell_status();
         }
     }
@@ -197,13 +172,13 @@ impl Host {
     }
 
     fn succeeded(&self, step: Step) {
-        if self.status.succeeded(step, || self.clock.now()) {
+        if self.status.succeeded(step, || self.context.clock.now()) {
             self.tell_status();
         }
     }
 
     fn unusable(&self, step: Step, failure: &Failure) {
-        if self.status.unusable(step, &failure.message, self.clock.now()) {
+        if self.status.unusable(step, &failure.message, self.context.clock.now()) {
             self.tell_status();
         }
     }
@@ -219,7 +194,7 @@ impl Host {
                 StatusChange::Unusable(cause) => log::warn!("node {number} ({address}) cannot be used: {cause}"),
                 StatusChange::Usable(_) => log::info!("node {number} ({address}) can be used again"),
             }
-            if let Some(observers) = self.events.observers.get() {
+            if let Some(observers) = self.context.events.observers.get() {
                 // The address of the node, which does not change with a failover.
                 let node = self.server.address();
                 observers.notify(&match &change {
@@ -230,76 +205,67 @@ impl Host {
         });
     }
 
-    /// Connects. The server must be reached within a node timeout, and its answers may take `answer_timeout`.
-    pub(super) fn connect(&self, answer_timeout: Duration) -> Result<Link, Failure> {
-        let opened = self.open_or_fail(answer_timeout);
+    /// Connects within a node timeout. A panic becomes a failure. Otherwise the attempt would count as under way for
+    /// ever. rustls panics if it has no crypto provider.
+    pub(super) fn connect(&self) -> Result<Link, Failure> {
+        let panicked = "connecting panicked; see the panic's own message";
+        let opened = caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
         match &opened {
             Ok(_) => {
                 self.record_answer();
                 self.succeeded(Step::Connect);
             }
-            Err(failure) => self.connect_failed(failure),
+            Err(failure) => {
+                self.record_failure(failure, Step::Connect);
+                if failure.kind.is_misuse() {
+                    self.unusable(Step::Connect, failure);
+                }
+                // A server that answered with a refusal is not left out, so the next call reports the refusal.
+                if failure.is_answer() {
+                    self.record_answer();
+                }
+            }
         }
         opened
-    }
-
-    /// Records that connecting failed. A server that answered with a refusal is not left out, so the next call reports
-    /// the refusal.
-    fn connect_failed(&self, failure: &Failure) {
-        self.record_failure(failure, Step::Connect);
-        if failure.kind.is_misuse() {
-            self.unusable(Step::Connect, failure);
-        }
-        if failure.is_answer() {
-            self.record_answer();
-        }
     }
 
     /// Records that the server answered: it is not left out any more.
     pub(super) fn record_answer(&self) {
         if self.breaker.recover() {
-            self.events.notify_return();
+            self.context.events.notify_return();
         }
     }
 
-    /// Converts a panic to a failure. Otherwise the attempt would count as under way for ever. rustls panics if it has
-    /// no crypto provider.
-    fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
-        caught(|| self.open(answer_timeout)).unwrap_or_else(|_| {
-            Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
-        })
-    }
-
-    fn open(&self, answer_timeout: Duration) -> Result<Link, Failure> {
-        let timeout = self.settings.node_timeout;
-        let now = self.clock.now();
-        let by = now.after(answer_timeout);
+    fn open(&self) -> Result<Link, Failure> {
+        let timeout = self.context.settings.node_timeout;
+        let now = self.context.clock.now();
+        let by = now.after(timeout);
         // The generation is read before the dial. If a connection breaks meanwhile, this link counts as stale too,
         // which costs at most one reconnect.
         let generation = self.generation();
-        let mut connection = self.server.dial(now.after(timeout), &*self.clock)?;
+        let mut connection = self.server.dial(by, &*self.context.clock)?;
         let dialled = self.server.display_address().into_owned();
         connection.set_write_timeout(timeout);
-        connection.set_read_timeout(timeout.max(answer_timeout));
-        let mut link = Link::new(connection, generation);
-        let greeting = self.log_in(&mut link, now, by)?;
+        connection.set_read_timeout(timeout);
+        let mut link = Link { connection, generation, validity: None };
+        let (identity, slots) = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
             self.server.check_is_current(&dialled, timeout / 2)?;
         }
-        self.accept_greeting(greeting)?;
+        self.accept_greeting(identity, slots.as_ref())?;
         Ok(link)
     }
 
     /// Checks and records what the server said in the handshake. In a cluster, a replica is accepted too: it redirects
     /// calls to the master.
-    fn accept_greeting(&self, greeting: Greeting) -> Result<(), Failure> {
-        let Greeting { identity, slots } = greeting;
+    fn accept_greeting(&self, identity: Identity, slots: Option<&SlotsReply>) -> Result<(), Failure> {
         if let Some(cluster) = self.cluster() {
-            if slots.as_ref().is_some_and(|slots| !cluster.update(slots, self.server.address())) {
+            if slots.is_some_and(|slots| !cluster.update(slots, self.server.address())) {
                 return Err(Failure::unsent(FailureKind::Unreachable, "now belongs to another Redis Cluster"));
             }
-            let run_id = slots.as_ref().and_then(SlotsReply::id).cloned().unwrap_or_default();
-            self.identities
+            let run_id = slots.and_then(SlotsReply::id).cloned().unwrap_or_default();
+            self.context
+                .identities
                 .report_part(self.member, Identity { run_id, replid: String::new(), master: None, ..identity });
             return Ok(());
         }
@@ -309,26 +275,28 @@ impl Host {
     /// Records which server answered. A replica is refused. In a Sentinel group that failure may pass: a failover may
     /// be under way.
     fn record_identity(&self, identity: Identity) -> Result<(), Failure> {
-        let mut identity = self.identities.with_known_uptime(self.member, identity, self.clock.now());
+        let mut identity = self.context.identities.with_known_uptime(self.member, identity, self.context.clock.now());
         let master = identity.master.clone();
         let kind = if self.can_fail_over() { FailureKind::Unreachable } else { FailureKind::Replica };
-        if let Some(age) = self.server.master_for().filter(|_| self.settings.failover_guard) {
-            identity.was_made_master(age, self.clock.now());
+        if let Some(age) = self.server.master_for().filter(|_| self.context.settings.failover_guard) {
+            identity.was_made_master(age, self.context.clock.now());
         }
         if master.is_none() || !self.can_fail_over() {
-            self.identities.report(self.member, identity);
+            self.context.identities.report(self.member, identity);
         }
         master.map_or(Ok(()), |master| Err(Failure::unsent(kind, format!("is a replica of {master}"))))
     }
 
     /// Logs in. If the password is refused, the application is asked once more, because the password may have changed
     /// meanwhile.
-    fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<Greeting, Failure> {
+    fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<(Identity, Option<SlotsReply>), Failure> {
+        let mut greet =
+            |login: &Login| handshake::greet(link, &login.info, self.is_in_cluster(), by, &*self.context.clock);
         let mut login = self.login()?;
-        let mut greeted = self.greet(link, &login, by);
+        let mut greeted = greet(&login);
         if login.is_from_source && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
             login = self.login()?;
-            greeted = self.greet(link, &login, by);
+            greeted = greet(&login);
         }
         if let Some(valid_for) = login.valid_for {
             link.limit(began, valid_for);
@@ -342,21 +310,12 @@ impl Host {
     /// Asks for the login. A failure to get credentials says nothing about the server, so the server is not left out
     /// while other connections are good.
     fn login(&self) -> Result<Login, Failure> {
-        let is_good = |(generation, end): (u64, Tick)| generation == self.generation() && self.clock.now() < end;
+        let is_good =
+            |(generation, end): (u64, Tick)| generation == self.generation() && self.context.clock.now() < end;
         self.server.login().map_err(|failure| {
             let has_others = self.logged_in.lock().is_some_and(is_good);
             if has_others { Failure { kind: FailureKind::Overloaded, ..failure } } else { failure }
         })
-    }
-
-    fn greet(&self, link: &mut Link, login: &Login, by: Tick) -> Result<Greeting, Failure> {
-        handshake::greet(link, &login.info, self.is_in_cluster(), by, &*self.clock)
-    }
-
-    /// Checks now whether a server in memory is back.
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn probe_now(&self) {
-        drop(self.connect(self.settings.node_timeout));
     }
 }
 

@@ -114,18 +114,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Link {
-        Link { connection, generation, validity: None }
-    }
-
     /// Sets how long the login is valid. The replacement is requested when a quarter of that time is left.
     pub(super) fn limit(&mut self, began: Tick, valid_for: Duration) {
         self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
-    }
-
-    /// Writes all of `bytes`. After an error the server has at most a part, which it cannot execute.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        self.connection.send(bytes)
     }
 
     /// Reads one reply, and waits for about `left`. Must be called once for each command sent.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::{self, Cluster};
+use super::host::HostContext;
 use super::server::Server;
-use super::{Failure, NodeSettings, Subscriber, subscriber};
-use crate::clock::{Clock, Tick};
+use super::{Failure, Subscriber, subscriber};
+use crate::clock::Tick;
 use crate::protocol::script::Call;
 
 /// A single server or a cluster. Each has one vote.
@@ -38,28 +39,33 @@ impl Node {
     /// How long the server has been up at least. `None` if it never reported that. For a cluster, the uptime of its
     /// youngest server.
     pub(crate) fn uptime(&self) -> Option<Duration> {
-        match self {
-            Node::Server(server) => server.host.identities.uptime(server.host.member, server.host.clock.now()),
-            Node::Cluster(cluster) => cluster.uptime(),
-        }
+        let (context, index) = self.context();
+        context.identities.uptime(index, context.clock.now())
     }
 
     /// The run id of the server, which it chose when it started. `None` if it never reported one. For a cluster, an id
     /// that does not change.
     pub(crate) fn run_id(&self) -> Option<String> {
+        let (context, index) = self.context();
+        context.identities.run_id(index)
+    }
+
+    /// What all servers of the client share, and the index of this node.
+    fn context(&self) -> (&HostContext, usize) {
         match self {
-            Node::Server(server) => server.host.identities.run_id(server.host.member),
-            Node::Cluster(cluster) => cluster.run_id(),
+            Node::Server(server) => (&server.host.context, server.host.member),
+            Node::Cluster(cluster) => (&cluster.context, cluster.member),
         }
     }
 
     /// Opens a connection that is subscribed to the channel, and returns once the server has confirmed it. If the
     /// server forbids subscribing, the failure is [`FailureKind::Refused`](super::FailureKind::Refused).
     pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
-        match self {
+        let subscription = match self {
             Node::Server(server) => subscriber::subscribe(&server.host, channel, by),
             Node::Cluster(cluster) => cluster::subscribe(cluster, channel, by),
-        }
+        };
+        Ok(Box::new(subscription?))
     }
 
     /// The server to which this call goes.
@@ -83,33 +89,14 @@ impl Node {
         matches!(self, Node::Server(server) if !server.host.server.may_wait())
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Node::Cluster(_))
-    }
-
-    /// Checks whether a server in memory is back.
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn probe_now(&self) {
-        if let Node::Server(server) = self {
-            server.host.probe_now();
-        }
-    }
-
     #[cfg(test)]
     #[allow(clippy::panic, reason = "a test fails by a panic")]
     pub(super) fn server(&self) -> &Server {
         match self {
             Node::Server(server) => server,
-            Node::Cluster(cluster) => panic!("{cluster} is several servers"),
+            Node::Cluster(cluster) => panic!("{cluster:?} is several servers"),
         }
     }
-}
-
-/// The nodes of a client, with the clock and the settings for their rounds.
-pub(super) struct Members {
-    pub(super) nodes: Vec<Node>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) settings: NodeSettings,
 }
 
 impl fmt::Debug for Node {

@@ -83,7 +83,7 @@ pub(crate) use link::Dial;
 pub(crate) use link::{Broken, Connection, Halves};
 pub(crate) use members::Node;
 #[cfg(test)]
-pub(crate) use pipes::halves::{Shut, Sink, Source};
+pub(crate) use pipes::halves::{Sink, Source};
 #[cfg(feature = "client")]
 pub(crate) use redis::Client as RedisClient;
 pub(crate) use set::Nodes;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::members::Members;
 use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
-use super::pipes::connections::ChosenPipe;
+use super::pipes::connections::PooledPipe;
 use super::server::{Server, Transmission};
+use super::set::Nodes;
+use super::target::executed;
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
@@ -35,31 +36,35 @@ struct PostState {
     on_answers: Option<OnAnswers>,
 }
 
-pub(super) fn post(members: &Members, call: &Arc<Call>, on_answers: OnAnswers) {
-    let started = members.clock.now();
-    let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
-    for (i, node) in members.nodes.iter().enumerate() {
-        let server = node.server_for(call);
-        let found = server.as_ref().and_then(|server| server.choose(call, false, None));
-        results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
-        pending.push(server.zip(found).map(|(server, ChosenPipe { unanswered, pipe, generation })| {
-            let sent = server.transmission(call, generation, false);
-            let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
-            let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
-            sends.push((i, pipe, unanswered, payload));
-            (server, sent)
-        }));
-    }
-    let state = PostState { pending, results, outstanding: sends.len(), on_answers: Some(on_answers) };
-    let replies = Arc::new(PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) });
-    if sends.is_empty() {
-        return replies.finish();
-    }
-    // All results have a place before the first call is sent, because its reply may come at once.
-    let callback = Arc::clone(&replies) as Arc<dyn Callback>;
-    let outcomes = Outcomes::new(members.nodes.len(), Some(callback));
-    for (i, pipe, unanswered, payload) in sends {
-        pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
+impl Nodes {
+    /// Sends a release to all nodes and does not wait for the answers. `on_answers` is called once with them, by a
+    /// thread that reads or by this thread. It must neither wait nor send anything.
+    pub(crate) fn post(&self, call: &Arc<Call>, on_answers: OnAnswers) {
+        let started = self.context.clock.now();
+        let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
+        for (i, node) in self.nodes.iter().enumerate() {
+            let server = node.server_for(call);
+            let found = server.as_ref().and_then(|server| server.connections(call).choose(call, false, None));
+            results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
+            pending.push(server.zip(found).map(|(server, (unanswered, PooledPipe { pipe, generation, .. }))| {
+                let sent = server.transmission(call, generation, false);
+                let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
+                let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
+                sends.push((i, pipe, unanswered, payload));
+                (server, sent)
+            }));
+        }
+        let state = PostState { pending, results, outstanding: sends.len(), on_answers: Some(on_answers) };
+        let replies = Arc::new(PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) });
+        if sends.is_empty() {
+            return replies.finish();
+        }
+        // All results have a place before the first call is sent, because its reply may come at once.
+        let callback = Arc::clone(&replies) as Arc<dyn Callback>;
+        let outcomes = Outcomes::new(self.nodes.len(), Some(callback));
+        for (i, pipe, unanswered, payload) in sends {
+            pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
+        }
     }
 }
 
@@ -82,8 +87,7 @@ impl PostedRelease {
             }
             Outcome::Disconnected { was_written, why } => {
                 server.connection_broke(sent.generation);
-                let executed = if was_written { Executed::Maybe } else { Executed::No };
-                Err(Failure::new(FailureKind::Unreachable, executed, why.words()))
+                Err(Failure::new(FailureKind::Unreachable, executed(was_written), why.words()))
             }
         };
         result.map_err(|failure| server.host.with_server(failure))

@@ -18,16 +18,11 @@ pub(super) struct Resolver {
     host: String,
     port: u16,
     lookup: LookupFn,
-    shared: Arc<SharedLookup>,
+    /// The condition variable is notified at the end of a lookup.
+    shared: Arc<(Mutex<LookupState>, Condvar)>,
 }
 
 /// The lookup that is running, and the result of the last one.
-#[derive(Debug, Default)]
-struct SharedLookup {
-    state: Mutex<LookupState>,
-    completed: Condvar,
-}
-
 #[derive(Debug, Default)]
 struct LookupState {
     is_running: bool,
@@ -50,13 +45,14 @@ impl Resolver {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
-        let mut state = self.shared.state.lock();
+        let (state, completed) = &*self.shared;
+        let mut state = state.lock();
         if !state.is_running {
             self.start_lookup().map_err(|e| format!("cannot start a thread to resolve `{}`: {e}", self.host))?;
             state.is_running = true;
         }
         let before = state.finished;
-        self.shared.completed.wait_while_for(&mut state, |s| s.finished == before, within);
+        completed.wait_while_for(&mut state, |s| s.finished == before, within);
         match &state.last {
             Some(result) if state.finished != before => result.clone(),
             _ => Err(format!("name `{}` was not resolved within {} ms", self.host, within.as_millis())),
@@ -65,18 +61,16 @@ impl Resolver {
 
     fn start_lookup(&self) -> io::Result<()> {
         let (host, port, lookup, shared) = (self.host.clone(), self.port, self.lookup, Arc::clone(&self.shared));
-        let run = move || shared.complete(checked(&host, lookup(&host, port)));
+        let run = move || {
+            let result = checked(&host, lookup(&host, port));
+            let (state, completed) = &*shared;
+            let mut state = state.lock();
+            state.is_running = false;
+            state.finished += 1;
+            state.last = Some(result);
+            completed.notify_all();
+        };
         thread::Builder::new().name("redlock-resolve".into()).spawn(run).map(drop)
-    }
-}
-
-impl SharedLookup {
-    fn complete(&self, result: Result<Vec<SocketAddr>, String>) {
-        let mut state = self.state.lock();
-        state.is_running = false;
-        state.finished += 1;
-        state.last = Some(result);
-        self.completed.notify_all();
     }
 }
 

@@ -1,16 +1,14 @@
 //! One server with its connections.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::host::Host;
-use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{ChosenPipe, Connections};
+use super::pipes::connections::Connections;
 use super::pipes::halves::Broken;
-use super::pipes::pipe::Pipe;
-use super::pipes::supply::supply;
 use super::status::Step;
-use super::{Failure, FailureKind, Value, redis_reply};
+use super::{Failure, FailureKind, NodeSettings, Value, redis_reply};
 use crate::protocol::script::{Call, Needs, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
@@ -25,33 +23,33 @@ pub(super) struct Transmission {
     pub(super) generation: u64,
     /// The script also checks whether the user may run all scripts of its kind.
     pub(super) checks: bool,
-    /// The value of [`Host::permissions`] when the call was sent.
-    permissions: u64,
+    /// The number of refusals when the call was sent.
+    refusals: u64,
 }
 
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
-    arrivals: Arc<Arrivals>,
     calls: Connections,
     /// The connection for calls with bodies of tasks, so that other calls do not wait behind a body.
     bodies: OnceLock<Connections>,
-    /// The kinds of locks for which the user's permissions were checked, each with [`Host::permissions`] at that
-    /// time.
+    /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
+    refusals: AtomicU64,
+    /// The kinds of locks for which the user's permissions were checked, each with the number of refusals at that time.
     permitted: Mutex<Vec<(Needs, u64)>>,
     /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,
 }
 
 impl Server {
-    pub(super) fn new(host: Arc<Host>, arrivals: &Arc<Arrivals>) -> Arc<Server> {
+    pub(super) fn new(host: Arc<Host>) -> Arc<Server> {
         // `WAIT` concerns only writes of its own connection. So a call that is sent again must use the same connection.
-        let asks_replicas = host.settings.min_replicas_ack > 0;
-        let most = if asks_replicas { 1 } else { usize::try_from(host.settings.connections).unwrap_or(usize::MAX) };
+        let NodeSettings { connections, min_replicas_ack, .. } = host.context.settings;
+        let most = if min_replicas_ack > 0 { 1 } else { usize::try_from(connections).unwrap_or(usize::MAX) };
         let server = Arc::new(Server {
-            calls: connections(&host, arrivals, most),
-            arrivals: Arc::clone(arrivals),
+            calls: Connections::new(&host, most),
             host,
             bodies: OnceLock::new(),
+            refusals: AtomicU64::new(0),
             permitted: Mutex::default(),
             known: Mutex::default(),
         });
@@ -59,10 +57,6 @@ impl Server {
         let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.connect_another());
         drop(server.host.reconnect.set(Box::new(reconnect)));
         server
-    }
-
-    pub(super) fn number(&self) -> usize {
-        self.host.number
     }
 
     pub(super) fn address(&self) -> &str {
@@ -83,14 +77,9 @@ impl Server {
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
         };
         if carries_body {
-            return self.bodies.get_or_init(|| connections(&self.host, &self.arrivals, 1));
+            return self.bodies.get_or_init(|| Connections::new(&self.host, 1));
         }
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
-    }
-
-    /// Picks a connection for a call. `None` if there is none now.
-    pub(super) fn choose(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ChosenPipe> {
-        self.connections(call).choose(call, prompt, preferred)
     }
 
     /// The connections of both kinds.
@@ -102,22 +91,17 @@ impl Server {
     /// permissions, until one check of the same kind has passed. So nothing is set before the check. A call with only
     /// its first keys (`first_keys_only`) checks nothing.
     pub(super) fn transmission(&self, call: &Call, generation: u64, first_keys_only: bool) -> Transmission {
-        let permissions = self.host.permissions();
-        let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
+        let refusals = self.refusals.load(Ordering::Acquire);
+        let is_known = |needs| self.permitted.lock().contains(&(needs, refusals));
         let checks = !first_keys_only && !call.script.needs.is_none_or(is_known);
-        Transmission { generation, checks, permissions }
+        Transmission { generation, checks, refusals }
     }
 
     /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
     /// not sent twice.
     pub(super) fn needs_source(&self, call: &Call) -> bool {
-        brings_its_source(call) && !self.known.lock().contains(&&*call.script.sha)
-    }
-
-    fn mark_known(&self, call: &Call) {
-        if self.needs_source(call) {
-            self.known.lock().push(&call.script.sha);
-        }
+        let brings_it = call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE;
+        brings_it && !self.known.lock().contains(&&*call.script.sha)
     }
 
     /// Records that a connection of this generation broke. If the server was restarted, it has forgotten all scripts.
@@ -142,16 +126,18 @@ impl Server {
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                self.mark_known(call);
+                if self.needs_source(call) {
+                    self.known.lock().push(&call.script.sha);
+                }
                 if sent.checks {
                     let mut permitted = self.permitted.lock();
                     permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
-                    permitted.extend(call.script.needs.map(|needs| (needs, sent.permissions)));
+                    permitted.extend(call.script.needs.map(|needs| (needs, sent.refusals)));
                 }
             }
             Err(failure) => {
                 self.permitted.lock().clear();
-                self.host.record_refusal(failure);
+                self.refusals.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
                 if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
                     all.for_each(|pipe| pipe.close(Broken::Closed("the client has to log in again".into())));
@@ -161,15 +147,6 @@ impl Server {
         self.host.record_reply(call, &result);
         result.map_err(|failure| self.host.classify(failure))
     }
-}
-
-fn brings_its_source(call: &Call) -> bool {
-    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE
-}
-
-fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
-    let arrivals = arrivals.register();
-    Connections::new(host, arrivals.clone(), supply(host, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {

@@ -2,18 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use super::cluster::Cluster;
-use super::host::{Host, HostContext, NodeEvents};
+use super::host::{Host, HostContext};
 use super::identities::ServerIdentities;
 use super::link::Dial;
-use super::members::{Members, Node};
+use super::members::Node;
 use super::pipes::arrivals::Arrivals;
-use super::sentinel::SentinelServer;
+use super::sentinel::Group;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Background, Few, NodeFilter, NodeSettings, NodeUrl, Priority, post};
+use super::{Answers, Background, Few, NodeFilter, NodeSettings, NodeUrl, Priority};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
@@ -21,11 +20,10 @@ use crate::protocol::script::Call;
 
 /// The nodes, in the order of the configuration.
 pub(crate) struct Nodes {
-    pub(super) members: Members,
-    pub(super) arrivals: Arc<Arrivals>,
-    identities: Arc<ServerIdentities>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) context: HostContext,
+    /// The threads for work that no caller waits for. The threads of the context only make connections.
     background: Background,
-    events: Arc<NodeEvents>,
 }
 
 impl Nodes {
@@ -64,28 +62,21 @@ impl Nodes {
         connecting: Background,
         background: Background,
     ) -> Nodes {
-        let identities =
-            Arc::new(ServerIdentities::new(endpoints.iter().map(|endpoint| endpoint.address().to_owned()).collect()));
-        let events = Arc::new(NodeEvents::default());
+        let addresses = endpoints.iter().map(|endpoint| endpoint.address().to_owned()).collect();
         let context = HostContext {
             settings,
             clock: Arc::clone(clock),
-            identities: Arc::clone(&identities),
+            identities: Arc::new(ServerIdentities::new(addresses)),
             background: connecting,
-            events: Arc::clone(&events),
+            events: Arc::default(),
             arrivals: Arrivals::new(),
         };
-        let arrivals = Arc::clone(&context.arrivals);
-        let numbers = Arc::new(AtomicUsize::new(endpoints.len()));
         let node = |(member, endpoint)| match endpoint {
-            Endpoint::Server(server) => {
-                Node::Server(Server::new(Host::new((member, member), server, context.clone(), None), &arrivals))
-            }
-            Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context.clone(), Arc::clone(&numbers))),
+            Endpoint::Server(server) => Node::Server(Server::new(Host::new(member, server, context.clone(), None))),
+            Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context.clone())),
         };
         let nodes = endpoints.into_iter().enumerate().map(node).collect();
-        let members = Members { nodes, clock: Arc::clone(clock), settings };
-        Nodes { members, arrivals, identities, background, events }
+        Nodes { nodes, context, background }
     }
 
     /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
@@ -97,66 +88,59 @@ impl Nodes {
         ask: NodeFilter<'_>,
         need: usize,
     ) -> Answers {
-        let none = || Answers { results: Few::new(), started: self.members.clock.now(), duplicate: false };
+        let none = || Answers { results: Few::new(), started: self.context.clock.now(), duplicate: false };
         self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
-    }
-
-    /// Sends a release to all nodes and does not wait for the answers. `on_answers` is called once with them, by a
-    /// thread that reads or by this thread. It must neither wait nor send anything.
-    pub(crate) fn post(&self, call: &Arc<Call>, on_answers: Box<dyn FnOnce(Answers) + Send>) {
-        post::post(&self.members, call, on_answers);
     }
 
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
     pub(crate) fn finish(&self, until: Tick) {
-        let servers: Vec<_> = self.members.nodes.iter().flat_map(Node::servers).collect();
+        let servers: Vec<_> = self.nodes.iter().flat_map(Node::servers).collect();
         servers.iter().flat_map(|server| server.all_connections()).for_each(|connections| connections.finish(until));
     }
 
     /// Sets a callback for when a node that was left out answers again. It must not wait. Only the first callback that
     /// is set is used.
     pub(crate) fn on_return(&self, callback: Box<dyn Fn() + Send + Sync>) {
-        drop(self.events.on_return.set(callback));
+        drop(self.context.events.on_return.set(callback));
     }
 
     /// Sets the observers. They are notified when a node cannot be used, and when it can be used again.
     pub(crate) fn set_observers(&self, observers: &Observers) {
         if observers.are_there() {
-            drop(self.events.observers.set(observers.clone()));
+            drop(self.context.events.observers.set(observers.clone()));
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.members.nodes.len()
+        self.nodes.len()
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
-        self.members.nodes.iter()
+        self.nodes.iter()
     }
 
     /// If the node is left out, checks whether it is back.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn probe_now(&self, member: usize) {
-        let node = self.members.nodes.get(member).filter(|node| node.outage().is_some());
-        if let Some(node) = node {
-            node.probe_now();
+        if let Some(Node::Server(server)) = self.nodes.get(member).filter(|node| node.outage().is_some()) {
+            drop(server.host.connect());
         }
     }
 
     #[cfg(test)]
     pub(super) fn get(&self, i: usize) -> Option<&Node> {
-        self.members.nodes.get(i)
+        self.nodes.get(i)
     }
 
     /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
-        self.members.nodes.iter().any(Node::is_cluster)
+        self.nodes.iter().any(|node| matches!(node, Node::Cluster(_)))
     }
 
     /// The parts of a node, for calls that look at all its keys. For a cluster, one slot of each server. For a single
     /// server, one `None`.
     pub(crate) fn parts(&self, member: usize) -> Vec<Option<usize>> {
-        match self.members.nodes.get(member) {
+        match self.nodes.get(member) {
             Some(Node::Cluster(cluster)) => cluster.slots().into_iter().map(Some).collect(),
             _ => vec![None],
         }
@@ -164,7 +148,7 @@ impl Nodes {
 
     /// Why two nodes are not independent of each other, if that was detected. Costs one load if they are.
     pub(crate) fn conflict(&self) -> Option<String> {
-        self.identities.conflict()
+        self.context.identities.conflict()
     }
 
     /// The threads for work that no caller waits for.
@@ -186,10 +170,7 @@ impl Endpoint {
     fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Endpoint {
         match (url.hosts(), url.group()) {
             ([], None) => Endpoint::Server(Arc::new(RedisServer::new(url.clone()))),
-            ([], Some(group)) => {
-                let server = SentinelServer::new(url.clone(), group, settings.node_timeout, clock);
-                Endpoint::Server(Arc::new(server))
-            }
+            ([], Some(group)) => Endpoint::Server(Group::new(url, group, settings.node_timeout, clock)),
             _ => Endpoint::Cluster(Box::new(url.clone())),
         }
     }
@@ -234,6 +215,6 @@ fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Er
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.members.nodes).finish()
+        f.debug_list().entries(&self.nodes).finish()
     }
 }

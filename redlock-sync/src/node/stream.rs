@@ -122,8 +122,8 @@ pub(super) struct TimedSocket {
     /// The deadline has passed. One more read is allowed, for bytes that have already arrived.
     has_expired: bool,
     /// The current timeouts of the socket. Zero before they are set.
-    read_timeout: Duration,
-    write_timeout: Duration,
+    pub(super) read_timeout: Duration,
+    pub(super) write_timeout: Duration,
 }
 
 impl TimedSocket {
@@ -157,31 +157,19 @@ impl TimedSocket {
         TimedSocket { socket, limit, by, is_first_wait: true, moved: 0, has_expired: false, ..*self }
     }
 
-    /// Begins a step that only reads, until the deadline. The first wait may exceed it by a seventh, so that the
-    /// socket's timeout rarely needs to be changed.
-    pub(super) fn begin_reading(&mut self, until: Tick) {
-        self.begin_until(until, self.read_timeout);
-    }
-
-    /// Like [`TimedSocket::begin_reading`], for a step that only writes.
-    pub(super) fn begin_writing(&mut self, until: Tick) {
-        self.begin_until(until, self.write_timeout);
-    }
-
-    fn begin_until(&mut self, until: Tick, set: Duration) {
+    /// Begins a step that only reads or only writes, until the deadline. `set` is the socket's timeout for it. The
+    /// first wait may exceed the deadline by a seventh, so that this timeout rarely needs to be changed.
+    pub(super) fn begin_until(&mut self, until: Tick, set: Duration) {
         let left = until.since(SystemClock.now());
         self.begin(if left <= set && nearly(left, set) { set } else { left });
         self.by = until;
     }
 
-    /// Closes both directions. Waiting reads and writes return.
-    pub(super) fn shut(&self) {
+    /// Returns a function that closes both directions. Waiting reads and writes return then.
+    pub(super) fn shut(&self) -> Box<dyn Fn() + Send + Sync> {
+        let socket = Arc::clone(&self.socket);
         // An error means that the socket is closed already.
-        _ = self.socket.shutdown(Shutdown::Both);
-    }
-
-    fn add_moved(&mut self, bytes: usize) {
-        self.moved += bytes;
+        Box::new(move || _ = socket.shutdown(Shutdown::Both))
     }
 
     /// True if the step has moved at least an eighth of what the lowest healthy rate allows.
@@ -208,8 +196,8 @@ impl Transport for TimedSocket {
     }
 
     fn split(self) -> Halves {
-        let (source, shut) = (self.other_direction(), self.other_direction());
-        Halves { sink: Box::new(self), source: Box::new(source), shut: Box::new(shut) }
+        let (source, shut) = (self.other_direction(), self.shut());
+        Halves { sink: Box::new(self), source: Box::new(source), shut }
     }
 }
 
@@ -239,7 +227,7 @@ impl Read for TimedSocket {
             };
             match ready.and_then(|()| (&*self.socket).read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.add_moved(*bytes)),
+                result => return result.inspect(|bytes| self.moved += bytes),
             }
         }
     }
@@ -273,7 +261,7 @@ impl Write for TimedSocket {
             }
             match (&*self.socket).write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.add_moved(*bytes)),
+                result => return result.inspect(|bytes| self.moved += bytes),
             }
         }
     }

@@ -1,36 +1,30 @@
 //! A connection that is subscribed to one channel of a server. The thread that owns it waits for messages.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::Host;
-use super::link::{Broken, Connection, Dial, Link, MIN_READ_TIMEOUT};
+use super::link::{Broken, Connection, Dial, MIN_READ_TIMEOUT};
 use super::{Executed, Failure, FailureKind, Heard, Subscriber, redis_reply};
 use crate::clock::{Clock, Tick};
 
-/// Connects, logs in, and subscribes.
-pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Subscriber>, Failure> {
+/// Connects, logs in, and subscribes. A server that is left out is not dialled, because a probe finds out when it is
+/// back.
+pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<ServerSubscription, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let address_changes = host.server.address_changes();
-    let mut link = connect(host)?;
+    let mut link = host.breaker.outage().map_or_else(|| host.connect(), Err)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
-    link.send(&command).map_err(lost)?;
-    let answer = link.receive(by.since(host.clock.now())).map_err(lost)?;
+    link.connection.send(&command).map_err(lost)?;
+    let answer = link.receive(by.since(host.context.clock.now())).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
         return Err(refused(redis_reply::failure(error)));
     }
-    let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
+    let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.context.clock)));
     let (connection, server) = (link.connection, Arc::clone(&host.server));
-    Ok(Box::new(ServerSubscription { connection, ends, server, address_changes }))
-}
-
-/// Connects, unless the server is left out. A probe finds out when it is back.
-fn connect(host: &Host) -> Result<Link, Failure> {
-    match host.breaker.outage() {
-        Some(outage) => Err(outage),
-        None => host.connect(host.settings.node_timeout),
-    }
+    Ok(ServerSubscription { connection, ends, server, address_changes, _others: None })
 }
 
 /// A refusal to subscribe counts as `Refused` whatever the error, unless the error may pass.
@@ -42,13 +36,21 @@ fn refused(failure: Failure) -> Failure {
 }
 
 /// A subscribed connection. Dropping it closes the connection without a command to the server.
-struct ServerSubscription {
+pub(super) struct ServerSubscription {
     connection: Box<dyn Connection>,
     /// When the login of the connection expires.
     ends: Option<(Tick, Arc<dyn Clock>)>,
     server: Arc<dyn Dial>,
     /// The value of [`Dial::address_changes`] before the connection was made.
     address_changes: Option<u64>,
+    /// In a cluster, the subscriptions at the other masters. They end with this one.
+    _others: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl ServerSubscription {
+    pub(super) fn with_others(self, others: Arc<dyn Any + Send + Sync>) -> ServerSubscription {
+        ServerSubscription { _others: Some(others), ..self }
+    }
 }
 
 impl Subscriber for ServerSubscription {

@@ -74,7 +74,7 @@ impl Target {
 
     /// The connection over which the call went to that server.
     pub(super) fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
-        let is_there = self.server.as_ref().is_some_and(|own| own.number() == server.number());
+        let is_there = self.server.as_ref().is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), server));
         match &self.state {
             TargetState::Sent { pipe, .. } if is_there => Some(pipe),
             _ => None,

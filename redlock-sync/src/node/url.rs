@@ -43,7 +43,8 @@ impl NodeUrl {
     /// - `redis+sentinel://…`, see `sentinel/group_url.rs`
     /// - `redis+cluster://[user[:password]@]host[:port],host[:port]`
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
-        NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
+        let url = servers(text).map_or_else(|| NodeUrl::check_one(text), |servers| NodeUrl::check_cluster(&servers));
+        url.map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
     }
 
     /// The server to which a client of the `redis` crate connects.
@@ -63,10 +64,6 @@ impl NodeUrl {
         };
         let url = refused.map_or_else(|| NodeUrl::from_info(info), |why| Err(why.into()));
         url.map_err(|why| Error::config(format!("the client of `{address}`: {why}")))
-    }
-
-    fn check(text: &str) -> Result<NodeUrl, String> {
-        servers(text).map_or_else(|| NodeUrl::check_one(text), |servers| NodeUrl::check_cluster(&servers))
     }
 
     fn check_cluster(servers: &[String]) -> Result<NodeUrl, String> {
@@ -121,7 +118,9 @@ impl NodeUrl {
         let GroupText { name, server, sentinels, user, password } = text;
         let sentinel = |text: &String| Ok(NodeUrl::check_one(text)?.with_login(user.clone(), password.clone()));
         let group = GroupConfig { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
-        Ok(NodeUrl { address: group.address(), group: Some(Arc::new(group)), ..NodeUrl::check_one(&server)? })
+        // The name and the addresses of the Sentinels identify the group.
+        let address = format!("{}@{}", group.name, group.hosts());
+        Ok(NodeUrl { address, group: Some(Arc::new(group)), ..NodeUrl::check_one(&server)? })
     }
 
     fn from_info(info: ConnectionInfo) -> Result<NodeUrl, String> {
@@ -223,11 +222,6 @@ impl GroupConfig {
     pub(super) fn with_tls(&self, tls: Option<&Tls>) -> GroupConfig {
         let sentinels = self.sentinels.iter().map(|url| url.clone().with_tls(tls.cloned())).collect();
         GroupConfig { name: self.name.clone(), sentinels }
-    }
-
-    /// Identifies the group: its name and the addresses of its Sentinels.
-    pub(super) fn address(&self) -> String {
-        format!("{}@{}", self.name, self.hosts())
     }
 
     pub(super) fn hosts(&self) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::node::pipes::command::{Abandoned, Callback, Outcome, Outcomes, WaitStatus};
+use crate::node::pipes::command::{Callback, Outcome, Outcomes, Progress};
 use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::Broken;
 use crate::node::pipes::waiting;
@@ -200,7 +200,7 @@ pub fn a_reader_whose_time_is_up() {
     let hurried = [1, 2].map(|n: u64| {
         rig.spawn(move |rig| match rig.number(n, soon) {
             End::Reply(reply) => assert_eq!(reply, WireReply::Int(n.cast_signed())),
-            End::Left(Abandoned::Sent | Abandoned::Unsent) => assert!(world::now() >= soon, "left before its time"),
+            End::Left(Progress::Sent | Progress::Unsent) => assert!(world::now() >= soon, "left before its time"),
             other => panic!("{other:?}"),
         })
     });
@@ -225,11 +225,11 @@ pub fn a_release_is_behind_its_acquire() {
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
             let taken = rig.call(acquire(token), false, soon);
-            if taken == End::Left(Abandoned::Unsent) {
+            if taken == End::Left(Progress::Unsent) {
                 return false;
             }
-            let undone = rig.call(release(token), true, later);
-            assert_ne!(undone, End::Left(Abandoned::Unsent), "a release is given up");
+            // A release is written even if it is given up in the outbox.
+            rig.call(release(token), true, later);
             true
         })
     });
@@ -284,7 +284,7 @@ pub fn a_connection_that_breaks() {
                 End::Cut { was_written } => {
                     assert!(was_written || !rig.server.executed().contains(&Said::Number(n)), "was written");
                 }
-                End::Left(abandoned) => panic!("{abandoned:?} before its time"),
+                End::Left(progress) => panic!("{progress:?} before its time"),
             }
         })
     });
@@ -304,7 +304,7 @@ pub fn a_connection_that_another_thread_closes() {
                 match rig.number(n, Tick::NEVER) {
                     End::Reply(reply) => assert_eq!(reply, WireReply::Int(n.cast_signed())),
                     End::Cut { .. } => {}
-                    End::Left(abandoned) => panic!("{abandoned:?} before its time"),
+                    End::Left(progress) => panic!("{progress:?} before its time"),
                 }
             }
         })
@@ -338,7 +338,7 @@ pub fn several_servers() {
             for (index, pipe) in &asked {
                 pipe.send(outcomes.command(*index, number(*index as u64), false, None));
             }
-            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), WaitStatus::Done);
+            assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
                 assert_eq!(outcome(&outcomes, index), End::Reply(WireReply::Int(i64::try_from(index).unwrap())));
             }
@@ -365,7 +365,10 @@ pub fn a_server_that_hangs_beside_another_one() {
             for (index, pipe) in &asked {
                 pipe.send(outcomes.command(*index, number(n), false, None));
             }
-            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), WaitStatus::Done);
+            assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
+            for index in [0, 1] {
+                assert_eq!(outcome(&outcomes, index), End::Reply(WireReply::Int(n.cast_signed())));
+            }
         })
     });
     let time = Passing::start(PATIENCE / 8);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::pipes::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use crate::node::pipes::command::{Form, Outcome, Outcomes, Payload, Progress};
 use crate::node::pipes::framer::WireReply;
-use crate::node::pipes::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
+use crate::node::pipes::halves::{Broken, Halves, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
 use crate::protocol::script::{ACQUIRE, Arg, Call, Purpose, RELEASE};
@@ -106,7 +106,6 @@ impl Server {
 
 struct Front(Arc<Server>);
 struct Back(Arc<Server>);
-struct Door(Arc<Server>);
 
 impl Sink for Front {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
@@ -146,12 +145,6 @@ impl Source for Back {
     }
 }
 
-impl Shut for Door {
-    fn shut(&self) {
-        self.0.cut();
-    }
-}
-
 /// The commands in a packet.
 fn commands(bytes: &[u8]) -> Vec<Said> {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
@@ -168,13 +161,6 @@ fn commands(bytes: &[u8]) -> Vec<Said> {
         });
     }
     found
-}
-
-/// An observer that ignores replies.
-struct Unheard;
-
-impl ReplyObserver for Unheard {
-    fn on_reply(&self, _: Tick) {}
 }
 
 /// The place of a connection in the pool. A thread that finds the connection closed requests another one, so the place
@@ -219,20 +205,21 @@ pub(crate) struct Rig {
 pub(crate) enum End {
     Reply(WireReply),
     Cut { was_written: bool },
-    Left(Abandoned),
+    Left(Progress),
 }
 
 impl Rig {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Rig {
         let server = Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) });
+        let door = Arc::clone(&server);
         let halves = Halves {
             sink: Box::new(Front(Arc::clone(&server))),
             source: Box::new(Back(Arc::clone(&server))),
-            shut: Box::new(Door(Arc::clone(&server))),
+            shut: Box::new(move || door.cut()),
         };
         let of_pipe = Arc::new(OnceLock::new());
         let place = Box::new(Place(Arc::clone(&of_pipe)));
-        let pipe = Pipe::new(halves, place, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
+        let pipe = Pipe::new(halves, place, Box::new(|_| {}), Arc::clone(&clock), PATIENCE, Vec::new());
         _ = of_pipe.set(Arc::downgrade(&pipe));
         Rig { pipe, server, clock }
     }
@@ -252,13 +239,10 @@ impl Rig {
     pub(crate) fn call(&self, payload: Payload, is_release: bool, by: Tick) -> End {
         let outcomes = Outcomes::new(1, None);
         self.pipe.send(outcomes.command(0, payload, is_release, None));
-        match waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
-            WaitStatus::Pending => match self.pipe.give_up(&outcomes, 0, is_release) {
-                Abandoned::Answered => outcome(&outcomes, 0),
-                abandoned => End::Left(abandoned),
-            },
-            WaitStatus::Done | WaitStatus::Disconnected => outcome(&outcomes, 0),
+        if waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
+            return outcome(&outcomes, 0);
         }
+        self.pipe.give_up(&outcomes, 0, is_release).map_or_else(|| outcome(&outcomes, 0), End::Left)
     }
 
     /// Makes a call to which the server replies with this number.

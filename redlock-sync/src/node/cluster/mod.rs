@@ -19,7 +19,7 @@ pub(super) mod slots_reply;
 mod subscription;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -45,11 +45,9 @@ const MAX_REDIRECTS: u8 = 4;
 
 /// A cluster as a node of a client.
 pub(crate) struct Cluster {
-    member: usize,
+    pub(super) member: usize,
     url: NodeUrl,
-    context: HostContext,
-    /// The next number for a server. All nodes of the client share it.
-    numbers: Arc<AtomicUsize>,
+    pub(super) context: HostContext,
     map: RwLock<SlotMap>,
     /// When the map was last fetched.
     fetched_at: Mutex<Option<Tick>>,
@@ -59,20 +57,19 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(member: usize, url: NodeUrl, context: HostContext, numbers: Arc<AtomicUsize>) -> Arc<Cluster> {
+    pub(super) fn new(member: usize, url: NodeUrl, context: HostContext) -> Arc<Cluster> {
         Arc::new_cyclic(|this: &Weak<Cluster>| {
             let mut cluster = Cluster {
                 member,
                 url,
                 context,
-                numbers,
                 map: RwLock::default(),
                 fetched_at: Mutex::new(None),
                 is_planned: AtomicBool::new(false),
                 this: this.clone(),
             };
-            let seeds = cluster.seeds();
-            cluster.map = RwLock::new(SlotMap::from_seeds(seeds));
+            let seeds = cluster.url.hosts().iter().map(|(host, port)| cluster.server(host, *port)).collect();
+            cluster.map.get_mut().servers = seeds;
             cluster
         })
     }
@@ -81,17 +78,11 @@ impl Cluster {
         self.url.address()
     }
 
-    fn seeds(&self) -> Vec<Arc<Server>> {
-        self.url.hosts().iter().map(|(host, port)| self.server(host, *port)).collect()
-    }
-
     /// Makes a server of the cluster. Does no I/O.
     fn server(&self, host: &str, port: u16) -> Arc<Server> {
         let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let owner: Weak<dyn SlotMapOwner> = self.this.clone();
-        let host = Host::new((self.member, number), dial, self.context.clone(), Some(owner));
-        Server::new(host, &self.context.arrivals)
+        Server::new(Host::new(self.member, dial, self.context.clone(), Some(owner)))
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
@@ -171,9 +162,7 @@ impl Cluster {
     fn fetch_map(&self) {
         *self.fetched_at.lock() = Some(self.context.clock.now());
         self.is_planned.store(false, Ordering::Release);
-        let has_answered = |server: &Arc<Server>| {
-            server.outage().is_none() && server.host.connect(self.context.settings.node_timeout).is_ok()
-        };
+        let has_answered = |server: &Arc<Server>| server.outage().is_none() && server.host.connect().is_ok();
         let mut servers = self.servers();
         // A server that is cut off from the others reports an old map. It must not be the first each time.
         fastrand::shuffle(&mut servers);
@@ -199,14 +188,6 @@ impl Cluster {
     /// Why no server of the cluster can be asked, if that is the case.
     pub(super) fn outage(&self) -> Option<Failure> {
         self.any()?.outage()
-    }
-
-    pub(super) fn uptime(&self) -> Option<Duration> {
-        self.context.identities.uptime(self.member, self.context.clock.now())
-    }
-
-    pub(super) fn run_id(&self) -> Option<String> {
-        self.context.identities.run_id(self.member)
     }
 }
 
@@ -272,14 +253,8 @@ fn host_of(address: &str) -> String {
     host.trim_matches(['[', ']']).to_owned()
 }
 
-impl fmt::Display for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.url.fmt(f)
-    }
-}
-
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        self.url.fmt(f)
     }
 }

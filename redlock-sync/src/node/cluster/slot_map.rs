@@ -1,6 +1,6 @@
 //! Which server of a cluster serves which slot.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::slots::SLOTS;
@@ -22,21 +22,16 @@ pub(super) struct SlotMap {
 }
 
 impl SlotMap {
-    pub(super) fn from_seeds(servers: Vec<Arc<Server>>) -> SlotMap {
-        SlotMap { servers, ..SlotMap::default() }
-    }
-
     pub(super) fn from_reply(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> SlotMap {
         let mut slots = vec![None; SLOTS];
-        let mut servers = HashMap::new();
         for (first, last, server) in ranges {
             if let Some(part) = slots.get_mut(*first..=*last) {
                 part.fill(Some(Arc::clone(server)));
             }
-            servers.insert(server.number(), Arc::clone(server));
         }
-        let mut servers: Vec<_> = servers.into_values().collect();
+        let mut servers: Vec<_> = ranges.iter().map(|(_, _, server)| Arc::clone(server)).collect();
         servers.sort_by(|a, b| a.address().cmp(b.address()));
+        servers.dedup_by(|a, b| Arc::ptr_eq(a, b));
         SlotMap { slots, servers, others: Vec::new(), is_known: true, ids: ids.to_vec() }
     }
 
@@ -53,7 +48,8 @@ impl SlotMap {
     /// One slot of each server.
     pub(super) fn slots(&self) -> Vec<usize> {
         let mut known = HashSet::new();
-        let mut is_first = |server: &Option<Arc<Server>>| server.as_ref().is_some_and(|one| known.insert(one.number()));
+        let mut is_first =
+            |server: &Option<Arc<Server>>| server.as_ref().is_some_and(|one| known.insert(Arc::as_ptr(one)));
         self.slots.iter().enumerate().filter_map(|(slot, server)| is_first(server).then_some(slot)).collect()
     }
 

@@ -12,7 +12,6 @@
 //! Two alternatives were rejected. A subscription only at the master of the key's slot needs a connection and a thread
 //! for each master, and must follow the slot. Sharded channels need a subscription for each wait, and Redis 7.
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,7 +20,8 @@ use parking_lot::Mutex;
 use super::Cluster;
 use crate::clock::Tick;
 use crate::node::server::Server;
-use crate::node::{Failure, FailureKind, Heard, Subscriber, subscriber};
+use crate::node::subscriber::{self, ServerSubscription};
+use crate::node::{Failure, FailureKind, Heard, Subscriber};
 
 /// How often the subscriptions are checked and their messages discarded.
 const MAINTENANCE_PERIOD: Duration = Duration::from_millis(250);
@@ -31,10 +31,10 @@ pub(in crate::node) fn subscribe(
     cluster: &Arc<Cluster>,
     channel: &str,
     by: Tick,
-) -> Result<Box<dyn Subscriber>, Failure> {
+) -> Result<ServerSubscription, Failure> {
     let none = || Failure::unsent(FailureKind::Unreachable, "no server of the cluster is known");
     let reader = cluster.any().ok_or_else(none)?;
-    let conn = subscriber::subscribe(&reader.host, channel, by)?;
+    let subscription = subscriber::subscribe(&reader.host, channel, by)?;
     let subscriptions = Mutex::new(Vec::new());
     let others = Arc::new(OtherSubscriptions {
         cluster: Arc::downgrade(cluster),
@@ -44,20 +44,7 @@ pub(in crate::node) fn subscribe(
     });
     others.maintain();
     maintain_later(cluster, &others);
-    Ok(Box::new(ClusterSubscription { conn, _others: others }))
-}
-
-/// The subscription of a client in a cluster. The client reads the messages from one connection, since a cluster
-/// delivers each message to all its servers. When this is dropped, the subscriptions at the other masters end too.
-struct ClusterSubscription {
-    conn: Box<dyn Subscriber>,
-    _others: Arc<OtherSubscriptions>,
-}
-
-impl Subscriber for ClusterSubscription {
-    fn receive(&mut self, timeout: Duration) -> Heard {
-        self.conn.receive(timeout)
-    }
+    Ok(subscription.with_others(others))
 }
 
 /// The subscriptions at the other masters.
@@ -65,11 +52,9 @@ struct OtherSubscriptions {
     cluster: Weak<Cluster>,
     channel: String,
     reader: Arc<Server>,
-    subscriptions: Mutex<Vec<MasterSubscription>>,
+    /// Each master, and the connection by which it counts the client.
+    subscriptions: Mutex<Vec<(Arc<Server>, ServerSubscription)>>,
 }
-
-/// A master, and the connection by which it counts the client.
-type MasterSubscription = (Arc<Server>, Box<dyn Subscriber>);
 
 impl OtherSubscriptions {
     /// Discards messages, and subscribes at masters that are new or answer again.
@@ -77,9 +62,8 @@ impl OtherSubscriptions {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let masters = cluster.servers();
         let mut subscriptions = self.subscriptions.lock();
-        subscriptions.retain_mut(|(server, conn)| {
-            masters.iter().any(|master| Arc::ptr_eq(master, server)) && drain(&mut **conn)
-        });
+        subscriptions
+            .retain_mut(|(server, conn)| masters.iter().any(|master| Arc::ptr_eq(master, server)) && drain(conn));
         for master in masters {
             let is_there = Arc::ptr_eq(&master, &self.reader)
                 || subscriptions.iter().any(|(server, _)| Arc::ptr_eq(server, &master));
@@ -92,7 +76,7 @@ impl OtherSubscriptions {
 }
 
 /// Discards all messages. Returns false if the connection is broken.
-fn drain(conn: &mut dyn Subscriber) -> bool {
+fn drain(conn: &mut ServerSubscription) -> bool {
     loop {
         match conn.receive(Duration::ZERO) {
             Heard::Message(_) => {}
@@ -111,10 +95,4 @@ fn maintain_later(cluster: &Cluster, others: &Arc<OtherSubscriptions>) {
             maintain_later(&cluster, &others);
         }
     });
-}
-
-impl fmt::Debug for ClusterSubscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listening")
-    }
 }

@@ -7,14 +7,6 @@ use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
 use super::store::{MemoryReply, Store};
 
-/// The text of a script, as received.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ScriptSource<'a> {
-    /// Identifies the script.
-    pub(crate) digest: &'a str,
-    pub(crate) text: &'a str,
-}
-
 /// A Lua interpreter with the scripts that it has compiled. Each thread has its own, since Lua is not thread-safe.
 struct Interpreter {
     lua: Lua,
@@ -27,21 +19,21 @@ thread_local! {
     static STORE: RefCell<Store> = RefCell::default();
 }
 
-/// Runs a script like `EVAL`.
-pub(crate) fn run(store: &mut Store, script: ScriptSource<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
-    store.script_begins();
+/// Runs a script like `EVAL`. The digest identifies its text.
+pub(crate) fn run(store: &mut Store, digest: &str, text: &str, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
+    store.script_began = Some(store.ms());
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     let reply = INTERPRETER.with_borrow_mut(|interpreter| {
         if interpreter.is_none() {
             *interpreter = Interpreter::new().ok();
         }
         match interpreter {
-            Some(interpreter) => interpreter.run(script, keys, args),
+            Some(interpreter) => interpreter.run(digest, text, keys, args),
             None => MemoryReply::Error("ERR Lua does not start".into()),
         }
     });
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
-    store.script_ends();
+    store.script_began = None;
     reply
 }
 
@@ -61,23 +53,23 @@ impl Interpreter {
         Ok(Interpreter { lua, compiled: HashMap::new() })
     }
 
-    fn run(&mut self, script: ScriptSource<'_>, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
-        let replied = self.function(script).and_then(|function| {
+    fn run(&mut self, digest: &str, text: &str, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
+        let replied = self.function(digest, text).and_then(|function| {
             let (keys, args) = (self.strings(keys)?, self.strings(args)?);
             converted(&function.call::<Value>((keys, args))?)
         });
-        let failed = |error| MemoryReply::Error(format!("{} script: {}", message(&error), script.digest).into());
+        let failed = |error| MemoryReply::Error(format!("{} script: {digest}", message(&error)).into());
         replied.unwrap_or_else(failed)
     }
 
-    fn function(&mut self, script: ScriptSource<'_>) -> mlua::Result<Function> {
-        if let Some(function) = self.compiled.get(script.digest) {
+    fn function(&mut self, digest: &str, text: &str) -> mlua::Result<Function> {
+        if let Some(function) = self.compiled.get(digest) {
             return Ok(function.clone());
         }
         // Prepended without a line break, so that line numbers in errors are right.
-        let chunk = self.lua.load(format!("local KEYS, ARGV = ... {}", script.text));
+        let chunk = self.lua.load(format!("local KEYS, ARGV = ... {text}"));
         let function = chunk.set_name("@user_script").into_function()?;
-        self.compiled.insert(script.digest.to_owned(), function.clone());
+        self.compiled.insert(digest.to_owned(), function.clone());
         Ok(function)
     }
 
@@ -95,24 +87,12 @@ fn message(error: &mlua::Error) -> String {
     }
 }
 
-/// The error reply of a command, raised in the script.
-#[derive(Debug)]
-struct Refused(String);
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
-
 /// `redis.call` and `redis.pcall`.
 fn command(words: &MultiValue, raises: bool) -> mlua::Result<MemoryReply> {
     let words: Vec<Word<'_>> = words.iter().map(Word::new).collect();
     let words: Vec<&[u8]> = words.iter().map(Word::bytes).collect();
     match STORE.with_borrow_mut(|store| store.command(&words)) {
-        MemoryReply::Error(message) if raises => Err(mlua::Error::external(Refused(message.into_owned()))),
+        MemoryReply::Error(message) if raises => Err(mlua::Error::external(message.into_owned())),
         reply => Ok(reply),
     }
 }

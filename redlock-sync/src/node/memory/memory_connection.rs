@@ -8,7 +8,7 @@ use super::memory_server::{MemoryServer, ServerState};
 use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial, Halves};
-use crate::node::pipes::halves::{Shut, Sink, Source};
+use crate::node::pipes::halves::{Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
@@ -23,10 +23,6 @@ pub(super) struct MemoryConnection {
 }
 
 impl MemoryConnection {
-    pub(super) fn new(server: Arc<MemoryServer>, id: u64, epoch: u64) -> MemoryConnection {
-        MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }
-    }
-
     fn check(&self, state: &ServerState) -> Result<(), Broken> {
         if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Closed("connection reset by peer".into())) }
     }
@@ -75,7 +71,7 @@ impl Connection for MemoryConnection {
     fn split(self: Box<Self>) -> Halves {
         let both = Arc::new(Mutex::new((*self, VecDeque::new())));
         let half = || Box::new(MemoryHalf(Arc::clone(&both)));
-        Halves { sink: half(), source: half(), shut: half() }
+        Halves { sink: half(), source: half(), shut: Box::new(|| {}) }
     }
 }
 
@@ -109,10 +105,6 @@ impl Source for MemoryHalf {
     }
 }
 
-impl Shut for MemoryHalf {
-    fn shut(&self) {}
-}
-
 impl Dial for MemoryServer {
     fn address(&self) -> &str {
         &self.address
@@ -124,8 +116,11 @@ impl Dial for MemoryServer {
 
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
         let refused = || Failure::unsent(FailureKind::Unreachable, "connection refused");
-        let (this, id, epoch) = self.connect().ok_or_else(refused)?;
-        Ok(Box::new(MemoryConnection::new(this, id, epoch)))
+        let mut state = self.state.lock();
+        let server = self.this.upgrade().filter(|_| !state.is_away).ok_or_else(refused)?;
+        state.connections += 1;
+        let (id, epoch) = (state.connections, state.epoch);
+        Ok(Box::new(MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }))
     }
 
     fn may_wait(&self) -> bool {

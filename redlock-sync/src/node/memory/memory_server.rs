@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use redis::RedisConnectionInfo;
 
-use super::lua::{self, ScriptSource};
+use super::lua;
 use super::store::{Item, MemoryReply, Store};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
@@ -31,7 +31,7 @@ pub(crate) struct MemoryServer {
     pub(super) state: Mutex<ServerState>,
     /// Notified when a message was published, or the server became unreachable.
     pub(super) changed: Arc<Condvar>,
-    this: Weak<MemoryServer>,
+    pub(super) this: Weak<MemoryServer>,
 }
 
 #[derive(Default)]
@@ -39,14 +39,15 @@ pub(super) struct ServerState {
     store: Store,
     /// The texts of the known scripts, by digest.
     scripts: HashMap<String, String>,
-    is_away: bool,
+    pub(super) is_away: bool,
     /// Incremented when the server becomes unreachable. Connections of earlier epochs are broken.
     pub(super) epoch: u64,
     /// For each key, how many attempts to take the lock are still to be denied.
     denials: HashMap<Vec<u8>, u32>,
     /// The unread messages of each subscribed connection.
     pub(super) inboxes: BTreeMap<u64, Inbox>,
-    connections: u64,
+    /// The number of connections made.
+    pub(super) connections: u64,
 }
 
 pub(super) struct Inbox {
@@ -55,13 +56,6 @@ pub(super) struct Inbox {
 }
 
 impl MemoryServer {
-    /// Accepts a connection, and returns its id and its epoch. `None` while the server is unreachable.
-    pub(super) fn connect(&self) -> Option<(Arc<MemoryServer>, u64, u64)> {
-        let mut state = self.state.lock();
-        let this = self.this.upgrade().filter(|_| !state.is_away)?;
-        state.connections += 1;
-        Some((this, state.connections, state.epoch))
-    }
     /// Makes a server. The number distinguishes it from other servers of its clients.
     pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<MemoryServer> {
         static MADE: AtomicU64 = AtomicU64::new(1);
@@ -167,7 +161,7 @@ impl ServerState {
             let busy = busy_item(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
         });
-        let reply = lua::run(store, ScriptSource { digest, text }, keys, args);
+        let reply = lua::run(store, digest, text, keys, args);
         if let (Some(key), Some(item)) = (denied, hidden) {
             store.replace(key, item);
         }

@@ -12,7 +12,7 @@ mod memory_server;
 mod store;
 
 #[cfg(test)]
-pub(crate) use self::lua::{ScriptSource, run};
+pub(crate) use self::lua::run;
 #[cfg(test)]
 pub(crate) use self::memory_connection::command;
 pub(crate) use self::memory_server::MemoryServer;

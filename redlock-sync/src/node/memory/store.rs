@@ -52,7 +52,7 @@ pub(crate) struct Store {
     #[cfg(test)]
     pub(crate) has_written: bool,
     /// The time at which the running script began, in milliseconds. No further key expires until the script ends.
-    script_began: Option<u64>,
+    pub(super) script_began: Option<u64>,
 }
 
 fn error(message: &'static str) -> MemoryReply {
@@ -72,7 +72,7 @@ fn not_a_number() -> MemoryReply {
 }
 
 impl Store {
-    fn ms(&self) -> u64 {
+    pub(super) fn ms(&self) -> u64 {
         self.clock / 1000
     }
 
@@ -84,14 +84,6 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn set_items(&mut self, items: BTreeMap<Vec<u8>, Item>) {
         self.items = items;
-    }
-
-    pub(super) fn script_begins(&mut self) {
-        self.script_began = Some(self.ms());
-    }
-
-    pub(super) fn script_ends(&mut self) {
-        self.script_began = None;
     }
 
     /// The item at a key, unless it has expired. As on a server, a key still exists in its last millisecond.
@@ -178,7 +170,9 @@ impl Store {
             }
             [b"PTTL", key] => {
                 let now = self.ms();
-                let left = |item: &mut Item| item.expires.map_or(-1, |at| signed(at.saturating_sub(now)));
+                let left = |item: &mut Item| {
+                    item.expires.map_or(-1, |at| i64::try_from(at.saturating_sub(now)).unwrap_or(i64::MAX))
+                };
                 MemoryReply::Int(self.item(key).map_or(-2, left))
             }
             [b"PEXPIRE", key, ms] => self.expire(key, number(ms)),
@@ -289,7 +283,7 @@ impl Store {
                 count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
             }
             (Some(&b"HLEN"), []) => count(fields.len()),
-            (Some(&b"HGET"), [field]) => bulk(fields.get(*field)),
+            (Some(&b"HGET"), [field]) => fields.get(*field).cloned().map_or(MemoryReply::Nil, MemoryReply::Bulk),
             (Some(&b"HDEL"), gone) => count(gone.iter().filter(|field| fields.remove(**field).is_some()).count()),
             _ => unknown(),
         };
@@ -441,16 +435,8 @@ fn shown(members: &Members, with_scores: bool) -> MemoryReply {
     MemoryReply::List(words.collect())
 }
 
-fn bulk(value: Option<&Vec<u8>>) -> MemoryReply {
-    value.map_or(MemoryReply::Nil, |value| MemoryReply::Bulk(value.clone()))
-}
-
 fn count(n: usize) -> MemoryReply {
     MemoryReply::Int(i64::try_from(n).unwrap_or(i64::MAX))
-}
-
-fn signed(ms: u64) -> i64 {
-    i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
 fn number(text: &[u8]) -> Option<i64> {

@@ -14,15 +14,8 @@ use crate::sync::{Condvar, Mutex};
 const RECHECK_AFTER: Duration = Duration::from_micros(100);
 
 pub(crate) struct Arrivals {
-    all: Mutex<AllArrivals>,
+    servers: Mutex<Vec<ArrivalState>>,
     changed: Arc<Condvar>,
-}
-
-/// The state of the connections to all servers.
-struct AllArrivals {
-    servers: Vec<ArrivalState>,
-    /// Incremented with each failed attempt, and with each connection that is taken into use.
-    version: u64,
 }
 
 /// The state of the new connections to one server.
@@ -32,33 +25,35 @@ struct ArrivalState {
     /// A connection has arrived and was not taken yet.
     is_here: bool,
     last_failure: Option<Failure>,
+    /// The number of failed attempts, and of connections that were taken into use.
+    changes: u64,
 }
 
 impl Arrivals {
     pub(crate) fn new() -> Arc<Arrivals> {
-        let all = Mutex::new(AllArrivals { servers: Vec::new(), version: 1 });
-        Arc::new(Arrivals { all, changed: Arc::new(Condvar::new()) })
+        Arc::new(Arrivals { servers: Mutex::default(), changed: Arc::new(Condvar::new()) })
     }
 
     /// Registers a server.
     pub(crate) fn register(self: &Arc<Self>) -> ServerArrivals {
-        let mut all = self.all.lock();
-        all.servers.push(ArrivalState::default());
-        ServerArrivals { index: all.servers.len() - 1, arrivals: Arc::clone(self) }
+        let mut servers = self.servers.lock();
+        servers.push(ArrivalState::default());
+        ServerArrivals { index: servers.len() - 1, arrivals: Arc::clone(self) }
     }
 
-    /// The current version. A thread reads it before it looks for connections, and passes it to `wait`.
+    /// The current version, which is never 0. A thread reads it before it looks for connections, and passes it to
+    /// `wait`.
     pub(crate) fn version(&self) -> u64 {
-        self.all.lock().version
+        version(&self.servers.lock())
     }
 
     /// Waits until the version differs from `seen`, or a connection to one of these servers is available, or until the
     /// deadline.
     pub(crate) fn wait(&self, servers: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
-        let mut all = self.all.lock();
-        while all.version == seen {
+        let mut all = self.servers.lock();
+        while version(&all) == seen {
             let now = clock.now();
-            if servers.iter().any(|server| all.servers.get(*server).is_some_and(|arrival| arrival.is_here)) {
+            if servers.iter().any(|server| all.get(*server).is_some_and(|arrival| arrival.is_here)) {
                 return clock.wait_until(&self.changed, &mut all, now.after(RECHECK_AFTER).min(until));
             }
             if now >= until {
@@ -67,6 +62,10 @@ impl Arrivals {
             clock.wait_until(&self.changed, &mut all, until);
         }
     }
+}
+
+fn version(servers: &[ArrivalState]) -> u64 {
+    1 + servers.iter().map(|server| server.changes).sum::<u64>()
 }
 
 /// The arrivals of one server.
@@ -78,22 +77,20 @@ pub(crate) struct ServerArrivals {
 
 impl ServerArrivals {
     /// The index of the server, for [`Arrivals::wait`].
-    pub(super) fn index(&self) -> usize {
+    pub(in crate::node) fn index(&self) -> usize {
         self.index
     }
 
     fn with<T: Default>(&self, f: impl FnOnce(&mut ArrivalState) -> T) -> T {
-        self.arrivals.all.lock().servers.get_mut(self.index).map_or_else(T::default, f)
+        self.arrivals.servers.lock().get_mut(self.index).map_or_else(T::default, f)
     }
 
     /// Changes the state, and wakes the waiting threads.
     fn update(&self, f: impl FnOnce(&mut ArrivalState)) {
-        let mut all = self.arrivals.all.lock();
-        all.version += 1;
-        if let Some(state) = all.servers.get_mut(self.index) {
+        self.with(|state| {
+            state.changes += 1;
             f(state);
-        }
-        drop(all);
+        });
         self.arrivals.changed.notify_all();
     }
 
@@ -131,7 +128,7 @@ impl ServerArrivals {
     }
 
     /// Why the last attempt failed, if no connection has arrived since.
-    pub(super) fn last_failure(&self) -> Option<Failure> {
+    pub(in crate::node) fn last_failure(&self) -> Option<Failure> {
         self.with(|state| state.last_failure.clone())
     }
 }

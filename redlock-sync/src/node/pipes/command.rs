@@ -36,17 +36,12 @@ pub(crate) enum Outcome {
     },
 }
 
-/// The progress of a call at one server.
+/// The state of a call to one server.
 #[derive(Debug)]
 enum CallState {
     /// The server is not asked, or the outcome was taken.
     Empty,
-    /// In an outbox.
-    Unsent,
-    /// The server may have received it.
-    Sent,
-    /// The server has replied, but not yet to the `WAIT` after it.
-    Unacknowledged,
+    Awaited(Progress),
     Done(Outcome),
     /// No thread waits for it. A reply goes to the callback.
     Abandoned,
@@ -54,23 +49,19 @@ enum CallState {
 
 impl CallState {
     fn is_awaited(&self) -> bool {
-        matches!(self, CallState::Unsent | CallState::Sent | CallState::Unacknowledged)
+        matches!(self, CallState::Awaited(_))
     }
 }
 
-/// The state of a call when its thread gave it up.
+/// How far a call without an outcome has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abandoned {
-    /// It has an outcome.
-    Answered,
-    /// It was not written, and will not be.
+pub(crate) enum Progress {
+    /// In an outbox.
     Unsent,
     /// The server may have executed it, or may still do so.
     Sent,
     /// The server has executed it, but has not replied to the `WAIT` after it.
     Unacknowledged,
-    /// It is a release, and will still be written.
-    WillBeSent,
 }
 
 /// Receives the outcomes of calls for which no thread waits. It is called by a thread that reads, or that closes the
@@ -83,36 +74,17 @@ pub(crate) trait Callback: Send + Sync {
 /// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
     states: Mutex<SmallVec<[CallState; 1]>>,
-    receiver: Receiver,
-}
-
-/// What gets the outcomes.
-enum Receiver {
-    /// A thread, which is notified when an outcome ends its wait.
-    Thread(Arc<Condvar>),
-    Callback(Arc<dyn Callback>),
-}
-
-/// Whether the thread has to go on waiting.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum WaitStatus {
-    /// Each call has an outcome.
-    Done,
-    /// A connection broke. The thread may send the call again.
-    Disconnected,
-    Pending,
+    /// Notified when an outcome ends the wait of the thread.
+    changed: Arc<Condvar>,
+    /// Gets the outcomes of calls for which no thread waits.
+    callback: Option<Arc<dyn Callback>>,
 }
 
 impl Outcomes {
     /// Outcomes for this many calls.
     pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
         let states = (0..calls).map(|_| CallState::Empty).collect();
-        let thread = || Receiver::Thread(Arc::new(Condvar::new()));
-        Arc::new(Outcomes { states: Mutex::new(states), receiver: callback.map_or_else(thread, Receiver::Callback) })
-    }
-
-    fn has_callback(&self) -> bool {
-        matches!(self.receiver, Receiver::Callback(_))
+        Arc::new(Outcomes { states: Mutex::new(states), changed: Arc::new(Condvar::new()), callback })
     }
 
     /// A command for the call with this index. An index has one command at a time.
@@ -123,7 +95,7 @@ impl Outcomes {
         is_high_priority: bool,
         unanswered: Option<UnansweredCall>,
     ) -> Command {
-        self.set(index, CallState::Unsent);
+        self.set(index, CallState::Awaited(Progress::Unsent));
         Command { outcomes: Arc::clone(self), index, payload, is_high_priority, unanswered }
     }
 
@@ -138,10 +110,6 @@ impl Outcomes {
         self.states.lock().get(index).is_some_and(CallState::is_awaited)
     }
 
-    fn is_abandoned(&self, index: usize) -> bool {
-        matches!(self.states.lock().get(index), Some(CallState::Abandoned))
-    }
-
     /// Takes the outcome, if there is one.
     pub(crate) fn take(&self, index: usize) -> Option<Outcome> {
         let mut states = self.states.lock();
@@ -152,41 +120,35 @@ impl Outcomes {
         }
     }
 
-    /// Whether the thread has to go on waiting.
-    pub(crate) fn wait_status(&self) -> WaitStatus {
-        wait_status(&self.states.lock())
+    /// True while the thread has to go on waiting.
+    pub(crate) fn is_pending(&self) -> bool {
+        is_pending(&self.states.lock())
     }
 
     /// Sleeps until an outcome ends the wait, or until the deadline.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
-        let Receiver::Thread(changed) = &self.receiver else { return };
         let mut states = self.states.lock();
-        if wait_status(&states) == WaitStatus::Pending && clock.now() < until {
-            clock.wait_until(changed, &mut states, until);
+        if is_pending(&states) && clock.now() < until {
+            clock.wait_until(&self.changed, &mut states, until);
         }
     }
 
-    /// Gives up a call. A call in an outbox is not written any more, unless it is a release.
-    pub(crate) fn give_up(&self, index: usize, is_release: bool) -> Abandoned {
+    /// Gives up a call. `None` if it has an outcome. A call in an outbox is not written any more, unless it is a
+    /// release.
+    pub(super) fn give_up(&self, index: usize) -> Option<Progress> {
         let mut states = self.states.lock();
-        let Some(state) = states.get_mut(index) else { return Abandoned::Answered };
-        let abandoned = match state {
-            CallState::Empty | CallState::Done(_) | CallState::Abandoned => return Abandoned::Answered,
-            CallState::Unsent if is_release => Abandoned::WillBeSent,
-            CallState::Unsent => Abandoned::Unsent,
-            CallState::Sent => Abandoned::Sent,
-            CallState::Unacknowledged => Abandoned::Unacknowledged,
-        };
+        let state = states.get_mut(index)?;
+        let CallState::Awaited(progress) = *state else { return None };
         *state = CallState::Abandoned;
-        abandoned
+        Some(progress)
     }
 }
 
-fn wait_status(states: &[CallState]) -> WaitStatus {
-    if states.iter().any(|state| matches!(state, CallState::Done(Outcome::Disconnected { .. }))) {
-        return WaitStatus::Disconnected;
-    }
-    if states.iter().any(CallState::is_awaited) { WaitStatus::Pending } else { WaitStatus::Done }
+/// True while a call has no outcome. After a connection broke, the thread does not wait, since it may send the call
+/// again.
+fn is_pending(states: &[CallState]) -> bool {
+    let broke = |state: &CallState| matches!(state, CallState::Done(Outcome::Disconnected { .. }));
+    !states.iter().any(broke) && states.iter().any(CallState::is_awaited)
 }
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
@@ -216,29 +178,18 @@ pub(crate) enum Form {
     SetNx,
 }
 
-/// Whether a command is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sending {
-    Awaited,
-    /// It is sent, and no thread waits for its reply.
-    Unattended,
-    /// Its thread gave it up, and it need not be sent.
-    Refused,
-}
-
 /// A thread to wake or a callback to call, after all mutexes are released.
 #[must_use = "the thread sleeps until then"]
-pub(super) struct Wakeup {
-    outcomes: Arc<Outcomes>,
-    pending: Option<PendingCallback>,
-}
-
-/// The arguments of a callback.
-struct PendingCallback {
-    index: usize,
-    outcome: Option<Outcome>,
-    /// Keeps calls about the key on this connection until the callback has returned.
-    _unanswered: Option<UnansweredCall>,
+pub(super) enum Wakeup {
+    /// The thread that waits for these outcomes.
+    Thread(Arc<Outcomes>),
+    Callback {
+        callback: Arc<dyn Callback>,
+        index: usize,
+        outcome: Option<Outcome>,
+        /// Keeps calls about the key on this connection until the callback has returned.
+        _unanswered: Option<UnansweredCall>,
+    },
 }
 
 /// A call on its way to one server.
@@ -259,24 +210,23 @@ impl Command {
         self
     }
 
-    /// Must be called before the first byte is written.
-    pub(super) fn begin(&mut self) -> Sending {
+    /// Must be called before the first byte is written. Returns false if the thread has given the call up, and it need
+    /// not be sent.
+    pub(super) fn begin(&mut self) -> bool {
         let mut states = self.outcomes.states.lock();
-        if let Some(state @ CallState::Unsent) = states.get_mut(self.index) {
-            *state = CallState::Sent;
-            return Sending::Awaited;
+        if let Some(CallState::Awaited(progress @ Progress::Unsent)) = states.get_mut(self.index) {
+            *progress = Progress::Sent;
+            return true;
         }
         drop(states);
-        if !self.is_release() && !self.outcomes.has_callback() {
-            return Sending::Refused;
-        }
+        let has_callback = self.outcomes.callback.is_some();
         // If the script is unknown, no thread would send it again. So it is sent with its source.
         if let Payload::Script { form, .. } = &mut self.payload
-            && !self.outcomes.has_callback()
+            && !has_callback
         {
             *form = Form::Source;
         }
-        Sending::Unattended
+        has_callback || self.is_release()
     }
 
     /// Appends the bytes of the call.
@@ -320,20 +270,14 @@ impl Command {
 
     /// Marks that the reply came, and that the reply to the `WAIT` is still due.
     pub(super) fn mark_unacknowledged(&self) {
-        if let Some(state @ CallState::Sent) = self.outcomes.states.lock().get_mut(self.index) {
-            *state = CallState::Unacknowledged;
+        if let Some(CallState::Awaited(progress @ Progress::Sent)) = self.outcomes.states.lock().get_mut(self.index) {
+            *progress = Progress::Unacknowledged;
         }
     }
 
-    /// The token that an acquire may set.
-    pub(super) fn acquires(&self) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == Purpose::Acquire)?;
-        call.token.as_ref().map(LockId::as_str)
-    }
-
-    /// The token that a release removes.
-    pub(super) fn releases(&self) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == Purpose::Release)?;
+    /// The token that it may set, if it is an acquire, or that it removes, if it is a release.
+    pub(super) fn token(&self, purpose: Purpose) -> Option<&str> {
+        let call = self.call().filter(|call| call.purpose == purpose)?;
         call.token.as_ref().map(LockId::as_str)
     }
 
@@ -349,7 +293,8 @@ impl Command {
 
     /// True if no thread waits for it and a callback gets its outcome.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.outcomes.has_callback() && self.outcomes.is_abandoned(self.index)
+        self.outcomes.callback.is_some()
+            && matches!(self.outcomes.states.lock().get(self.index), Some(CallState::Abandoned))
     }
 
     pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {
@@ -360,35 +305,25 @@ impl Command {
     pub(super) fn complete(self, outcome: Outcome) -> Option<Wakeup> {
         let mut states = self.outcomes.states.lock();
         let state = states.get_mut(self.index)?;
-        let pending = match state {
-            CallState::Unsent | CallState::Sent | CallState::Unacknowledged => {
-                *state = CallState::Done(outcome);
-                if wait_status(&states) == WaitStatus::Pending {
-                    return None;
-                }
-                None
-            }
-            CallState::Abandoned if self.outcomes.has_callback() => {
-                *state = CallState::Empty;
-                Some(PendingCallback { index: self.index, outcome: Some(outcome), _unanswered: self.unanswered })
-            }
-            _ => return None,
-        };
+        if state.is_awaited() {
+            *state = CallState::Done(outcome);
+            let is_pending = is_pending(&states);
+            drop(states);
+            return (!is_pending).then_some(Wakeup::Thread(self.outcomes));
+        }
+        let callback = self.outcomes.callback.clone().filter(|_| matches!(state, CallState::Abandoned))?;
+        *state = CallState::Empty;
         drop(states);
-        Some(Wakeup { outcomes: self.outcomes, pending })
+        Some(Wakeup::Callback { callback, index: self.index, outcome: Some(outcome), _unanswered: self.unanswered })
     }
 
     /// Tells the callback that no reply came in time, unless it was called before. It is not called again.
     pub(super) fn complete_late(&self) -> Option<Wakeup> {
         let mut states = self.outcomes.states.lock();
         let state = states.get_mut(self.index).filter(|state| matches!(state, CallState::Abandoned))?;
-        if !self.outcomes.has_callback() {
-            return None;
-        }
+        let callback = self.outcomes.callback.clone()?;
         *state = CallState::Empty;
-        drop(states);
-        let pending = Some(PendingCallback { index: self.index, outcome: None, _unanswered: None });
-        Some(Wakeup { outcomes: Arc::clone(&self.outcomes), pending })
+        Some(Wakeup::Callback { callback, index: self.index, outcome: None, _unanswered: None })
     }
 }
 
@@ -402,7 +337,10 @@ pub(super) struct Wakeups {
 impl Wakeups {
     pub(super) fn add(&mut self, wakeup: Option<Wakeup>) {
         let Some(wakeup) = wakeup else { return };
-        if wakeup.pending.is_none() { self.threads.push(wakeup) } else { self.callbacks.push(wakeup) }
+        match wakeup {
+            Wakeup::Thread(_) => self.threads.push(wakeup),
+            Wakeup::Callback { .. } => self.callbacks.push(wakeup),
+        }
     }
 
     /// Wakes the threads. The callbacks may be called only after all mutexes are released.
@@ -418,12 +356,11 @@ impl Wakeups {
 
 impl Wakeup {
     pub(super) fn notify(self) {
-        match (&self.outcomes.receiver, self.pending) {
-            (Receiver::Callback(callback), Some(pending)) => callback.call(pending.index, pending.outcome),
-            (Receiver::Callback(_), None) => {}
-            (Receiver::Thread(changed), _) => {
-                changed.notify_one();
+        match self {
+            Wakeup::Thread(outcomes) => {
+                outcomes.changed.notify_one();
             }
+            Wakeup::Callback { callback, index, outcome, _unanswered } => callback.call(index, outcome),
         }
     }
 }

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::arrivals::ServerArrivals;
-use super::halves::{Broken, NewConnection, ReplyObserver};
+use super::halves::Broken;
 use super::pipe::{MANY_CALLS, Pipe};
-use super::supply::{MAX_OLD, Supply};
+use super::supply::{MAX_OLD, NewConnection, Supply};
 use super::table::{Table, UnansweredCall};
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::fork::ForkGuard;
-use crate::node::Failure;
 use crate::node::host::Host;
+use crate::node::link::Link;
 use crate::protocol::script::{Call, Purpose};
 use crate::sync::Mutex;
 
@@ -28,24 +28,17 @@ const CLOSE_AFTER: u32 = 8;
 
 pub(crate) struct Connections {
     host: Arc<Host>,
-    supply: Box<dyn Supply>,
-    arrivals: ServerArrivals,
+    supply: Supply,
+    pub(in crate::node) arrivals: ServerArrivals,
     table: Arc<Table>,
-    latest_reply: Arc<LatestReply>,
+    /// When the latest call that the server has answered on any connection was written, in nanoseconds.
+    latest_reply: Arc<AtomicU64>,
     /// The number of connections that calls share.
     max: usize,
     open: Mutex<OpenPipes>,
-    clock: Arc<dyn Clock>,
     /// The node timeout. Unlimited for a server in memory.
     node_timeout: Duration,
     fork: ForkGuard,
-}
-
-/// The latest call that the server has answered, on any connection.
-struct LatestReply {
-    /// When that call was written, in nanoseconds.
-    written: AtomicU64,
-    host: Arc<Host>,
 }
 
 #[derive(Default)]
@@ -58,56 +51,30 @@ struct OpenPipes {
 }
 
 #[derive(Clone)]
-struct PooledPipe {
+pub(crate) struct PooledPipe {
     number: u32,
-    pipe: Arc<Pipe>,
+    pub(crate) pipe: Arc<Pipe>,
     /// The value of [`Host::generation`] before the connection was made.
-    generation: u64,
+    pub(crate) generation: u64,
     /// When to replace the connection, and when it must not get new calls because its login expires.
     validity: Option<(Tick, Tick)>,
 }
 
-/// The connection for a call.
-pub(crate) struct ChosenPipe {
-    pub(crate) unanswered: UnansweredCall,
-    pub(crate) pipe: Arc<Pipe>,
-    /// The value of [`Host::generation`] before the connection was made.
-    pub(crate) generation: u64,
-}
-
-impl ReplyObserver for LatestReply {
-    fn on_reply(&self, written: Tick) {
-        self.written.fetch_max(written.as_nanos(), Ordering::AcqRel);
-        self.host.record_answer();
-    }
-}
-
 impl Connections {
-    pub(crate) fn new(host: &Arc<Host>, arrivals: ServerArrivals, supply: Box<dyn Supply>, max: usize) -> Connections {
-        let latest_reply = Arc::new(LatestReply { written: AtomicU64::new(0), host: Arc::clone(host) });
+    pub(crate) fn new(host: &Arc<Host>, max: usize) -> Connections {
+        let arrivals = host.context.arrivals.register();
         Connections {
             host: Arc::clone(host),
-            supply,
+            supply: Supply::new(host, &arrivals, max),
             arrivals,
             table: Table::new(),
-            latest_reply,
+            latest_reply: Arc::default(),
             max: max.max(1),
             open: Mutex::default(),
-            clock: Arc::clone(&host.clock),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
-            node_timeout: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
+            node_timeout: if host.server.may_wait() { host.context.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
         }
-    }
-
-    /// The index for [`Arrivals::wait`](super::arrivals::Arrivals::wait).
-    pub(crate) fn arrival_index(&self) -> usize {
-        self.arrivals.index()
-    }
-
-    /// Why the last attempt to connect failed, if no connection has arrived since.
-    pub(crate) fn last_failure(&self) -> Option<Failure> {
-        self.arrivals.last_failure()
     }
 
     /// Picks a connection for a call, and counts the call as unanswered. If there is none, orders a connection and
@@ -115,7 +82,12 @@ impl Connections {
     ///
     /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key, even
     /// on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one packet.
-    pub(crate) fn choose(&self, call: &Call, prompt: bool, preferred: Option<&Arc<Pipe>>) -> Option<ChosenPipe> {
+    pub(crate) fn choose(
+        &self,
+        call: &Call,
+        prompt: bool,
+        preferred: Option<&Arc<Pipe>>,
+    ) -> Option<(UnansweredCall, PooledPipe)> {
         let mut open = self.open.lock();
         self.maintain(&mut open);
         let group = Table::group_of(call.first_key().unwrap_or_default());
@@ -125,19 +97,22 @@ impl Connections {
                 Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe)),
                 None => self.choose_usable(&open, prompt, preferred),
             }
-            .map(PooledPipe::chosen)
+            .map(|one| (one.number, one.clone()))
         });
         if found.is_none() || open.used.len() < self.max && open.used.iter().all(|one| one.pipe.reader_waits()) {
             self.order(&mut open);
         }
-        drop(open);
-        found.map(|(unanswered, (pipe, generation))| ChosenPipe { unanswered, pipe, generation })
+        found
     }
 
-    /// The connection with unanswered calls of this group. If it is slow and a release follows each acquire there, the
-    /// group may leave it. So queries and renewals bind a group only while the connection is prompt.
+    /// The connection with unanswered calls of this group, which has the number `busy`. If it is slow or old, and a
+    /// release follows each acquire there, the group may leave it. So queries and renewals bind a group only while the
+    /// connection is prompt.
     fn pipe_of_group<'a>(&self, open: &'a OpenPipes, busy: Option<u32>, group: usize) -> Option<&'a PooledPipe> {
-        open.find(busy, group).filter(|one| !self.is_slow(&one.pipe) || !one.pipe.is_released(Some(group)))
+        let is_it = |one: &&PooledPipe| Some(one.number) == busy && !one.pipe.is_closed();
+        let is_bound = |one: &&PooledPipe| !one.pipe.is_released(Some(group));
+        let used = open.used.iter().find(is_it).filter(|one| !self.is_slow(&one.pipe) || is_bound(one));
+        used.or_else(|| open.old.iter().find(is_it).filter(is_bound))
     }
 
     /// True if a call there has been unanswered for a quarter of a node timeout.
@@ -167,7 +142,7 @@ impl Connections {
 
     /// True if the connection may get new calls.
     fn is_usable(&self, one: &PooledPipe) -> bool {
-        let has_run_out = one.validity.is_some_and(|(_, end)| self.clock.now() >= end);
+        let has_run_out = one.validity.is_some_and(|(_, end)| self.host.context.clock.now() >= end);
         one.generation >= self.host.generation() && !has_run_out
     }
 
@@ -183,15 +158,15 @@ impl Connections {
 
     /// True if only this connection does not answer: another one has answered a call that was written later.
     fn is_suspect(&self, pipe: &Pipe) -> bool {
-        self.is_late(pipe, 1) && self.latest_reply.written.load(Ordering::Acquire) > pipe.oldest()
+        self.is_late(pipe, 1) && self.latest_reply.load(Ordering::Acquire) > pipe.oldest()
     }
 
     /// True if the server hangs: a call has been unanswered for a node timeout, and no connection has answered a call
     /// that was written later.
     pub(crate) fn is_hung(&self) -> bool {
         // If the latest answered call was written within a node timeout, each late call was written before it.
-        let latest = self.latest_reply.written.load(Ordering::Acquire);
-        if self.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
+        let latest = self.latest_reply.load(Ordering::Acquire);
+        if self.host.context.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
             return false;
         }
         let open = self.open.lock();
@@ -200,12 +175,12 @@ impl Connections {
 
     /// True if the server has answered a call that was written since then.
     pub(crate) fn has_answered_since(&self, then: Tick) -> bool {
-        self.latest_reply.written.load(Ordering::Acquire) >= then.as_nanos()
+        self.latest_reply.load(Ordering::Acquire) >= then.as_nanos()
     }
 
     /// True if the connection must be replaced.
     fn needs_replacement(&self, one: &PooledPipe) -> bool {
-        let runs_out = one.validity.is_some_and(|(soon, _)| self.clock.now() >= soon);
+        let runs_out = one.validity.is_some_and(|(soon, _)| self.host.context.clock.now() >= soon);
         runs_out || !self.is_usable(one) || self.is_suspect(&one.pipe) || self.is_late(&one.pipe, 2)
     }
 
@@ -270,17 +245,21 @@ impl Connections {
 
     /// Takes a connection into use. It replaces one that does not answer, if there is one.
     fn add(&self, open: &mut OpenPipes, new: NewConnection) {
-        let NewConnection { halves, pool_slot, generation, validity } = new;
+        let (Link { connection, generation, validity }, pool_slot) = new;
         self.arrivals.taken();
         if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one)) {
             let bad = open.used.swap_remove(bad);
             open.old.push(bad);
         }
         self.close_surplus(open);
-        let latest_reply = Arc::clone(&self.latest_reply) as Arc<dyn ReplyObserver>;
-        let wait = wait_command(self.host.settings.min_replicas_ack, self.node_timeout);
-        let clock = Arc::clone(&self.clock);
-        let pipe = Pipe::new(halves, pool_slot, latest_reply, clock, self.node_timeout, wait);
+        let (latest_reply, host) = (Arc::clone(&self.latest_reply), Arc::clone(&self.host));
+        let on_reply = move |written: Tick| {
+            latest_reply.fetch_max(written.as_nanos(), Ordering::AcqRel);
+            host.record_answer();
+        };
+        let wait = wait_command(self.host.context.settings.min_replicas_ack, self.node_timeout);
+        let clock = Arc::clone(&self.host.context.clock);
+        let pipe = Pipe::new(connection.split(), pool_slot, Box::new(on_reply), clock, self.node_timeout, wait);
         open.last = open.last.wrapping_add(1);
         open.used.push(PooledPipe { number: open.last, pipe, generation, validity });
     }
@@ -318,23 +297,6 @@ fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
     // A timeout of 0 would mean no limit.
     let ms = (node_timeout / 4).as_millis().max(1);
     redis::cmd("WAIT").arg(least).arg(ms.to_string()).get_packed_command()
-}
-
-impl PooledPipe {
-    fn chosen(&self) -> (u32, (Arc<Pipe>, u64)) {
-        (self.number, (Arc::clone(&self.pipe), self.generation))
-    }
-}
-
-impl OpenPipes {
-    /// The connection with this number. `None` if it is closed, or if it is old and a release follows each acquire of
-    /// this group.
-    fn find(&self, number: Option<u32>, group: usize) -> Option<&PooledPipe> {
-        let number = number?;
-        let is_it = |one: &&PooledPipe| one.number == number && !one.pipe.is_closed();
-        let old = || self.old.iter().find(is_it).filter(|one| !one.pipe.is_released(Some(group)));
-        self.used.iter().find(is_it).or_else(old)
-    }
 }
 
 impl Drop for Connections {

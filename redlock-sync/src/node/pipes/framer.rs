@@ -88,7 +88,8 @@ impl Framer {
     /// Takes the next complete reply. `None` if more bytes are needed.
     pub(crate) fn take_reply(&mut self) -> Result<Option<WireReply>, Garbled> {
         while self.missing > 0 {
-            let Some((long, more)) = element(self.unread())? else { return Ok(None) };
+            let unread = self.bytes.get(self.begin + self.counted..self.end).unwrap_or_default();
+            let Some((long, more)) = element(unread)? else { return Ok(None) };
             self.counted += long;
             self.missing =
                 (self.missing - 1).checked_add(more).filter(|missing| *missing <= MAX_MISSING).ok_or(Garbled)?;
@@ -97,10 +98,6 @@ impl Framer {
         self.begin += self.counted;
         (self.counted, self.missing) = (0, 1);
         reply(self.bytes.get(from..self.begin).unwrap_or_default()).map(Some)
-    }
-
-    fn unread(&self) -> &[u8] {
-        self.bytes.get(self.begin + self.counted..self.end).unwrap_or_default()
     }
 }
 

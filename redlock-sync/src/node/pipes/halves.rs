@@ -1,7 +1,6 @@
 //! The two halves of a connection. One thread writes while another one reads. Sockets, servers in memory and the
 //! simulation implement them.
 
-use std::any::Any;
 use std::fmt;
 
 use crate::clock::Tick;
@@ -43,33 +42,12 @@ pub(crate) trait Source: Send {
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken>;
 }
 
-/// Closes a connection while other threads may read and write. Their calls then return.
-pub(crate) trait Shut: Send + Sync {
-    fn shut(&self);
-}
-
-/// Receives events of replies on all connections to a server.
-pub(crate) trait ReplyObserver: Send + Sync {
-    /// The server has answered a call that was written at this time.
-    fn on_reply(&self, written: Tick);
-}
-
-/// The two halves of a connection, and a handle that closes both.
+/// The two halves of a connection.
 pub(crate) struct Halves {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) source: Box<dyn Source>,
-    pub(crate) shut: Box<dyn Shut>,
-}
-
-/// A new connection.
-pub(crate) struct NewConnection {
-    pub(crate) halves: Halves,
-    /// The place of the connection in its pool. When it is dropped, the pool can make another connection.
-    pub(crate) pool_slot: Box<dyn Any + Send>,
-    /// The value of `Host::generation` before the connection was made.
-    pub(crate) generation: u64,
-    /// When to replace the connection, and when it must no longer be used because its login expires.
-    pub(crate) validity: Option<(Tick, Tick)>,
+    /// Closes the connection while other threads may read and write. Their calls then return.
+    pub(crate) shut: Box<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for Halves {

@@ -31,7 +31,7 @@ pub(super) mod halves;
 mod outbox;
 pub(super) mod pipe;
 mod pump;
-pub(super) mod supply;
+mod supply;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]

@@ -3,10 +3,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::command::{Command, Outcome, Outcomes, Sending, Wakeup};
+use smallvec::SmallVec;
+
+use super::command::{Command, Outcome, Outcomes, Wakeup};
 use super::framer::WireReply;
 use crate::clock::Tick;
-use crate::protocol::script::Call;
+use crate::protocol::script::Purpose;
 
 /// The limits of one packet. Its last call may exceed the bytes.
 const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -59,16 +61,6 @@ impl Outbox {
         self.all().any(|command| group.is_none() || command.group() == group)
     }
 
-    /// True if it has a call that may set this token.
-    pub(super) fn may_set(&self, token: &str) -> bool {
-        self.all().any(|command| command.acquires() == Some(token))
-    }
-
-    /// True if it has an identical call.
-    pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.all().any(|command| command.is_like(call))
-    }
-
     pub(super) fn enqueue(&mut self, command: Command) {
         if command.is_high_priority { self.high.push_back(command) } else { self.normal.push_back(command) }
     }
@@ -93,10 +85,7 @@ impl Outbox {
             && calls < MAX_PACKET_CALLS
             && let Some(command) = self.next()
         {
-            match in_flight.append(command, packet, now) {
-                Sending::Refused => refused += 1,
-                Sending::Awaited | Sending::Unattended => calls += 1,
-            }
+            if in_flight.append(command, packet, now) { calls += 1 } else { refused += 1 }
         }
         in_flight.complete(packet, now);
         refused
@@ -130,17 +119,6 @@ struct InFlightCall {
     written: Tick,
 }
 
-/// What a reply belongs to.
-#[derive(Debug)]
-pub(super) enum ReplyTarget {
-    /// It is the last reply of a call.
-    Call(Command, WireReply),
-    /// It is the reply to a `WAIT`, and completes these calls.
-    Acknowledged(Vec<(Command, Outcome)>),
-    /// The call has another reply to come.
-    MoreToCome,
-}
-
 /// Whether threads wait for the next replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -157,15 +135,16 @@ impl InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
-    /// Appends a call to the packet. Afterwards the packet must be completed and written.
-    pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> Sending {
-        let sending = command.begin();
-        if sending != Sending::Refused {
+    /// Appends a call to the packet. Afterwards the packet must be completed and written. Returns false if the call
+    /// need not be sent.
+    pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> bool {
+        let is_sent = command.begin();
+        if is_sent {
             command.write_to(packet);
             self.asks_replicas |= !self.wait.is_empty() && command.is_for_replicas();
             self.calls.push_back(InFlightCall { command: Some(command), written });
         }
-        sending
+        is_sent
     }
 
     /// Completes a packet. One `WAIT` suffices for all its calls: replicas apply writes in order, so a replica with the
@@ -177,32 +156,39 @@ impl InFlight {
         }
     }
 
-    /// Assigns the next reply to its call. Also returns when the call was written. `None` if no reply is due.
-    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(ReplyTarget, Tick)> {
+    /// Assigns the next reply to its call. Returns the calls that it completes, and when its call was written. A call
+    /// may have another reply to come, and a `WAIT` can complete several calls. `None` if no reply is due.
+    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(SmallVec<[(Command, Outcome); 1]>, Tick)> {
         let InFlightCall { command, written } = self.calls.pop_front()?;
+        let mut completed: SmallVec<[(Command, Outcome); 1]> = SmallVec::new();
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
-            let unacknowledged = std::mem::take(&mut self.unacknowledged).into_iter().map(of).collect();
-            return Some((ReplyTarget::Acknowledged(unacknowledged), written));
+            completed.extend(self.unacknowledged.drain(..).map(of));
+            return Some((completed, written));
         };
         if command.asks() && !self.asking_was_answered {
             self.asking_was_answered = true;
             self.calls.push_front(InFlightCall { command: Some(command), written });
-            return Some((ReplyTarget::MoreToCome, written));
+            return Some((completed, written));
         }
         self.asking_was_answered = false;
         if !self.wait.is_empty() && command.is_for_replicas() && !reply.is_error() {
             command.mark_unacknowledged();
             self.unacknowledged.push((command, reply));
-            return Some((ReplyTarget::MoreToCome, written));
+        } else {
+            completed.push((command, Outcome::Replied(reply)));
         }
-        Some((ReplyTarget::Call(command, reply), written))
+        Some((completed, written))
+    }
+
+    /// The calls without a reply, in the order in which they were written.
+    pub(super) fn unanswered(&self) -> impl DoubleEndedIterator<Item = &Command> {
+        self.calls.iter().filter_map(|call| call.command.as_ref())
     }
 
     /// All calls without an outcome.
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
-        let unacknowledged = self.unacknowledged.iter().map(|(command, _)| command);
-        self.calls.iter().filter_map(|call| call.command.as_ref()).chain(unacknowledged)
+        self.unanswered().chain(self.unacknowledged.iter().map(|(command, _)| command))
     }
 
     /// Tells callbacks that calls written until then are late. Their replies are still read.
@@ -220,16 +206,6 @@ impl InFlight {
         }
     }
 
-    /// True if a call in flight may set this token.
-    pub(super) fn may_set(&self, token: &str) -> bool {
-        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.acquires() == Some(token))
-    }
-
-    /// True if an identical call is in flight.
-    pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.calls.iter().filter_map(|call| call.command.as_ref()).any(|command| command.is_like(call))
-    }
-
     /// When the oldest call was written.
     pub(super) fn oldest(&self) -> Option<Tick> {
         self.calls.front().map(|call| call.written)
@@ -239,9 +215,9 @@ impl InFlight {
     pub(super) fn is_released(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
         let about = |command: &&Command| group.is_none() || command.group() == group;
-        self.calls.iter().rev().filter_map(|call| call.command.as_ref()).filter(about).all(|command| {
-            released.extend(command.releases());
-            command.acquires().is_none_or(|token| released.contains(token))
+        self.unanswered().rev().filter(about).all(|command| {
+            released.extend(command.token(Purpose::Release));
+            command.token(Purpose::Acquire).is_none_or(|token| released.contains(token))
         })
     }
 

@@ -35,12 +35,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::command::{Abandoned, Command, Outcome, Outcomes, Wakeup, Wakeups};
+use super::command::{Command, Outcome, Outcomes, Progress, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
-use super::halves::{Broken, Halves, ReplyObserver, Shut, Sink, Source};
-use super::outbox::{InFlight, Interest, Outbox, ReplyTarget};
+use super::halves::{Broken, Halves, Sink, Source};
+use super::outbox::{InFlight, Interest, Outbox};
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::Call;
+use crate::protocol::script::{Call, Purpose};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// Calls to a near server gather in the outbox while the reader has waited for less than this, times the number of
@@ -79,8 +79,9 @@ pub(crate) struct Pipe {
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
-    shut: Box<dyn Shut>,
-    observer: Arc<dyn ReplyObserver>,
+    shut: Box<dyn Fn() + Send + Sync>,
+    /// Called with the time at which the latest answered call was written.
+    on_reply: Box<dyn Fn(Tick) + Send + Sync>,
     pub(super) clock: Arc<dyn Clock>,
     /// The node timeout. It limits a write, and each read of the pump.
     pub(super) node_timeout: Duration,
@@ -104,7 +105,7 @@ impl Pipe {
     pub(crate) fn new(
         halves: Halves,
         pool_slot: Box<dyn Any + Send>,
-        observer: Arc<dyn ReplyObserver>,
+        on_reply: Box<dyn Fn(Tick) + Send + Sync>,
         clock: Arc<dyn Clock>,
         node_timeout: Duration,
         wait: Vec<u8>,
@@ -123,7 +124,7 @@ impl Pipe {
             read: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             shut,
-            observer,
+            on_reply,
             clock,
             node_timeout,
             pool_slot: Mutex::new(Some(pool_slot)),
@@ -164,14 +165,17 @@ impl Pipe {
 
     /// True if an unanswered call may set this token.
     pub(crate) fn may_set(&self, token: &str) -> bool {
-        let outbox = self.outbox.lock();
-        outbox.may_set(token) || self.in_flight.lock().may_set(token)
+        self.has_unanswered(|command| command.token(Purpose::Acquire) == Some(token))
     }
 
     /// True if an identical call is unanswered.
     pub(crate) fn has_like(&self, call: &Call) -> bool {
+        self.has_unanswered(|command| command.is_like(call))
+    }
+
+    fn has_unanswered(&self, is_it: impl Fn(&Command) -> bool) -> bool {
         let outbox = self.outbox.lock();
-        outbox.has_like(call) || self.in_flight.lock().has_like(call)
+        outbox.all().any(&is_it) || self.in_flight.lock().unanswered().any(&is_it)
     }
 
     /// True if the reader has waited for so long that no reply is expected at once.
@@ -245,31 +249,23 @@ impl Pipe {
         while let Some(reply) =
             framer.take_reply().map_err(|Garbled| Broken::Closed("sent data that is not a Redis reply".into()))?
         {
-            let target = {
+            let assigned = {
                 let mut in_flight = self.in_flight.lock();
-                let target = in_flight.assign(reply);
+                let assigned = in_flight.assign(reply);
                 self.update_oldest(&in_flight);
-                target
+                assigned
             };
-            let (target, written) = target.ok_or_else(|| Broken::Closed("sent a reply that no call expects".into()))?;
+            let none = || Broken::Closed("sent a reply that no call expects".into());
+            let (completed, written) = assigned.ok_or_else(none)?;
             latest_written = Some(written);
-            let mut end = |command: Command, outcome| {
+            for (command, outcome) in completed {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
                 wakeups.add(command.complete(outcome));
-            };
-            match target {
-                ReplyTarget::Call(command, reply) => end(command, Outcome::Replied(reply)),
-                ReplyTarget::Acknowledged(acknowledged) => {
-                    for (command, outcome) in acknowledged {
-                        end(command, outcome);
-                    }
-                }
-                ReplyTarget::MoreToCome => {}
             }
         }
         if let Some(written) = latest_written {
             self.record_round_trip(self.clock.now().since(written));
-            self.observer.on_reply(written);
+            (self.on_reply)(written);
         }
         Ok(())
     }
@@ -290,17 +286,20 @@ impl Pipe {
     }
 
     /// Gives up a call: see [`Outcomes::give_up`].
-    pub(crate) fn give_up(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, is_release: bool) -> Abandoned {
-        let abandoned = outcomes.give_up(index, is_release);
-        match abandoned {
-            Abandoned::Answered => {}
-            Abandoned::Unsent => {
-                let removed = self.outbox.lock().remove(outcomes, index);
-                self.unanswered.fetch_sub(removed, Ordering::AcqRel);
-            }
-            Abandoned::Sent | Abandoned::Unacknowledged | Abandoned::WillBeSent => self.read_later(),
+    pub(crate) fn give_up(
+        self: &Arc<Self>,
+        outcomes: &Arc<Outcomes>,
+        index: usize,
+        is_release: bool,
+    ) -> Option<Progress> {
+        let progress = outcomes.give_up(index)?;
+        if progress == Progress::Unsent && !is_release {
+            let removed = self.outbox.lock().remove(outcomes, index);
+            self.unanswered.fetch_sub(removed, Ordering::AcqRel);
+        } else {
+            self.read_later();
         }
-        abandoned
+        Some(progress)
     }
 
     /// Locks the reading half, when it is free.
@@ -334,19 +333,20 @@ impl Pipe {
             self.update_oldest(&in_flight);
             drained
         };
-        self.shut.shut();
+        (self.shut)();
         self.wake.notify_all();
         let sent = sent.map(|command| command.complete(disconnected(true, &why)));
         let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));
         let ended: Vec<Option<Wakeup>> = sent.chain(unsent).collect();
         self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
-        ended.into_iter().for_each(notify);
+        ended.into_iter().flatten().for_each(Wakeup::notify);
     }
 
     /// Completes a call on a closed connection.
     pub(super) fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        notify(command.complete(disconnected(false, &Arc::new(Broken::Closed("the connection is closed".into())))));
+        let why = Arc::new(Broken::Closed("the connection is closed".into()));
+        command.complete(disconnected(false, &why)).into_iter().for_each(Wakeup::notify);
     }
 }
 
@@ -380,10 +380,6 @@ impl Drop for UseGuard<'_> {
 
 fn disconnected(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Disconnected { was_written, why: Arc::clone(why) }
-}
-
-fn notify(wakeups: Option<Wakeup>) {
-    wakeups.into_iter().for_each(Wakeup::notify);
 }
 
 impl fmt::Debug for Pipe {

@@ -1,6 +1,7 @@
 //! Makes connections to one server. An `r2d2` pool makes them in the background. A server in memory is connected to at
 //! once.
 
+use std::any::Any;
 use std::io;
 #[cfg(test)]
 use std::sync::Weak;
@@ -12,8 +13,6 @@ use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::arrivals::ServerArrivals;
-use super::halves::NewConnection;
-use crate::node::Failure;
 use crate::node::host::Host;
 use crate::node::link::Link;
 
@@ -23,32 +22,8 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How many unresponsive connections are kept beside those in use.
 pub(super) const MAX_OLD: usize = 2;
 
-pub(crate) trait Supply: Send + Sync {
-    /// Takes a connection that is available.
-    fn take(&self) -> Option<NewConnection>;
-
-    /// Takes a connection that is available, or orders one. In the second case [`ServerArrivals`] records that the
-    /// connection has arrived, or why it failed.
-    fn order(&self) -> Option<NewConnection>;
-}
-
-/// The supply that suits the server.
-pub(crate) fn supply(host: &Arc<Host>, arrivals: ServerArrivals, max: usize) -> Box<dyn Supply> {
-    let host = Arc::clone(host);
-    if !host.server.may_wait() {
-        return Box::new(ImmediateSupply { host, arrivals });
-    }
-    #[cfg(test)]
-    if host.background.is_simulated() {
-        return JobConnector::boxed(host, arrivals);
-    }
-    Box::new(PooledSupply { pool: OnceLock::new(), making: Mutex::new(()), host, arrivals, max })
-}
-
-fn connect(host: &Host) -> Result<NewConnection, Failure> {
-    let Link { connection, generation, validity } = host.connect(host.settings.node_timeout)?;
-    Ok(NewConnection { halves: connection.split(), pool_slot: Box::new(()), generation, validity })
-}
+/// A new connection, and its place in the pool. When the place is dropped, the pool can make another connection.
+pub(super) type NewConnection = (Link, Box<dyn Any + Send>);
 
 /// Makes connections for the pool: dials, logs in, and asks for the server's identity.
 #[derive(Debug)]
@@ -60,12 +35,12 @@ struct Connector {
 impl ManageConnection for Connector {
     /// A slot with a connection. The connection is taken out at once, so the slot comes back empty. The pool then takes
     /// it for broken and makes another one on request.
-    type Connection = Mutex<Option<NewConnection>>;
+    type Connection = Mutex<Option<Link>>;
     /// Without the cause: the arrivals have it.
     type Error = io::Error;
 
     fn connect(&self) -> io::Result<Self::Connection> {
-        connect(&self.host).map(|made| Mutex::new(Some(made))).map_err(|failure| {
+        self.host.connect().map(|made| Mutex::new(Some(made))).map_err(|failure| {
             self.arrivals.failed(failure);
             io::ErrorKind::NotConnected.into()
         })
@@ -87,34 +62,62 @@ impl HandleEvent for ServerArrivals {
     }
 }
 
-/// The pool of one server. Its size is the number of connections for calls plus [`MAX_OLD`]. It makes no connection
-/// before one is needed.
-struct PooledSupply {
-    pool: OnceLock<Pool<Connector>>,
-    /// Held while the pool is made.
-    making: Mutex<()>,
+/// Makes connections to one server. It makes none before one is needed.
+pub(super) struct Supply {
     host: Arc<Host>,
     arrivals: ServerArrivals,
+    /// The size of the pool is this number of connections for calls plus [`MAX_OLD`].
     max: usize,
+    /// The pool is made when the first connection is ordered.
+    pool: OnceLock<Pool<Connector>>,
+    #[cfg(test)]
+    jobs: Option<Arc<JobConnector>>,
 }
 
-impl PooledSupply {
+impl Supply {
+    pub(super) fn new(host: &Arc<Host>, arrivals: &ServerArrivals, max: usize) -> Supply {
+        Supply {
+            host: Arc::clone(host),
+            arrivals: arrivals.clone(),
+            max,
+            pool: OnceLock::new(),
+            #[cfg(test)]
+            jobs: host.context.background.is_simulated().then(|| JobConnector::new(host, arrivals)),
+        }
+    }
+
+    /// Takes a connection that is available.
+    pub(super) fn take(&self) -> Option<NewConnection> {
+        #[cfg(test)]
+        if let Some(jobs) = &self.jobs {
+            return jobs.take();
+        }
+        take_out(self.pool()?.try_get()?)
+    }
+
+    /// Takes a connection that is available, or orders one. In the second case [`ServerArrivals`] records that the
+    /// connection has arrived, or why it failed.
+    pub(super) fn order(&self) -> Option<NewConnection> {
+        if !self.host.server.may_wait() {
+            // Nothing tries again.
+            let made = self.host.connect().inspect_err(|failure| self.arrivals.gave_up(failure.clone()));
+            return Some((made.ok()?, Box::new(())));
+        }
+        #[cfg(test)]
+        if let Some(jobs) = &self.jobs {
+            return jobs.order();
+        }
+        // `try_get` would not order a connection.
+        take_out(self.pool()?.get_timeout(Duration::ZERO).ok()?)
+    }
+
     fn pool(&self) -> Option<&Pool<Connector>> {
         if let Some(pool) = self.pool.get() {
             return Some(pool);
         }
-        let _making = self.making.lock();
-        if let Some(pool) = self.pool.get() {
-            return Some(pool);
-        }
-        let threads = match self.host.background.threads() {
-            Ok(threads) => threads,
-            // The next call tries again.
-            Err(failure) => {
-                self.arrivals.gave_up(failure);
-                return None;
-            }
-        };
+        // After a failure, the next call tries again.
+        let threads =
+            self.host.context.background.threads().inspect_err(|failure| self.arrivals.gave_up(failure.clone()));
         let max = u32::try_from(self.max.saturating_add(MAX_OLD)).unwrap_or(u32::MAX);
         let pool = Pool::builder()
             .max_size(max)
@@ -125,45 +128,15 @@ impl PooledSupply {
             .connection_timeout(RETRY)
             .error_handler(Box::new(NopErrorHandler))
             .event_handler(Box::new(self.arrivals.clone()))
-            .thread_pool(Arc::clone(threads))
+            .thread_pool(Arc::clone(threads.ok()?))
             .build_unchecked(Connector { host: Arc::clone(&self.host), arrivals: self.arrivals.clone() });
         Some(self.pool.get_or_init(|| pool))
     }
 }
 
-impl Supply for PooledSupply {
-    fn take(&self) -> Option<NewConnection> {
-        take_out(self.pool()?.try_get()?)
-    }
-
-    /// `get_timeout` orders a connection. `try_get` would not.
-    fn order(&self) -> Option<NewConnection> {
-        take_out(self.pool()?.get_timeout(Duration::ZERO).ok()?)
-    }
-}
-
 fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
-    let mut made = slot.lock().take()?;
-    made.pool_slot = Box::new(slot);
-    Some(made)
-}
-
-/// Connects at once, without waiting.
-struct ImmediateSupply {
-    host: Arc<Host>,
-    arrivals: ServerArrivals,
-}
-
-impl Supply for ImmediateSupply {
-    fn take(&self) -> Option<NewConnection> {
-        None
-    }
-
-    fn order(&self) -> Option<NewConnection> {
-        let made = connect(&self.host);
-        // Nothing tries again.
-        made.inspect_err(|failure| self.arrivals.gave_up(failure.clone())).ok()
-    }
+    let made = slot.lock().take()?;
+    Some((made, Box::new(slot)))
 }
 
 /// Connects by jobs of the simulation, and retries like a pool.
@@ -171,29 +144,34 @@ impl Supply for ImmediateSupply {
 struct JobConnector {
     host: Arc<Host>,
     arrivals: ServerArrivals,
-    made: Mutex<Option<NewConnection>>,
+    made: Mutex<Option<Link>>,
     this: Weak<JobConnector>,
 }
 
 #[cfg(test)]
-struct JobSupply(Arc<JobConnector>);
-
-#[cfg(test)]
 impl JobConnector {
-    fn boxed(host: Arc<Host>, arrivals: ServerArrivals) -> Box<dyn Supply> {
-        Box::new(JobSupply(Arc::new_cyclic(|this| JobConnector {
-            host,
-            arrivals,
-            made: Mutex::new(None),
-            this: this.clone(),
-        })))
+    fn new(host: &Arc<Host>, arrivals: &ServerArrivals) -> Arc<JobConnector> {
+        let (host, arrivals) = (Arc::clone(host), arrivals.clone());
+        Arc::new_cyclic(|this| JobConnector { host, arrivals, made: Mutex::new(None), this: this.clone() })
+    }
+
+    fn take(&self) -> Option<NewConnection> {
+        Some((self.made.lock().take()?, Box::new(())))
+    }
+
+    fn order(&self) -> Option<NewConnection> {
+        let made = self.take();
+        if made.is_none() {
+            self.dial_after(Duration::ZERO);
+        }
+        made
     }
 
     fn dial_after(&self, pause: Duration) {
         let this = self.this.clone();
-        self.host.background.after(pause, move || {
+        self.host.context.background.after(pause, move || {
             let Some(this) = this.upgrade() else { return };
-            match connect(&this.host) {
+            match this.host.connect() {
                 Ok(made) => {
                     *this.made.lock() = Some(made);
                     this.arrivals.came();
@@ -204,20 +182,5 @@ impl JobConnector {
                 }
             }
         });
-    }
-}
-
-#[cfg(test)]
-impl Supply for JobSupply {
-    fn take(&self) -> Option<NewConnection> {
-        self.0.made.lock().take()
-    }
-
-    fn order(&self) -> Option<NewConnection> {
-        let made = self.take();
-        if made.is_none() {
-            self.0.dial_after(Duration::ZERO);
-        }
-        made
     }
 }

@@ -43,10 +43,6 @@ impl Table {
         usize::from((hash ^ (hash >> 32)).to_le_bytes()[0])
     }
 
-    fn word(&self, group: usize) -> Option<&AtomicU64> {
-        self.0.get(group)
-    }
-
     /// Counts a call of this group. `choose` gets the number of the connection with unanswered calls of the group. It
     /// returns that number, or another one if that connection cannot be used.
     pub(crate) fn count<T>(
@@ -54,7 +50,7 @@ impl Table {
         group: usize,
         mut choose: impl FnMut(Option<u32>) -> Option<(u32, T)>,
     ) -> Option<(UnansweredCall, T)> {
-        let word = self.word(group)?;
+        let word = self.0.get(group)?;
         let mut seen = word.load(Ordering::Acquire);
         loop {
             let busy = (seen & COUNT > 0).then(|| u32::try_from(seen >> PIPE).unwrap_or(0));
@@ -84,7 +80,7 @@ impl Drop for UnansweredCall {
             let is_mine = word & !COUNT == self.chosen && word & COUNT > 0;
             is_mine.then(|| word - 1)
         };
-        if let Some(word) = self.table.word(self.group) {
+        if let Some(word) = self.table.0.get(self.group) {
             _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, answered);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Outcomes, WaitStatus};
+use super::command::Outcomes;
 use super::pipe::{MANY_CALLS, Pipe};
 use crate::clock::{Clock, Tick};
 
@@ -11,13 +11,13 @@ use crate::clock::{Clock, Tick};
 const WITHOUT_PUMP: Duration = Duration::from_millis(1);
 
 /// Waits until each call has an outcome, or a connection broke, or until the deadline. Replies that have arrived by
-/// then are read.
+/// then are read. Returns false if the deadline ended the wait.
 ///
 /// Behind many calls, the thread lets the pump read. If there is no outcome after an eighth of a node timeout, it reads
 /// for itself, because the pump may get no CPU time. With several servers, it waits for a slow one no longer than that
 /// at a time: its call to another server may still be in an outbox. The pumps of all servers then write and read for
 /// it.
-pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> WaitStatus {
+pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> bool {
     let node_timeout = asked.iter().map(|(_, pipe)| pipe.node_timeout).max().unwrap_or_default();
     let soon = || by.min(clock.now().after(node_timeout / 8));
     let mut is_slow = false;
@@ -29,9 +29,9 @@ pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: T
                 pipe.read_for(outcomes, *index, if asked.len() > 1 { soon() } else { by });
             }
         }
-        let wait = outcomes.wait_status();
-        if wait != WaitStatus::Pending || clock.now() >= by {
-            return wait;
+        let is_pending = outcomes.is_pending();
+        if !is_pending || clock.now() >= by {
+            return !is_pending;
         }
         let relies = |(index, pipe): &(usize, Arc<Pipe>)| !outcomes.is_awaited(*index) || pipe.rely_on_pump();
         let has_pumps = asked.iter().filter(|asked| !relies(asked)).count() == 0;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::command::{Command, Sending};
+use super::command::Command;
 use super::outbox::Outbox;
 use super::pipe::{MANY_CALLS, Pipe, UseGuard, WriteHalf};
 use crate::clock::Tick;
@@ -18,17 +18,21 @@ impl Pipe {
     /// completed at once.
     pub(crate) fn send(self: &Arc<Self>, command: Command) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
+        let is_awaited = command.is_awaited();
         if !self.gathers()
             && let Some(writer) = self.writer.try_lock()
         {
             if self.outbox.lock().is_empty() {
-                return self.send_now(writer, command);
+                self.send_now(writer, command);
+                if !is_awaited {
+                    self.read_later();
+                }
+                return;
             }
             // Calls in the outbox are older and must be written first.
             drop(writer);
             self.flush_missed();
         }
-        let is_awaited = command.is_awaited();
         let mut outbox = self.outbox.lock();
         if outbox.is_closed {
             drop(outbox);
@@ -63,7 +67,7 @@ impl Pipe {
         let WriteHalf { sink, packet } = &mut *writer;
         packet.clear();
         let now = self.clock.now();
-        let sending = {
+        {
             let mut in_flight = self.in_flight.lock();
             // Pairs with `close` in `pipe.rs`, which sets this and drains `in_flight` under the same mutex.
             if self.is_closed() {
@@ -71,20 +75,17 @@ impl Pipe {
                 in_use.finish(Ok(()));
                 return self.refuse(command);
             }
-            let sending = in_flight.append(command, packet, now);
+            // The thread of the call is this one, so it has not given it up.
+            in_flight.append(command, packet, now);
             in_flight.complete(packet, now);
             self.update_oldest(&in_flight);
-            sending
-        };
+        }
         let written = sink.write(packet, self.write_by(packet, now));
         // `writer` is still locked, so nothing is written after a partial packet.
         in_use.finish(written);
         // First unlock, then check the mark. In the other order a call could stay in the outbox: pairs with `flush`.
         drop(writer);
         self.flush_missed();
-        if sending == Sending::Unattended {
-            self.read_later();
-        }
     }
 
     /// The deadline of a write. Large packets get extra time, at 1 Mbit/s, the lowest rate at which a server counts as

@@ -9,6 +9,8 @@
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests;
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,12 +18,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::master_reply::{self, MasterReply};
-use crate::clock::Clock;
+use crate::clock::{Clock, Tick};
 use crate::names::printable;
 use crate::node::link::{Broken, Connection, Dial};
 use crate::node::socket::RedisServer;
-use crate::node::url::GroupConfig;
-use crate::node::{Background, Failure, FailureKind, NodeUrl};
+use crate::node::url::{GroupConfig, host_port};
+use crate::node::{Background, Failure, FailureKind, Login, NodeUrl};
 
 /// How often the Sentinels are asked while the client makes calls.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,7 +31,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIODS: u32 = 60;
 
 /// The Sentinels of a group, and what is known of its master.
-pub(super) struct Group {
+pub(in crate::node) struct Group {
+    /// The URL of the group, with the login at the master.
+    url: NodeUrl,
     name: String,
     sentinels: Vec<Sentinel>,
     /// The timeout for one Sentinel.
@@ -38,6 +42,8 @@ pub(super) struct Group {
     background: Background,
     state: Mutex<GroupState>,
     answered: Condvar,
+    /// The last master that was dialled. It is kept because its name is already resolved.
+    dialled: Mutex<Option<Arc<RedisServer>>>,
     /// How often the master has changed, or may have changed while it was silent or the group was not watched.
     address_changes: AtomicU64,
     /// The number of periods since the last call. `IDLE_PERIODS` while the group is not watched.
@@ -67,19 +73,26 @@ struct SentinelAnswer {
 }
 
 impl Group {
-    pub(super) fn new(config: &GroupConfig, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
+    pub(in crate::node) fn new(
+        url: &NodeUrl,
+        config: &GroupConfig,
+        timeout: Duration,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<Group> {
         let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), connection: Mutex::new(None) };
         let sentinels: Vec<_> = config.sentinels.iter().map(sentinel).collect();
         let unasked = || SentinelAnswer { inquiry: 0, said: Err(silent()) };
         let answers = sentinels.iter().map(|_| unasked()).collect();
         Arc::new_cyclic(|this| Group {
+            url: url.clone(),
             name: config.name.clone(),
             background: Background::new(sentinels.len() + 1),
             sentinels,
             timeout,
-            clock,
+            clock: Arc::clone(clock),
             state: Mutex::new(GroupState { inquiry: 0, is_under_way: false, answers, master: None }),
             answered: Condvar::new(),
+            dialled: Mutex::new(None),
             address_changes: AtomicU64::new(0),
             idle: AtomicU32::new(IDLE_PERIODS),
             this: this.clone(),
@@ -87,48 +100,21 @@ impl Group {
     }
 
     /// The last known address of the master.
-    pub(super) fn master(&self) -> Option<String> {
+    fn master(&self) -> Option<String> {
         self.state.lock().master.as_ref().map(MasterReply::address)
     }
 
-    /// How long the server has been master at least.
-    pub(super) fn master_for(&self) -> Duration {
-        let now = self.clock.now();
-        self.state.lock().master.as_ref().map_or(Duration::ZERO, |reply| reply.age(now))
-    }
-
-    /// How often the master may have changed. Since a client that makes calls asks this, the group is watched from now
-    /// on.
-    pub(super) fn address_changes(&self) -> u64 {
-        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
-            self.address_changes.fetch_add(1, Ordering::AcqRel);
-            match self.background.threads() {
-                Ok(_) => self.after(PERIOD, Group::watch),
-                // The next call tries again.
-                Err(_) => self.idle.store(IDLE_PERIODS, Ordering::Release),
-            }
+    /// The server at this address.
+    fn server(&self, host: &str, port: u16) -> Arc<RedisServer> {
+        let mut dialled = self.dialled.lock();
+        let address = host_port(host, port);
+        match &*dialled {
+            Some(known) if known.address() == address => Arc::clone(known),
+            _ => Arc::clone(dialled.insert(Arc::new(RedisServer::new(self.url.at(host, port))))),
         }
-        self.address_changes.load(Ordering::Acquire)
-    }
-
-    /// Tells that the master does not answer. It may have been replaced when it answers again.
-    pub(super) fn suspect(&self) {
-        self.address_changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Finds the master, and waits for at most `within`.
-    pub(super) fn locate(&self, within: Duration) -> Result<MasterReply, Failure> {
-        self.ask_all(self.state.lock(), within)
-    }
-
-    /// Like `locate`, but uses only answers to questions asked from now on.
-    pub(super) fn locate_anew(&self, within: Duration) -> Result<MasterReply, Failure> {
-        let mut state = self.state.lock();
-        let number = state.inquiry;
-        self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
-        self.ask_all(state, within / 2)
-    }
-
     fn ask_all(&self, mut state: MutexGuard<'_, GroupState>, within: Duration) -> Result<MasterReply, Failure> {
         // Without threads an inquiry would never end.
         self.background.threads()?;
@@ -271,6 +257,67 @@ impl Group {
         if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE_PERIODS {
             self.after(PERIOD, Group::watch);
         }
+    }
+}
+
+impl Dial for Group {
+    fn address(&self) -> &str {
+        self.url.address()
+    }
+
+    fn display_address(&self) -> Cow<'_, str> {
+        self.master().map_or(Cow::Borrowed(&self.name), |master| Cow::Owned(format!("{} at {master}", self.name)))
+    }
+
+    /// How often the master may have changed. Since a client that makes calls asks this, the group is watched from now
+    /// on.
+    fn address_changes(&self) -> Option<u64> {
+        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE_PERIODS {
+            self.address_changes.fetch_add(1, Ordering::AcqRel);
+            match self.background.threads() {
+                Ok(_) => self.after(PERIOD, Group::watch),
+                // The next call tries again.
+                Err(_) => self.idle.store(IDLE_PERIODS, Ordering::Release),
+            }
+        }
+        Some(self.address_changes.load(Ordering::Acquire))
+    }
+
+    /// The master may have been replaced when it answers again.
+    fn suspect(&self) {
+        self.address_changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Uses only answers to questions asked from now on.
+    fn check_is_current(&self, shown: &str, within: Duration) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        let number = state.inquiry;
+        self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
+        self.ask_all(state, within / 2)?;
+        let now = self.display_address();
+        let was_deposed = || Failure::unsent(FailureKind::Unreachable, format!("{now} is the master now"));
+        if *now == *shown { Ok(()) } else { Err(was_deposed()) }
+    }
+
+    fn master_for(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        Some(self.state.lock().master.as_ref().map_or(Duration::ZERO, |reply| reply.age(now)))
+    }
+
+    fn login(&self) -> Result<Login, Failure> {
+        self.url.login()
+    }
+
+    /// The Sentinels may use half of the time.
+    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
+        let master = self.ask_all(self.state.lock(), by.since(clock.now()) / 2)?;
+        self.server(&master.host, master.port).dial(by, clock)
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
     }
 }
 

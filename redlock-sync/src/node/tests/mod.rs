@@ -114,7 +114,7 @@ fn ask_until(node: At<'_>, call: &Arc<Call>, priority: Priority, by: Tick) -> An
 }
 
 fn ask_on(node: At<'_>, call: &Arc<Call>, priority: Priority) -> Answer {
-    ask_until(node, call, priority, now().after(node.server().host.settings.node_timeout))
+    ask_until(node, call, priority, now().after(node.server().host.context.settings.node_timeout))
 }
 
 fn ask(node: At<'_>, call: &Arc<Call>) -> Answer {

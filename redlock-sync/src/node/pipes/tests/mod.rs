@@ -15,9 +15,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Abandoned, Form, Outcome, Outcomes, Payload, WaitStatus};
+use super::command::{Form, Outcome, Outcomes, Payload, Progress};
 use super::framer::WireReply;
-use super::halves::ReplyObserver;
 use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
@@ -35,18 +34,12 @@ fn soon() -> Tick {
     now().after(SOON)
 }
 
-struct Unheard;
-
-impl ReplyObserver for Unheard {
-    fn on_reply(&self, _: Tick) {}
-}
-
 /// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     Reply(WireReply),
     Disconnected { was_written: bool },
-    Abandoned(Abandoned),
+    Abandoned(Progress),
 }
 
 fn number(n: u64) -> Payload {
@@ -64,12 +57,10 @@ fn script(purpose: Purpose, token: &str) -> Payload {
 fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     let outcomes = Outcomes::new(1, None);
     pipe.send(outcomes.command(0, payload, is_release, None));
-    let wait = waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
-    if wait == WaitStatus::Pending {
-        let abandoned = pipe.give_up(&outcomes, 0, is_release);
-        if abandoned != Abandoned::Answered {
-            return End::Abandoned(abandoned);
-        }
+    if !waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock)
+        && let Some(progress) = pipe.give_up(&outcomes, 0, is_release)
+    {
+        return End::Abandoned(progress);
     }
     match outcomes.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),

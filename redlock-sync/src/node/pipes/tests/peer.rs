@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::super::pipe::Pipe;
-use super::{SOON, Unheard};
+use super::SOON;
 use crate::clock::{Clock, SystemClock};
 use crate::node::link::Connection;
 use crate::node::stream::{Stream, TimedSocket};
@@ -49,7 +49,7 @@ impl Peer {
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
         let halves = Box::new(Stream::new(TimedSocket::new(socket))).split();
-        Pipe::new(halves, Box::new(()), Arc::new(Unheard), clock, node_timeout, Vec::new())
+        Pipe::new(halves, Box::new(()), Box::new(|_| {}), clock, node_timeout, Vec::new())
     }
 
     pub(super) fn pipe(&self) -> Arc<Pipe> {

@@ -5,7 +5,7 @@ use std::thread;
 
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
-use super::super::connections::{ChosenPipe, Connections};
+use super::super::connections::{Connections, PooledPipe};
 use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
@@ -201,7 +201,8 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
             scope.spawn(move || {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
-                    let ChosenPipe { unanswered, pipe, .. } = client.server().choose(&call, false, None).unwrap();
+                    let (unanswered, PooledPipe { pipe, .. }) =
+                        client.server().connections(&call).choose(&call, false, None).unwrap();
                     let payload = Payload::Script { call, checks: false, form: Form::Source, asks: false };
                     pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(unanswered)).unattended());
                 }

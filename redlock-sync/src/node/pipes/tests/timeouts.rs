@@ -38,7 +38,7 @@ fn silence_and_then_all_replies() {
             })
             .collect();
         for call in hurried {
-            assert!(matches!(call.join().unwrap(), End::Abandoned(Abandoned::Sent | Abandoned::Unsent)));
+            assert!(matches!(call.join().unwrap(), End::Abandoned(Progress::Sent | Progress::Unsent)));
         }
         peer.go_on();
         for (n, call) in (0..).zip(patient) {
@@ -63,7 +63,7 @@ fn thousands_of_calls_that_time_out() {
                     let token = format!("{t}/{n}");
                     let left =
                         call(pipe, script(Purpose::Acquire, &token), false, now().after(Duration::from_micros(200)));
-                    if left != End::Abandoned(Abandoned::Unsent) {
+                    if left != End::Abandoned(Progress::Unsent) {
                         call(pipe, script(Purpose::Release, &token), true, now().after(Duration::from_micros(200)));
                     }
                 }
