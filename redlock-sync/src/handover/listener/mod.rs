@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 
 pub(crate) use self::awaits::Awaits;
-use self::connect::{Cause, WAKE_READER};
+use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
 pub(crate) use self::ended::OnLateNotification;
 pub(crate) use self::notification::{Notification, UnclaimedGrant};
@@ -52,8 +52,8 @@ pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&UnclaimedGrant) + Send + Sync>;
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
     waiters: Waiters,
-    /// The causes that were logged.
-    warned: Mutex<HashSet<Cause>>,
+    /// The steps of subscribing whose failure was logged.
+    warned: Mutex<HashSet<&'static str>>,
     on_unclaimed: OnceLock<OnUnclaimedGrant>,
     this: Weak<Listener>,
 }

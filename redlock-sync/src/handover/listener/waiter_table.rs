@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::connection_state::{self, ConnectionState, Heartbeat, NewSubscription, Subscription, Up};
+use super::connection_state::{self, ConnectionState, Heartbeat, Subscription, Up};
 use super::ended::{EndedWaits, OnLateNotification};
 use super::notification::{Notification, UnclaimedGrant};
 use crate::clock::Tick;
@@ -369,19 +369,18 @@ impl WaiterTable {
     }
 
     /// Installs a confirmed subscription, and delivers the message that arrived meanwhile.
-    pub(crate) fn install(&mut self, new: NewSubscription, now: Tick) {
-        let NewSubscription { node, channel, conn, first } = new;
-        if self.is_closed || self.channel.as_ref() != Some(&channel) {
+    pub(crate) fn install(&mut self, subscription: Subscription, conn: Box<dyn Subscriber>, first: &[u8], now: Tick) {
+        if self.is_closed || self.channel.as_ref() != Some(&subscription.channel) {
             self.follow_up.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
-        let subscription = Subscription { node, channel, generation: self.generation };
+        let subscription = Subscription { generation: self.generation, ..subscription };
         self.connection = ConnectionState::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.announce_change();
-        self.deliver(&first);
+        self.deliver(first);
         if self.waits.is_empty() {
             self.last_has_gone(now);
         }
