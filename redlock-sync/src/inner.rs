@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant;
-use crate::handover::listener::{Listener, UnclaimedGrant};
+use crate::handover::listener::{Listener, Notification};
 use crate::handover::queued_wait::QueuedWait;
 use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
@@ -70,9 +70,9 @@ impl ClientInner {
             has_ended: AtomicBool::new(false),
         });
         let this = Arc::downgrade(&client);
-        client.listener.on_unclaimed_grant(Box::new(move |grant| {
+        client.listener.on_unclaimed_grant(Box::new(move |wait, grant| {
             if let Some(client) = this.upgrade() {
-                client.release_unclaimed(grant);
+                client.release_unclaimed(wait, grant);
             }
         }));
         client
@@ -187,17 +187,17 @@ impl ClientInner {
     }
 
     /// Releases a grant to a wait that this client does not know, unless this client holds the lock by it.
-    fn release_unclaimed(&self, grant: &UnclaimedGrant) {
-        let UnclaimedGrant { key, random, wait, lease, with_fence } = grant;
+    fn release_unclaimed(&self, wait: &str, grant: &Notification) {
+        let (Some(key), Some(random)) = (&grant.key, &grant.random) else { return };
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.registry.live().iter().all(|core| core.id != id) {
             let next = Grant {
                 random: &random,
-                lease: *lease,
+                lease: grant.time,
                 age: Duration::ZERO,
                 pauses: 0,
-                with_fence: *with_fence,
+                with_fence: grant.fence > 0,
                 several: self.quorum.len() > 1,
             };
             self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);

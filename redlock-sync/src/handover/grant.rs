@@ -20,8 +20,6 @@
 //! These parts belong here but are elsewhere:
 //!
 //! - `Core::granted` makes the lease. It is in `lease/core`, because the fields of a lease are private.
-//! - `UnclaimedGrant` is in `listener/notification.rs`, because the listener parses it, and this file imports the
-//!   listener.
 //! - `ClientInner::release_unclaimed` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;

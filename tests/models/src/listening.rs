@@ -106,7 +106,7 @@ impl Rig {
                 Box::new(move || rig.heartbeat(&subscription))
             }
             // This task is for the client, which the models do not have.
-            BackgroundTask::ReleaseUnclaimed(_) => return,
+            BackgroundTask::ReleaseUnclaimed(..) => return,
             BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
                 return;

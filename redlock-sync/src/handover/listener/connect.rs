@@ -44,7 +44,7 @@ impl Listener {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => jittered(*pause),
             BackgroundTask::CloseIfIdle(pause) => *pause,
-            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(_) => {
+            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(..) => {
                 Duration::ZERO
             }
         };
@@ -265,8 +265,8 @@ impl TaskRun {
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
-            Some(BackgroundTask::ReleaseUnclaimed(unclaimed)) => {
-                listener.on_unclaimed.get().into_iter().for_each(|release| release(unclaimed));
+            Some(BackgroundTask::ReleaseUnclaimed(wait, grant)) => {
+                listener.on_unclaimed.get().into_iter().for_each(|release| release(wait, grant));
             }
             None => {}
         }

@@ -6,19 +6,17 @@
 //!
 //! 1. `notification.rs`: parses a notification.
 //! 2. `connection_state.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
-//! 3. `ended.rs`: waits that are over and may still be in a server queue.
-//! 4. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
+//! 3. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
 //!    invariant.
-//! 5. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
-//! 6. `waiters.rs`: that lock, and the loop of a thread that waits.
-//! 7. `connect.rs`: work in the background, such as subscribing.
+//! 4. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
+//! 5. `waiters.rs`: that lock, and the loop of a thread that waits.
+//! 6. `connect.rs`: work in the background, such as subscribing.
 //!
-//! `tests/models` runs the first six under a scheduler that tries many orders of threads.
+//! `tests/models` runs the first five under a scheduler that tries many orders of threads.
 
 mod awaits;
 mod connect;
 mod connection_state;
-mod ended;
 mod notification;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -36,8 +34,7 @@ use parking_lot::Mutex;
 pub(crate) use self::awaits::Awaits;
 use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
-pub(crate) use self::ended::OnLateNotification;
-pub(crate) use self::notification::{Notification, UnclaimedGrant};
+pub(crate) use self::notification::{Notification, OnLateNotification};
 use self::waiter_table::BackgroundTask;
 pub(crate) use self::waiter_table::Woken;
 use self::waiters::Waiters;
@@ -45,8 +42,9 @@ use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::quorum::Quorum;
 
-/// What to do with a grant to a wait that this client no longer has. Called in the background.
-pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&UnclaimedGrant) + Send + Sync>;
+/// What to do with a grant to a wait that this client no longer has. The text is the wait, as the servers know it.
+/// Called in the background.
+pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&str, &Notification) + Send + Sync>;
 
 /// The notification connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
