@@ -324,7 +324,7 @@ impl<'a> AcquireLoop<'a> {
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
         let fence = Some(notification.fence).filter(|fence| *fence > 0);
-        let core = Arc::new(Core::granted(start, fence, since, notification.time));
+        let core = Arc::new(Core::granted(start, fence, since));
         if client.queues.is_closed() {
             core.release(quorum.limits.node_timeout);
             return None;

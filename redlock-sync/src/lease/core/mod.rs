@@ -165,18 +165,11 @@ impl Core {
         Core::new(start, io, ballot.started)
     }
 
-    /// A lease on one node, which the last holder granted some time after `since`. Not for options that count from the
-    /// acquisition.
-    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
-        let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io = RoundState {
-            expiry,
-            offered_fence: fence,
-            fence: None,
-            acquire_may_run: false,
-            at: Few::from_elem(true, 1),
-        };
-        let core = Core::new(start, io, since);
+    /// A lease on one node, which the last holder granted some time after `since`, for as long as the options say. Not
+    /// for options that count from the acquisition.
+    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick) -> Core {
+        let votes = [Vote::Yes(Acquired { fence, ..Acquired::default() })].into();
+        let core = Core::won(start, &Ballot { votes, started: since, duplicate: false });
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
 

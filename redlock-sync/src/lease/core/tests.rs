@@ -179,7 +179,7 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
     let rig = Rig::start(1);
     let since = rig.quorum.now();
     rig.clock.sleep_through(LEASE / 6);
-    let core = Core::granted(rig.start_of(granted(), options()), None, since, LEASE);
+    let core = Core::granted(rig.start_of(granted(), options()), None, since);
     assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
     assert!(is_about(rig.wait(core.first_due()), LEASE / 6));
 }
@@ -403,7 +403,7 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     let registry = crate::lease::Registry::default();
     let core = || {
         let now = rig.quorum.now();
-        Arc::new(Core::granted(rig.start_of(granted(), options()), None, now, LEASE))
+        Arc::new(Core::granted(rig.start_of(granted(), options()), None, now))
     };
     let living: Vec<_> = (0..40).map(|_| core()).collect();
     for alive in &living {
