@@ -194,18 +194,11 @@ impl Drop for AwaitedRelease {
     }
 }
 
-/// An adoption that failed, and that a server may execute later.
-#[derive(Debug)]
-struct FailedAdoption {
-    id: LockId,
-    former: LockId,
-    until: Tick,
-}
-
 #[derive(Debug, Default)]
 struct BacklogState {
     list: Vec<PendingRelease>,
-    adoptions: Vec<FailedAdoption>,
+    /// The adoptions that failed, and that a server may execute until then.
+    adoptions: Vec<(ReleaseTarget, Tick)>,
     /// A repetition is planned or under way.
     is_planned: bool,
     /// The last release that was added has replaced another one.
@@ -284,15 +277,20 @@ impl Backlog {
     /// since a copy of the call can be executed later.
     pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
         let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
-        self.state.lock().adoptions.push(FailedAdoption { id: id.clone(), former: former.clone(), until });
-        self.add(PendingRelease { what: ReleaseTarget::Adoption { id, former }, ..of_token });
+        let what = ReleaseTarget::Adoption { id, former };
+        self.state.lock().adoptions.push((what.clone(), until));
+        self.add(PendingRelease { what, ..of_token });
     }
 
     /// The tokens by which this client has failed to adopt the lock from that token.
     pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
         let (mut state, now) = (self.state.lock(), self.quorum.now());
-        state.adoptions.retain(|one| one.until > now);
-        state.adoptions.iter().filter(|one| one.former == *former).map(|one| one.id.clone()).collect()
+        state.adoptions.retain(|(_, until)| *until > now);
+        let id = |(what, _): &(ReleaseTarget, Tick)| match what {
+            ReleaseTarget::Adoption { id, former: of } if of == former => Some(id.clone()),
+            _ => None,
+        };
+        state.adoptions.iter().filter_map(id).collect()
     }
 
     #[cfg(test)]

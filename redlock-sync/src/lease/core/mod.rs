@@ -29,7 +29,7 @@ mod release;
 )]
 mod tests;
 
-pub(super) use self::release::{PreparedRelease, ReleaseTerms};
+pub(super) use self::release::PreparedRelease;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -125,7 +125,7 @@ struct LocalHandover {
 }
 
 /// What one round of a lease leaves to the next.
-struct RoundState {
+pub(super) struct RoundState {
     expiry: VoteExpiry,
     /// The largest fence that a node gave with its vote.
     offered_fence: Option<u64>,

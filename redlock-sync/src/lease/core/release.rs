@@ -22,17 +22,10 @@ use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::RandomPart;
 
-/// A release that is about to be sent. While this lives, no other round of the lease begins.
-pub(in crate::lease) struct PreparedRelease<'a> {
-    core: &'a Core,
-    io: MutexGuard<'a, RoundState>,
+/// The release of a lease: the call, and what decides how its votes are judged.
+pub(in crate::lease) struct PreparedRelease {
     pub(in crate::lease) call: TypedCall<Released>,
-    terms: ReleaseTerms,
-}
-
-/// How the lock is released.
-pub(in crate::lease) struct ReleaseTerms {
-    pub(in crate::lease) is_orderly: bool,
+    is_orderly: bool,
     /// The rest of the minimum hold.
     keep: Duration,
     /// The random part of the granted token, if the lock is granted.
@@ -41,14 +34,14 @@ pub(in crate::lease) struct ReleaseTerms {
     acquire_may_run: bool,
 }
 
-impl ReleaseTerms {
+impl PreparedRelease {
     /// True if a node may still have the token, although the lease is over.
     pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
         self.keep.is_zero() && (self.acquire_may_run || ballot.duplicate || !is_everywhere(ballot))
     }
 
     /// True if nothing is left to do: all nodes have freed or granted the lock.
-    pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
+    pub(in crate::lease) fn is_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
         self.is_orderly && !self.acquire_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
@@ -57,9 +50,9 @@ impl ReleaseTerms {
 
 impl Core {
     /// Records that the guard is dropped, and released in this way.
-    pub(in crate::lease) fn record_drop(&self, terms: &ReleaseTerms) {
+    pub(in crate::lease) fn record_drop(&self, release: &PreparedRelease) {
         // Stored before the release is sent. Pairs with `supersede`.
-        self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
+        self.is_dropped.store(release.keep.is_zero(), Ordering::SeqCst);
     }
 
     /// Lets an attempt of this client take the lock from this token. False if the token may have a lease, or stays for
@@ -72,77 +65,79 @@ impl Core {
     }
 
     /// Records whether other processes wait for the lock, as the reply shows.
-    pub(in crate::lease) fn record_waits(&self, terms: &ReleaseTerms, ballot: &Ballot<Released>) {
+    pub(in crate::lease) fn record_waits(&self, release: &PreparedRelease, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
             // A grant was offered, and no wait took it.
-            let is_uncontended = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
+            let is_uncontended = release.random.is_some() && *vote == Vote::Yes(Released::Freed);
             self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
         }
     }
 }
 
-impl<'a> PreparedRelease<'a> {
-    /// No round of the lease is under way any more, and none begins.
-    pub(in crate::lease) fn into_terms(self) -> ReleaseTerms {
-        self.terms
-    }
-
-    /// For the conclusion of a release that was sent before.
-    pub(in crate::lease) fn again(
-        core: &'a Core,
-        call: TypedCall<Released>,
-        terms: ReleaseTerms,
-    ) -> PreparedRelease<'a> {
-        PreparedRelease { core, io: core.io.lock(), call, terms }
-    }
-
-    /// Concludes the release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
+impl Core {
+    /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
     /// A repetition grants nothing.
-    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> ReleaseOutcome {
-        let PreparedRelease { core, io, terms, .. } = self;
-        core.record_waits(&terms, &ballot);
+    pub(in crate::lease) fn conclude(
+        &self,
+        io: &RoundState,
+        release: &PreparedRelease,
+        mut ballot: Ballot<Released>,
+        by: Tick,
+        may_repeat: bool,
+    ) -> ReleaseOutcome {
+        self.record_waits(release, &ballot);
         // Read after the reply; `supersede` stored it before its attempt. The next lease then has another token.
-        ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
-        let ReleaseTerms { keep, random, .. } = &terms;
-        let keep = *keep;
-        let quorum = &core.quorum;
-        if let Some(random) = random {
+        ballot.duplicate |= self.is_superseded.load(Ordering::SeqCst);
+        let quorum = &self.quorum;
+        if let Some(random) = &release.random {
             let mut buffer = Uuid::encode_buffer();
             let random = random.encode(&mut buffer);
-            grant::unreserve(quorum, core.protocol(), &ballot, random, by);
+            grant::unreserve(quorum, self.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
         let pause = quorum.limits.node_timeout / 10;
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
-            let again = quorum.round(&core.release_call(keep, Next::Anybody), Priority::High, by, &missing);
+            let again = quorum.round(&self.release_call(release.keep, Next::Anybody), Priority::High, by, &missing);
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let token_may_remain = terms.token_may_remain(&ballot);
+        let token_may_remain = release.token_may_remain(&ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        let result = core.judge_release(&io.at, &ballot, is_inferred);
-        ReleaseOutcome { result, is_orderly: terms.is_orderly, token_may_remain, is_done }
+        let result = self.judge_release(&io.at, &ballot, is_inferred);
+        ReleaseOutcome { result, is_orderly: release.is_orderly, token_may_remain, is_done }
     }
-}
 
-impl Core {
+    /// Concludes the release of a dropped guard. It is not repeated here.
+    pub(in crate::lease) fn conclude_drop(
+        &self,
+        release: &PreparedRelease,
+        ballot: Ballot<Released>,
+    ) -> ReleaseOutcome {
+        let by = self.quorum.round_deadline();
+        self.conclude(&self.io.lock(), release, ballot, by, false)
+    }
+
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
-        let release = self.begin_release(grace).map(|ready| {
+        let outcome = self.begin_release(grace).map(|(io, release)| {
             let by = self.quorum.round_deadline();
-            let ballot = self.quorum.round(&ready.call, Priority::High, by, &|_| true);
-            ready.conclude(ballot, by, true)
+            let ballot = self.quorum.round(&release.call, Priority::High, by, &|_| true);
+            self.conclude(&io, &release, ballot, by, true)
         });
-        self.end_release(release.unwrap_or_else(|release| release))
+        self.end_release(outcome.unwrap_or_else(|outcome| outcome))
     }
 
-    /// Everything before the call. `Err` is the outcome if there is nothing to send.
-    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
+    /// Everything before the call. While the state of the rounds is locked, no other round of the lease begins. `Err`
+    /// is the outcome if there is nothing to send.
+    pub(in crate::lease) fn begin_release(
+        &self,
+        grace: Duration,
+    ) -> Result<(MutexGuard<'_, RoundState>, PreparedRelease), ReleaseOutcome> {
         if self.expire_if_overdue() == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
@@ -156,8 +151,8 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = ReleaseTerms { is_orderly, keep, random, acquire_may_run: io.acquire_may_run };
-        Ok(PreparedRelease { core: self, io, call, terms })
+        let release = PreparedRelease { call, is_orderly, keep, random, acquire_may_run: io.acquire_may_run };
+        Ok((io, release))
     }
 
     /// Everything after the call. Never with `io` of a lease held, since handlers are called.
