@@ -123,9 +123,10 @@ impl Adoption<'_> {
     /// nodes are a minority.
     fn give_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
         let Attempt { client, request, id, lease, .. } = &self.attempt;
-        if let Some(at) = self.attempt.roll_back_with(ballot, &self.mutex.give_back(id, self.former), by) {
+        if client.quorum.roll_back(ballot, &self.mutex.give_back(id, self.former), by) {
             // A node may keep the token. The backlog gives the lock back there as soon as the servers answer.
             let ends = client.quorum.now().after(*lease);
+            let at = ballot.votes.iter().map(Vote::may_be_set).collect();
             let of_token = PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at);
             client.backlog.add_adoption(of_token, id.clone(), self.former.clone());
         }
