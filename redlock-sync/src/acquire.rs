@@ -124,7 +124,7 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
         }
     };
     loop {
-        match queues.enqueue_and_check(key, in_queue, kind, &request.options, &check_holder) {
+        match queues.enqueue(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
                 let pause = head.foreign_pause();
                 if pause.until > Tick::ZERO {

@@ -94,7 +94,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     }
     loop {
         let slice = claims.slice();
-        match client.queues.enqueue(request.tasks.keys.due.name(), slice, QUEUE, request.options) {
+        match client.queues.enqueue(request.tasks.keys.due.name(), slice, QUEUE, request.options, &|| {}) {
             QueueOutcome::Head(head) => {
                 let outcome = claims.run();
                 drop(head);
