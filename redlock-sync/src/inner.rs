@@ -8,8 +8,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant;
-use crate::handover::listener::{Listener, Notification};
-use crate::handover::queued_wait::QueuedWait;
+use crate::handover::listener::{Listener, ListenerWait, Notification};
 use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
@@ -160,14 +159,14 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
-    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &QueuedWait, wait: &Arc<str>) {
+    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &ListenerWait, wait: &Arc<str>) {
         self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
         if queued.polls() {
             return;
         }
         let (client, request, wait) = (Arc::downgrade(self), request.clone(), Arc::clone(wait));
         self.listener.watch_ended(
-            queued.listener.number(),
+            queued.number(),
             Box::new(move |notification| {
                 if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
                     client.release_grant(&request, LockId::granted(random, &wait));

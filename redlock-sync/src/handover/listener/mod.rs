@@ -28,6 +28,7 @@ mod watching;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -40,7 +41,10 @@ pub(crate) use self::waiter_table::Woken;
 use self::waiters::Waiters;
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
+use crate::error::Error;
+use crate::protocol::millis;
 use crate::quorum::Quorum;
+use crate::token::random_part;
 
 /// What to do with a grant to a wait that this client no longer has. The text is the wait, as the servers know it.
 /// Called in the background.
@@ -90,7 +94,8 @@ impl Listener {
     /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
     /// the background.
     pub(crate) fn begin(self: &Arc<Listener>) -> ListenerWait {
-        ListenerWait { number: self.waiters.with(|table, _| table.begin()), listener: Arc::clone(self) }
+        let number = self.waiters.with(|table, _| table.begin());
+        ListenerWait { listener: Arc::clone(self), number, id: None, known: 0 }
     }
 
     /// True while a subscription is confirmed: notifications to waits that enter a server queue now will arrive.
@@ -115,10 +120,15 @@ impl Listener {
     }
 }
 
-/// A registered wait. It is over when it is dropped.
+/// A registered wait, of a lock, a latch or a queue of tasks. It is over when it is dropped.
 pub(crate) struct ListenerWait {
     listener: Arc<Listener>,
     number: u64,
+    /// The id under which a lock's wait enters the server queues. `None` until its client listens, or knows that it
+    /// cannot listen.
+    pub(crate) id: Option<Arc<str>>,
+    /// The generation of the subscription when the last attempt was made.
+    known: u64,
 }
 
 impl ListenerWait {
@@ -152,8 +162,39 @@ impl ListenerWait {
     }
 
     /// True if the server refuses to subscribe, or to publish the message that confirms it. Then this wait has to poll.
-    pub(crate) fn polls(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.listener.waiters.with(|table, _| table.polls())
+    }
+
+    /// True if the wait has an id with which it polls. Such ids begin with `-`; the servers cannot notify them.
+    pub(crate) fn polls(&self) -> bool {
+        self.id.as_ref().is_some_and(|id| id.starts_with('-'))
+    }
+
+    /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
+    /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
+    pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
+        if let Some(subscription) = self.subscription() {
+            self.known = subscription.generation;
+            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
+                return Ok(Some(Arc::clone(id)));
+            }
+            return Ok(Some(format!("{}/{}", subscription.channel, self.number).into()));
+        }
+        if self.is_refused() && !self.polls() {
+            return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
+        }
+        Ok(self.id.clone())
+    }
+
+    /// The node on which the client listens.
+    pub(crate) fn node(&self) -> Option<usize> {
+        self.subscription().map(|subscription| subscription.node)
+    }
+
+    /// True if the client has subscribed again since the last attempt. Pushes from the time in between are lost.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.subscription().is_some_and(|subscription| subscription.generation != self.known)
     }
 }
 
