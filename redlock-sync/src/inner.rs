@@ -129,7 +129,7 @@ impl ClientInner {
     /// Until the next renewal, and for ever without renewals, nothing else notices a key that was deleted by hand. If
     /// the lock is lost, the next thread in the queue goes on.
     pub(crate) fn check_holders(&self, key: &Arc<str>) {
-        let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
+        let holders = self.leases.live().into_iter().filter(|core| core.key.name() == key);
         holders.for_each(|core| core.check_on_servers());
     }
 
@@ -140,7 +140,7 @@ impl ClientInner {
             return Vec::new();
         }
         let is_there = |core: &Arc<Core>| random_parts.contains(&random_part_of(core.id.as_str()));
-        let all = self.leases.registry.live().into_iter();
+        let all = self.leases.live().into_iter();
         all.filter(|core| is_there(core) && core.supersede()).map(|core| core.id.clone()).collect()
     }
 
@@ -190,7 +190,7 @@ impl ClientInner {
         let (Some(key), Some(random)) = (&grant.key, &grant.random) else { return };
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
-        if self.leases.registry.live().iter().all(|core| core.id != id) {
+        if self.leases.live().iter().all(|core| core.id != id) {
             let next = Grant {
                 random: &random,
                 lease: grant.time,
@@ -222,20 +222,18 @@ impl ClientInner {
         let until = self.quorum.now().after(grace);
         self.queues.close();
         self.listener.close();
-        self.wait_until(until, || {
-            !self.has_active_calls() && self.leases.registry.live().iter().all(|core| core.is_lost())
-        });
+        self.wait_until(until, || !self.has_active_calls() && self.leases.live().iter().all(|core| core.is_lost()));
         self.has_ended.store(true, Ordering::SeqCst);
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
         self.backlog.await_outcomes();
         let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.node_timeout * 2));
-        let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
+        let mut given_up = revoke(&self.backlog, self.leases.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
         // begin to wait only now.
         self.wait_until(by, || !self.has_active_calls());
         // Gives up what such a thread acquired after the first list of leases was taken.
-        given_up.add(revoke(&self.backlog, self.leases.registry.live(), Vec::new()));
+        given_up.add(revoke(&self.backlog, self.leases.live(), Vec::new()));
         Ok(given_up)
     }
 
@@ -254,7 +252,7 @@ impl ClientInner {
     /// Records that the lock with this token was unlocked by force. If a guard of this client has it, the guard reports
     /// the loss at once, and the next thread in the queue goes on.
     pub(crate) fn mark_force_unlocked(&self, id: &LockId) {
-        for core in self.leases.registry.live().into_iter().filter(|core| core.id == *id) {
+        for core in self.leases.live().into_iter().filter(|core| core.id == *id) {
             core.revoke();
             core.tell_loss();
         }
@@ -268,7 +266,7 @@ impl ClientInner {
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves_holders()?;
-        Ok(revoke(&self.backlog, self.leases.registry.live(), Vec::new()))
+        Ok(revoke(&self.backlog, self.leases.live(), Vec::new()))
     }
 }
 

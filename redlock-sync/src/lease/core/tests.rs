@@ -400,18 +400,20 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
 #[test]
 fn a_registry_knows_the_living_and_forgets_the_dead() {
     let rig = Rig::start(1);
-    let registry = crate::lease::Registry::default();
+    let clock = Arc::clone(&rig.clock) as Arc<dyn Clock>;
+    let leases = crate::lease::Leases::new(&ThreadQueues::new(Arc::clone(&clock)), &Backlog::new(&rig.quorum), &clock);
     let core = || {
         let now = rig.quorum.now();
         Arc::new(Core::granted(rig.start_of(granted(), options()), None, now))
     };
     let living: Vec<_> = (0..40).map(|_| core()).collect();
     for alive in &living {
-        registry.add(alive);
-        (0..50).for_each(|_| registry.add(&core()));
+        leases.register(alive);
+        (0..50).for_each(|_| leases.register(&core()));
     }
-    assert_eq!(registry.live().len(), living.len());
-    assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
+    assert_eq!(leases.live().len(), living.len());
+    let remembered = leases.registry.lock().len();
+    assert!(remembered <= 3 * living.len(), "it remembers {remembered}");
 }
 
 // --- handing over inside the process ------------------------------------------------------------------------------

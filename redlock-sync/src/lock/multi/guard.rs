@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Core, Lease, log_end, revoke};
+use crate::lease::{Backlog, Core, Lease, finish_all, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
@@ -39,7 +39,8 @@ impl HeldMutexes {
 
 impl<M> HeldMutexes<M> {
     fn release(&mut self) -> Result<(), Error> {
-        MutexGuard::unlock_all(std::mem::take(&mut self.guards).into_iter().rev(), &self.quorum)
+        let leases: Vec<Lease> = std::mem::take(&mut self.guards).into_iter().rev().map(|guard| guard.lease).collect();
+        finish_all(&self.quorum, &leases)
     }
 
     /// Releases the mutexes, for a call that did not get all. When it returns, it holds none of them.
