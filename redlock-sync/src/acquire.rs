@@ -227,8 +227,8 @@ impl<'a> AcquireLoop<'a> {
     /// Runs the loop. If the wait may still be in a server queue afterwards, it is removed there in the background.
     fn run(mut self) -> Result<Lease, Error> {
         let outcome = self.attempts();
-        if let Some((queued, id)) = self.wait.remaining() {
-            self.client.remove_ended_wait(self.request, queued, id);
+        if let Some(wait) = self.wait.remaining() {
+            self.client.remove_ended_wait(self.request, wait);
         }
         outcome
     }

@@ -159,14 +159,15 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
-    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &ListenerWait, wait: &Arc<str>) {
-        self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
-        if queued.polls() {
+    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, ended: &ListenerWait) {
+        let Some(wait) = ended.id.clone() else { return };
+        self.backlog.add(PendingRelease::of_wait(&request.protocol, &wait, &self.quorum));
+        if ended.polls() {
             return;
         }
-        let (client, request, wait) = (Arc::downgrade(self), request.clone(), Arc::clone(wait));
+        let (client, request) = (Arc::downgrade(self), request.clone());
         self.listener.watch_ended(
-            queued.number(),
+            ended.number(),
             Box::new(move |notification| {
                 if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
                     client.release_grant(&request, LockId::granted(random, &wait));

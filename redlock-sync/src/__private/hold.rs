@@ -56,9 +56,7 @@ impl<G: Guard> Hold<G> {
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
         after_body(self.0.take().map_or(Ok(()), |(guard, _span)| guard.end(!body_failed)), body_failed)
     }
-}
 
-impl<G: Guard> Hold<G> {
     /// Like [`release`](Hold::release), but does not wait for the servers. Returns an error if this process knows that
     /// the lock was lost.
     pub fn release_in_background(&mut self, body_failed: bool) -> Result<(), Error> {
@@ -94,9 +92,7 @@ impl<G: Guard> SharedHold<G> {
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
     }
-}
 
-impl<G: Guard> SharedHold<G> {
     /// Like [`Hold::release_in_background`]. Called after the clone of the body was dropped.
     pub fn release_in_background(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release_in_background(body_failed)

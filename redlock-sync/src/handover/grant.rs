@@ -42,8 +42,8 @@ use crate::quorum::{Ballot, Quorum};
 pub(crate) struct GrantEvidence {
     /// The start of the last attempt that found the wait in the queue. A grant to this wait was made after this moment.
     anchor: Option<Tick>,
-    /// Every attempt was answered by a definite no.
-    is_certain: bool,
+    /// Every attempt was answered by a definite no. Otherwise no grant to the wait is the lock.
+    pub(super) is_certain: bool,
     /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
     pub(crate) wait_may_remain: bool,
 }
@@ -51,11 +51,6 @@ pub(crate) struct GrantEvidence {
 impl GrantEvidence {
     pub(crate) fn new() -> GrantEvidence {
         GrantEvidence { anchor: None, is_certain: true, wait_may_remain: false }
-    }
-
-    /// Rules out that any grant to the wait is the lock.
-    pub(crate) fn distrust(&mut self) {
-        self.is_certain = false;
     }
 
     /// True if the wait may be in a queue.

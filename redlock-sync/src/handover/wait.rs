@@ -87,7 +87,7 @@ impl<'a, T> ServerWait<'a, T> {
             // The client now listens on another channel, so it does not receive a message to the old wait.
             self.leave_queues();
             self.evidence = GrantEvidence::new();
-            self.evidence.distrust();
+            self.evidence.is_certain = false;
         }
         if let Some(queued) = &mut self.queued {
             queued.id.clone_from(&id);
@@ -119,9 +119,8 @@ impl<'a, T> ServerWait<'a, T> {
     }
 
     /// The wait, which is over, if it may still be in a queue.
-    pub(crate) fn remaining(&self) -> Option<(&ListenerWait, &Arc<str>)> {
-        let queued = self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)?;
-        Some((queued, queued.id.as_ref()?))
+    pub(crate) fn remaining(&self) -> Option<&ListenerWait> {
+        self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)
     }
 
     // --- waiting -----------------------------------------------------------------------------------------------------

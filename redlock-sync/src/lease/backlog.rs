@@ -235,31 +235,26 @@ impl Backlog {
     /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
     /// then. Returns an error for each that no majority confirmed.
     pub(super) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
-        let left = self.release_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
-        let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
-        let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
-        let errors = errors.collect();
-        for (one, _) in left {
+        let (quorum, timeout) = (&self.quorum, self.quorum.limits.node_timeout);
+        let (by, pause) = (quorum.now().after(timeout * 2), timeout / 10);
+        let mut left = send_releases(quorum, all, quorum.round_deadline());
+        let mut confirmed = Vec::new();
+        loop {
+            // For these a majority is enough until the next repetition.
+            confirmed.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
+            if left.is_empty() || quorum.now().after(pause) >= by {
+                break;
+            }
+            quorum.clock.sleep(pause);
+            let again = left.into_iter().map(|(one, _)| one).collect();
+            left = send_releases(quorum, again, quorum.round_deadline().min(by));
+        }
+        let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
+        let errors = left.iter().filter_map(error).collect();
+        for (one, _) in confirmed.into_iter().chain(left) {
             self.add(one);
         }
         errors
-    }
-
-    fn release_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
-        let pause = self.quorum.limits.node_timeout / 10;
-        let mut left = send_releases(&self.quorum, all, self.quorum.round_deadline());
-        let mut late = Vec::new();
-        loop {
-            // For these a majority is enough until the next repetition.
-            late.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
-            if left.is_empty() || self.quorum.now().after(pause) >= by {
-                late.extend(left);
-                return late;
-            }
-            self.quorum.clock.sleep(pause);
-            let again = left.into_iter().map(|(one, _)| one).collect();
-            left = send_releases(&self.quorum, again, self.quorum.round_deadline().min(by));
-        }
     }
 
     /// Repeats a release until it is confirmed, or the lease has ended.

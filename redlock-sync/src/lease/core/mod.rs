@@ -357,12 +357,7 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that extends the lease, and what follows from its votes. The caller holds `io`.
-    fn extend_round(&self, io: &mut RoundState, lease: Duration) -> Ballot<Extended> {
-        let call = self.protocol().extend(&self.id, lease);
-        self.extending_round(io, &call, lease, self.quorum.round_deadline())
-    }
-
+    /// One round that extends the lease by this call, and what follows from its votes. The caller holds `io`.
     fn extending_round(
         &self,
         io: &mut RoundState,
@@ -415,7 +410,8 @@ impl Core {
             return (state.until, None);
         }
         let before = state.until;
-        let ballot = self.extend_round(&mut io, lease);
+        let call = self.protocol().extend(&self.id, lease);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let (confirmed, outcome) = (ballot.tally().won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
         // Two rounds without a majority that each reached another node can extend the lease together.
@@ -468,7 +464,8 @@ impl Core {
         self.still_ours()?;
         let lease = lease.min(self.hold_end.since(self.quorum.now()));
         self.quorum.record_lease_length(lease);
-        let ballot = self.extend_round(&mut io, lease);
+        let call = self.protocol().extend(&self.id, lease);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         self.verdict("extend", &ballot)
     }
 

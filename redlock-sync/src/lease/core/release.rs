@@ -296,20 +296,16 @@ impl Core {
         }
     }
 
-    /// Leaves to the background what a release has not finished.
+    /// Leaves to the background what a release has not finished: repeats it until it is confirmed everywhere, or the
+    /// token has expired. If a majority has confirmed it, the end of the client does not wait for the other nodes.
     pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
-        if !release.is_done {
-            self.keep_releasing(release.result.is_ok());
+        if release.is_done {
+            return;
         }
-    }
-
-    /// Repeats the release in the background until it is confirmed everywhere, or the token has expired. If a majority
-    /// has confirmed it, the end of the client does not wait for the other nodes.
-    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
-        let mut release = self.pending_release();
-        release.lease.take_if(|_| is_confirmed);
-        if release.ends > self.quorum.now() {
-            self.backlog.add(release);
+        let mut pending = self.pending_release();
+        pending.lease.take_if(|_| release.result.is_ok());
+        if pending.ends > self.quorum.now() {
+            self.backlog.add(pending);
         }
     }
 
