@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::backlog::AwaitedRelease;
-use super::core::{Core, PreparedRelease, ReleaseOutcome};
+use super::core::{AwaitedRelease, Core, PreparedRelease, ReleaseOutcome};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::thread_queue::ThreadQueues;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Lease;
-use super::backlog::{Backlog, GivenUp, PendingRelease};
-use super::core::Core;
+use super::core::{Backlog, Core, GivenUp, PendingRelease};
 use crate::error::Error;
 use crate::node::Priority;
 use crate::quorum::Quorum;

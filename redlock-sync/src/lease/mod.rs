@@ -5,14 +5,12 @@
 //! 3. [`release_votes`]: what the votes of a release mean. Pure.
 //! 4. [`core`]: the rounds of a lease: extend, fence, release, and the hand-over to the next thread. The guard and its
 //!    renewal thread share it.
-//! 5. [`backlog`]: releases that are not confirmed yet.
-//! 6. [`renewal`]: the renewal threads. No other file starts one.
-//! 7. [`observed`]: the events that observers get.
-//! 8. [`finish_all`]: the end of several leases in one round trip.
-//! 9. [`dropped`]: the release of a dropped guard, which does not wait.
-//! 10. [`Lease`], in this file: what users see, and the one way in which a lease ends.
+//! 5. [`renewal`]: the renewal threads. No other file starts one.
+//! 6. [`observed`]: the events that observers get.
+//! 7. [`finish_all`]: the end of several leases in one round trip.
+//! 8. [`dropped`]: the release of a dropped guard, which does not wait.
+//! 9. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
-mod backlog;
 mod core;
 mod dropped;
 pub(crate) mod expiry;
@@ -30,9 +28,8 @@ use std::{fmt, io};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
 use self::core::ReleaseOutcome;
-pub(crate) use self::core::{Core, HolderId, LeaseStart, Origin};
+pub(crate) use self::core::{Backlog, Core, GivenUp, HolderId, LeaseStart, Origin, PendingRelease};
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;

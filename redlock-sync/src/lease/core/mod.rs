@@ -9,10 +9,12 @@
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
-//! 5. [`passing`]: the hand-over to the next thread of this process.
-//! 6. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
-//! 7. [`events`]: the events that observers get.
+//! 5. [`backlog`]: releases that are not confirmed yet.
+//! 6. [`passing`]: the hand-over to the next thread of this process.
+//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 8. [`events`]: the events that observers get.
 
+mod backlog;
 mod events;
 mod fence;
 mod joint;
@@ -29,6 +31,8 @@ mod release;
 )]
 mod tests;
 
+pub(super) use self::backlog::AwaitedRelease;
+pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
 pub(super) use self::release::PreparedRelease;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,7 +40,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Lease;
-use super::backlog::Backlog;
 use super::expiry::VoteExpiry;
 use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
+use super::backlog::{PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
 use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::{EndedLease, PendingRelease, ReleaseTarget};
 use crate::lease::release_votes::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Priority;
@@ -286,7 +286,7 @@ impl Core {
         self.lose(LostReason::Revoked)
     }
 
-    /// The error for a release that no majority confirmed.
+    /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
     pub(crate) fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
         Error::Unconfirmed {
             key: self.key.as_str().to_owned(),
@@ -325,7 +325,7 @@ impl Core {
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
-            lease: Some(Arc::<Core>::clone(self)),
+            lease: Some(Arc::clone(self)),
             at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.to_vec()),
         }
     }
@@ -333,15 +333,5 @@ impl Core {
     /// Until when a node may have our token after a release that did not reach it.
     pub(crate) fn latest_end(&self) -> Tick {
         self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
-    }
-}
-
-impl EndedLease for Core {
-    fn is_idle(&self) -> bool {
-        self.io.try_lock().is_some()
-    }
-
-    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
-        self.unconfirmed(ballot)
     }
 }

@@ -9,17 +9,17 @@
 //! not answered is not sent again.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::release_votes::{is_confirmed, is_gone_from};
+use super::Core;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
+use crate::lease::release_votes::{is_confirmed, is_gone_from};
 use crate::node::Priority;
 use crate::protocol::reply::Released;
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
@@ -65,17 +65,9 @@ pub(crate) struct PendingRelease {
     /// No node keeps the token for longer than this.
     pub(crate) ends: Tick,
     /// The lease, if there was one. A round of it that is still under way has to end first.
-    pub(crate) lease: Option<Arc<dyn EndedLease>>,
+    pub(crate) lease: Option<Arc<Core>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
-}
-
-/// A lease that is over, whose token may be left on a node.
-pub(crate) trait EndedLease: fmt::Debug + Send + Sync {
-    /// True if no round of the lease is under way. None begins any more.
-    fn is_idle(&self) -> bool;
-    /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
-    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
 }
 
 impl ReleaseTarget {
@@ -130,9 +122,9 @@ impl PendingRelease {
         is_confirmed(ballot) && is_gone_from(&self.at, ballot)
     }
 
-    /// True if it can be sent now: no round of the lease is under way.
+    /// True if it can be sent now: no round of the lease is under way. None begins any more.
     fn is_due(&self) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_idle())
+        self.lease.as_ref().is_none_or(|core| core.io.try_lock().is_some())
     }
 }
 
@@ -185,7 +177,7 @@ pub(crate) struct Backlog {
 
 /// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
 #[derive(Debug)]
-pub(super) struct AwaitedRelease(Arc<Backlog>);
+pub(in crate::lease) struct AwaitedRelease(Arc<Backlog>);
 
 impl Drop for AwaitedRelease {
     fn drop(&mut self) {
@@ -212,7 +204,7 @@ impl Backlog {
     }
 
     /// Counts a release for which no thread waits.
-    pub(super) fn announce(self: &Arc<Self>) -> AwaitedRelease {
+    pub(in crate::lease) fn announce(self: &Arc<Self>) -> AwaitedRelease {
         // Before the release is sent. Pairs with `await_outcomes`.
         self.awaited.fetch_add(1, Ordering::SeqCst);
         AwaitedRelease(Arc::clone(self))
@@ -234,7 +226,7 @@ impl Backlog {
 
     /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
     /// then. Returns an error for each that no majority confirmed.
-    pub(super) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
+    pub(in crate::lease) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
         let (quorum, timeout) = (&self.quorum, self.quorum.limits.node_timeout);
         let (by, pause) = (quorum.now().after(timeout * 2), timeout / 10);
         let mut left = send_releases(quorum, all, quorum.round_deadline());
@@ -316,7 +308,7 @@ impl Backlog {
     }
 
     /// For a client that ends, since its process may end next. Sends once more what failed.
-    pub(super) fn finish(self: &Arc<Self>) {
+    pub(in crate::lease) fn finish(self: &Arc<Self>) {
         self.await_outcomes();
         if !self.state.lock().list.is_empty() {
             self.send_all();
