@@ -181,7 +181,7 @@ impl ClientInner {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
-            let next = grant::next_grant(&this.quorum, &request, &random, &Chain::default());
+            let next = grant::next_grant(&this.quorum, &request.options, &random, &Chain::default());
             this.grant_to_next(&request.protocol, &id, next);
         });
     }

@@ -42,7 +42,8 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let lease = loop {
         let adoption = Adoption { attempt: Attempt::prepare(client, request)?, mutex, former };
         let by = client.quorum.round_deadline();
-        let from = adoption.tokens();
+        // If an earlier adoption is still to be rolled back, a node may have its token in place of the former one.
+        let from: Vec<LockId> = iter::once(former.clone()).chain(client.backlog.adoptions_of(former)).collect();
         let call = mutex.adopt(&adoption.attempt.id, adoption.attempt.lease, &from, request.options.fenced);
         let mut ballot = client.quorum.round(&call, Priority::Normal, by, &|_| true);
         // Such a node may have the former token again, although another holder has adopted it.
@@ -76,12 +77,6 @@ struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// The tokens from which the lock is taken. If an earlier adoption is still to be rolled back, a node may have its
-    /// token in place of the former one.
-    fn tokens(&self) -> Vec<LockId> {
-        iter::once(self.former.clone()).chain(self.attempt.client.backlog.adoptions_of(self.former)).collect()
-    }
-
     /// The lease of an adoption that was won. On the nodes that did not answer, the former tokens are released, and the
     /// next renewal sets the new token. Otherwise such a node would keep a former token until it expires.
     fn adopted(self, from: &[LockId], ballot: &Ballot<Acquired>) -> Result<Lease, Error> {

@@ -30,7 +30,7 @@ use crate::clock::Tick;
 use crate::node::Priority;
 use crate::options::{LockOptions, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
-use crate::protocol::{Grant, Protocol, Request};
+use crate::protocol::{Grant, Protocol};
 use crate::quorum::{Ballot, Quorum};
 
 /// Evidence that a grant to this wait is the lock, without another attempt. Pure.
@@ -89,14 +89,14 @@ pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
-/// What a release for this request grants to the next wait.
-pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
+/// What a release of a lock with these options grants to the next wait.
+pub(crate) fn next_grant<'a>(quorum: &Quorum, options: &LockOptions, random: &'a str, chain: &Chain) -> Grant<'a> {
     Grant {
         random,
-        lease: lease(quorum, request.options.lease),
+        lease: lease(quorum, options.lease),
         age: chain.age(quorum.now()),
         pauses: chain.pauses.0,
-        with_fence: request.options.fenced,
+        with_fence: options.fenced,
         several: quorum.len() > 1,
     }
 }

@@ -110,7 +110,7 @@ impl<'a, T> ServerWait<'a, T> {
         let quorum = self.quorum;
         // After the end of a wait, the round under way and this one together get one node timeout.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
-        let grant = grant::next_grant(quorum, self.request, &random, &self.chain);
+        let grant = grant::next_grant(quorum, &self.request.options, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);

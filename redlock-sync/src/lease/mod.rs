@@ -354,12 +354,10 @@ impl Lease {
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
         let outcome = self.core.leave_held(self.core.quorum.limits.node_timeout * 2);
         self.core.tell_loss();
-        if !outcome? {
-            return Err(self.core.unconfirmed(None));
-        }
+        outcome?;
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
-        self.leases.renewer.retire(&self.renewal, now);
+        self.stop_renewals(now);
         self.tell_end(now, &Ok(()));
         Ok(())
     }

@@ -191,24 +191,19 @@ impl Core {
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
     /// orderly release may grant the lock to the next wait.
     fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<RandomPart>) {
-        let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.set_pause(keep + pause);
-            return (
-                self.release_call(keep, Next::ForeignClients { pause, pauses: chain.pauses.and_one().0, several }),
-                None,
-            );
+            let (pauses, several) = (chain.pauses.and_one().0, self.quorum.len() > 1);
+            return (self.release_call(keep, Next::ForeignClients { pause, pauses, several }), None);
         }
         // Without random numbers there is no grant: the lock is freed.
         let own_random = || self.origin.next.clone().or_else(|| RandomPart::fresh().ok());
         let random = if is_orderly { own_random() } else { None };
         let mut buffer = Uuid::encode_buffer();
         let next = random.as_ref().map_or(Next::Anybody, |random| {
-            let random = random.encode(&mut buffer);
-            let lease = grant::lease(&self.quorum, self.options.lease);
-            let age = chain.age(self.quorum.now()) + keep;
-            Next::First(Grant { random, lease, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
+            let grant = grant::next_grant(&self.quorum, &self.options, random.encode(&mut buffer), &chain);
+            Next::First(Grant { age: grant.age + keep, ..grant })
         });
         (self.release_call(keep, next), random)
     }
@@ -257,11 +252,11 @@ impl Core {
         }
     }
 
-    /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. False if a round
-    /// under way did not end in time; then the lease goes on.
-    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<bool, Error> {
+    /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. If a round under way
+    /// does not end in time, the lease goes on, and the result is an error.
+    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
-        let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
+        let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
         if !self.state.lock().end(LeaseState::Released) {
@@ -272,7 +267,7 @@ impl Core {
         if let Some(wait) = &self.origin.wait {
             self.backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
