@@ -14,23 +14,11 @@ use crate::quorum::Quorum;
 
 /// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
 pub(super) struct HeldMutexes<M = ThreadBound> {
-    guards: Vec<MutexGuard<M>>,
-    quorum: Arc<Quorum>,
+    pub(super) guards: Vec<MutexGuard<M>>,
+    pub(super) quorum: Arc<Quorum>,
 }
 
 impl HeldMutexes {
-    pub(super) fn new(client: &ClientInner, most: usize) -> HeldMutexes {
-        HeldMutexes { guards: Vec::with_capacity(most), quorum: Arc::clone(&client.quorum) }
-    }
-
-    pub(super) fn push(&mut self, guard: MutexGuard) {
-        self.guards.push(guard);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.guards.len()
-    }
-
     fn into_send(mut self) -> HeldMutexes<GuardSend> {
         let guards = std::mem::take(&mut self.guards).into_iter().map(MutexGuard::into_send).collect();
         HeldMutexes { guards, quorum: Arc::clone(&self.quorum) }
