@@ -1,18 +1,17 @@
 //! Taking a lock, from top to bottom.
 //!
-//! 1. [`acquire`]: the entry point. A thread waits in the queue of its process until it is the head.
+//! 1. [`acquire`]: the entry point. A thread waits in the queue of its process until it is the head. Before that,
+//!    [`join`] shares a lease that other threads of this process hold.
 //! 2. [`AcquireLoop`]: **the loop** that alternates between attempts and waits for other processes ([`ServerWait`]).
 //! 3. [`attempt`](mod@attempt): one round, its outcome, and its roll-back.
 //! 4. [`together`]: takes several locks in one round trip.
 //! 5. [`adopt`](mod@adopt): takes over a lock that a holder has left held.
-//! 6. [`join`]: shares a lease with other threads of this process.
-//! 7. [`limit`]: decides when a call that waits gives up.
-//! 8. [`claim`]: claims tasks of a queue, which works without the loop.
+//! 6. [`limit`]: decides when a call that waits gives up.
+//! 7. [`claim`]: claims tasks of a queue, which works without the loop.
 
 pub(crate) mod adopt;
 mod attempt;
 pub(crate) mod claim;
-mod joining;
 mod limit;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -23,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::attempt::{AttemptOptions, attempt, only_attempt};
-pub(crate) use self::joining::join;
 pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -35,8 +33,8 @@ use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
-use crate::observer::Event;
-use crate::options::Mode;
+use crate::observer::{Event, LockKind};
+use crate::options::{Kind, LockOptions, Mode};
 use crate::protocol::{Request, WaitArgs};
 use crate::quorum::Refusal;
 use crate::token::LockId;
@@ -126,7 +124,7 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
         }
     };
     loop {
-        match queues.enqueue_and_check(key, in_queue, kind, &request.options, &check_holder) {
+        match queues.enqueue(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
                 let pause = head.foreign_pause();
                 if pause.until > Tick::ZERO {
@@ -174,6 +172,27 @@ fn keep_or_share_head(lease: &Lease, head: QueueHead<Lease>) {
     }
 }
 
+/// Joins a lease that threads of this process share, if there is one for these settings.
+///
+/// A join needs no I/O, except for a check from time to time whether another process waits for the lock. If one does,
+/// or if the lease may end soon, no more threads join this lease.
+pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
+    if kind.mode != Mode::Joint || !options.is_plain() || options.cancel.is_cancelled() || client.ready().is_err() {
+        return None;
+    }
+    let (mut lease, is_check_due) = client.queues.join(key, kind, options)?;
+    // The lease was held at that time, which is within this call.
+    let now = lease.taken;
+    if !lease.core().is_fresh(now) || is_check_due && !lease.core().keeps_none_out() {
+        lease.core().gate.close();
+        return None;
+    }
+    // Only readers share a lease.
+    client.quorum.limits.observers.notify(&Event::Wanted { lock: options.observed(key, LockKind::Read) });
+    lease.acquired(now);
+    Some(lease)
+}
+
 /// The one thread of this process that competes with other processes for a lock: the head of its queue.
 struct AcquireLoop<'a> {
     client: &'a Arc<ClientInner>,
@@ -208,8 +227,8 @@ impl<'a> AcquireLoop<'a> {
     /// Runs the loop. If the wait may still be in a server queue afterwards, it is removed there in the background.
     fn run(mut self) -> Result<Lease, Error> {
         let outcome = self.attempts();
-        if let Some((queued, id)) = self.wait.remaining() {
-            self.client.remove_ended_wait(self.request, queued, id);
+        if let Some(wait) = self.wait.remaining() {
+            self.client.remove_ended_wait(self.request, wait);
         }
         outcome
     }
@@ -324,7 +343,7 @@ impl<'a> AcquireLoop<'a> {
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
         let fence = Some(notification.fence).filter(|fence| *fence > 0);
-        let core = Arc::new(Core::granted(start, fence, since, notification.time));
+        let core = Arc::new(Core::granted(start, fence, since));
         if client.queues.is_closed() {
             core.release(quorum.limits.node_timeout);
             return None;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::grant;
-use crate::handover::listener::{Listener, UnclaimedGrant};
-use crate::handover::queued_wait::QueuedWait;
+use crate::handover::listener::{Listener, ListenerWait, Notification};
 use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
@@ -70,9 +69,9 @@ impl ClientInner {
             has_ended: AtomicBool::new(false),
         });
         let this = Arc::downgrade(&client);
-        client.listener.on_unclaimed_grant(Box::new(move |grant| {
+        client.listener.on_unclaimed_grant(Box::new(move |wait, grant| {
             if let Some(client) = this.upgrade() {
-                client.release_unclaimed(grant);
+                client.release_unclaimed(wait, grant);
             }
         }));
         client
@@ -130,7 +129,7 @@ impl ClientInner {
     /// Until the next renewal, and for ever without renewals, nothing else notices a key that was deleted by hand. If
     /// the lock is lost, the next thread in the queue goes on.
     pub(crate) fn check_holders(&self, key: &Arc<str>) {
-        let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
+        let holders = self.leases.live().into_iter().filter(|core| core.key.name() == key);
         holders.for_each(|core| core.check_on_servers());
     }
 
@@ -141,7 +140,7 @@ impl ClientInner {
             return Vec::new();
         }
         let is_there = |core: &Arc<Core>| random_parts.contains(&random_part_of(core.id.as_str()));
-        let all = self.leases.registry.live().into_iter();
+        let all = self.leases.live().into_iter();
         all.filter(|core| is_there(core) && core.supersede()).map(|core| core.id.clone()).collect()
     }
 
@@ -160,14 +159,15 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
-    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, queued: &QueuedWait, wait: &Arc<str>) {
-        self.backlog.add(PendingRelease::of_wait(&request.protocol, wait, &self.quorum));
-        if queued.polls() {
+    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, ended: &ListenerWait) {
+        let Some(wait) = ended.id.clone() else { return };
+        self.backlog.add(PendingRelease::of_wait(&request.protocol, &wait, &self.quorum));
+        if ended.polls() {
             return;
         }
-        let (client, request, wait) = (Arc::downgrade(self), request.clone(), Arc::clone(wait));
+        let (client, request) = (Arc::downgrade(self), request.clone());
         self.listener.watch_ended(
-            queued.listener.number(),
+            ended.number(),
             Box::new(move |notification| {
                 if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
                     client.release_grant(&request, LockId::granted(random, &wait));
@@ -181,23 +181,23 @@ impl ClientInner {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
-            let next = grant::next_grant(&this.quorum, &request, &random, &Chain::default());
+            let next = grant::next_grant(&this.quorum, &request.options, &random, &Chain::default());
             this.grant_to_next(&request.protocol, &id, next);
         });
     }
 
     /// Releases a grant to a wait that this client does not know, unless this client holds the lock by it.
-    fn release_unclaimed(&self, grant: &UnclaimedGrant) {
-        let UnclaimedGrant { key, random, wait, lease, with_fence } = grant;
+    fn release_unclaimed(&self, wait: &str, grant: &Notification) {
+        let (Some(key), Some(random)) = (&grant.key, &grant.random) else { return };
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
-        if self.leases.registry.live().iter().all(|core| core.id != id) {
+        if self.leases.live().iter().all(|core| core.id != id) {
             let next = Grant {
                 random: &random,
-                lease: *lease,
+                lease: grant.time,
                 age: Duration::ZERO,
                 pauses: 0,
-                with_fence: *with_fence,
+                with_fence: grant.fence > 0,
                 several: self.quorum.len() > 1,
             };
             self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);
@@ -223,20 +223,18 @@ impl ClientInner {
         let until = self.quorum.now().after(grace);
         self.queues.close();
         self.listener.close();
-        self.wait_until(until, || {
-            !self.has_active_calls() && self.leases.registry.live().iter().all(|core| core.is_lost())
-        });
+        self.wait_until(until, || !self.has_active_calls() && self.leases.live().iter().all(|core| core.is_lost()));
         self.has_ended.store(true, Ordering::SeqCst);
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
         self.backlog.await_outcomes();
         let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.node_timeout * 2));
-        let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
+        let mut given_up = revoke(&self.backlog, self.leases.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
         // begin to wait only now.
         self.wait_until(by, || !self.has_active_calls());
         // Gives up what such a thread acquired after the first list of leases was taken.
-        given_up.add(revoke(&self.backlog, self.leases.registry.live(), Vec::new()));
+        given_up.add(revoke(&self.backlog, self.leases.live(), Vec::new()));
         Ok(given_up)
     }
 
@@ -255,7 +253,7 @@ impl ClientInner {
     /// Records that the lock with this token was unlocked by force. If a guard of this client has it, the guard reports
     /// the loss at once, and the next thread in the queue goes on.
     pub(crate) fn mark_force_unlocked(&self, id: &LockId) {
-        for core in self.leases.registry.live().into_iter().filter(|core| core.id == *id) {
+        for core in self.leases.live().into_iter().filter(|core| core.id == *id) {
             core.revoke();
             core.tell_loss();
         }
@@ -269,7 +267,7 @@ impl ClientInner {
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves_holders()?;
-        Ok(revoke(&self.backlog, self.leases.registry.live(), Vec::new()))
+        Ok(revoke(&self.backlog, self.leases.live(), Vec::new()))
     }
 }
 

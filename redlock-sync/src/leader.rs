@@ -139,8 +139,8 @@ impl Leader {
             if caught(move || drop(body)).is_err() {
                 log::error!("a value owned by the body of a leader panicked when it was dropped");
             }
-            status.state.lock().ended = Some(outcome);
-            status.changed.notify_all();
+            *status.ended.lock() = Some(outcome);
+            status.has_ended.notify_all();
         };
         // Not started by the clock: a test clock would wait until the body of the user does nothing.
         SystemClock.start("redlock-leader", Box::new(run)).map_err(|error| {
@@ -184,12 +184,12 @@ fn term<E: fmt::Display>(
     status: &CandidateStatus,
     body: &mut impl FnMut(&Lease) -> Result<(), E>,
 ) {
-    status.state.lock().leads = Some(Arc::clone(guard.core()));
+    *status.leads.lock() = Some(Arc::clone(guard.core()));
     // `leads` is set before this check; `resign` cancels before it reads `leads`. So at least one of the two notices
     // the other. Displaying the error may panic, like the body.
     let body = || body(&guard).map_err(|error| error.to_string());
     let outcome = if cancelling.is_cancelled() { Ok(Ok(())) } else { caught(body) };
-    status.state.lock().leads = None;
+    *status.leads.lock() = None;
     let key = guard.key().to_owned();
     match outcome {
         Ok(Ok(())) => {}
@@ -298,15 +298,10 @@ impl fmt::Debug for Leader {
 /// The state that the thread of a candidate and its handle share.
 #[derive(Default)]
 struct CandidateStatus {
-    state: SyncMutex<StatusFields>,
-    changed: Arc<Condvar>,
-}
-
-#[derive(Default)]
-struct StatusFields {
     /// While the body runs.
-    leads: Option<Arc<Core>>,
-    ended: Option<Result<(), Error>>,
+    leads: SyncMutex<Option<Arc<Core>>>,
+    ended: SyncMutex<Option<Result<(), Error>>>,
+    has_ended: Arc<Condvar>,
 }
 
 /// A candidate on a thread of its own. [`Leader::spawn`] makes it. Its drop cancels the candidacy, but a body that runs
@@ -344,7 +339,7 @@ impl LeaderHandle {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         // In a forked child the mutex can be locked for ever, by a thread that does not exist there.
-        self.status.state.try_lock().is_some_and(|state| state.leads.as_ref().is_some_and(|core| core.check().is_ok()))
+        self.status.leads.try_lock().is_some_and(|leads| leads.as_ref().is_some_and(|core| core.check().is_ok()))
     }
 
     /// Ends the candidacy. If the candidate waits, it stops within 10 ms. If it leads, it gives up the lock at once,
@@ -365,7 +360,7 @@ impl LeaderHandle {
         if self.client.serves_holders().is_ok() {
             // Not called with the mutex locked: a handler of the loss may resign too, or wait for the end of the term.
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
-            let leads = self.status.state.lock().leads.clone();
+            let leads = self.status.leads.lock().clone();
             if let Some(core) = leads {
                 self.client.revoke(&core);
             }
@@ -392,13 +387,13 @@ impl LeaderHandle {
             return Err(Error::Closed);
         }
         let clock = &self.client.quorum.clock;
-        let mut state = self.status.state.lock();
+        let mut ended = self.status.ended.lock();
         loop {
-            if let Some(outcome) = state.ended.take() {
+            if let Some(outcome) = ended.take() {
                 return outcome;
             }
             let until: Tick = clock.now().after(LONGEST_WAIT);
-            clock.wait_until(&self.status.changed, &mut state, until);
+            clock.wait_until(&self.status.has_ended, &mut ended, until);
         }
     }
 }

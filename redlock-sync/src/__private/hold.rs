@@ -6,32 +6,22 @@ use std::time::Duration;
 
 use super::span::{Span, enter};
 use crate::lock::with::after_body;
+pub use crate::once::OnceGuard;
 use crate::{
     Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit, once,
+    SemaphorePermit,
 };
 
 /// The guard of one call of a locked function. The body runs inside [`run`](Hold::run). All of its values are dropped
 /// before the lock is released.
-#[derive(Debug)]
-pub struct Hold<G>(Option<GuardInSpan<G>>);
-
+///
 /// The guard is dropped before the span, so that events of its release are in the span.
 #[derive(Debug)]
-struct GuardInSpan<G> {
-    guard: G,
-    _span: Span,
-}
+pub struct Hold<G>(Option<(G, Span)>);
 
-impl<G: Guard> GuardInSpan<G> {
-    fn new(guard: G) -> GuardInSpan<G> {
-        let span = enter(|| guard.leases());
-        GuardInSpan { guard, _span: span }
-    }
-
-    fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        self.guard.end(has_succeeded)
-    }
+fn in_span<G: Guard>(guard: G) -> (G, Span) {
+    let span = enter(|| guard.leases());
+    (guard, span)
 }
 
 /// A guard of any kind.
@@ -58,22 +48,20 @@ impl<G: Guard> Hold<G> {
 
     /// Keeps the guard until the call ends.
     pub fn keep(&mut self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
-        Ok(self.0.insert(GuardInSpan::new(guard?)).guard.seen())
+        Ok(self.0.insert(in_span(guard?)).0.seen())
     }
 
     /// Releases the lock. Returns an error if the lock was lost while the body ran. If the body has failed too, its
     /// error takes precedence, and this one is logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
-        after_body(self.0.take().map_or(Ok(()), |held| held.end(!body_failed)), body_failed)
+        after_body(self.0.take().map_or(Ok(()), |(guard, _span)| guard.end(!body_failed)), body_failed)
     }
-}
 
-impl<G: Guard> Hold<G> {
     /// Like [`release`](Hold::release), but does not wait for the servers. Returns an error if this process knows that
     /// the lock was lost.
     pub fn release_in_background(&mut self, body_failed: bool) -> Result<(), Error> {
         let Some(held) = self.0.take() else { return Ok(()) };
-        let known = held.guard.leases().try_for_each(Lease::check);
+        let known = held.0.leases().try_for_each(Lease::check);
         drop(held);
         // A loss has been logged when it was noticed.
         if body_failed { Ok(()) } else { known }
@@ -85,7 +73,7 @@ impl<G: Guard> Hold<G> {
 /// The body gets a clone. With a reference, the body would have one more lifetime parameter, and the lifetime of its
 /// result could no longer be elided.
 #[derive(Debug)]
-pub struct SharedHold<G>(Rc<OnceCell<GuardInSpan<G>>>);
+pub struct SharedHold<G>(Rc<OnceCell<(G, Span)>>);
 
 impl<G: Guard> SharedHold<G> {
     #[must_use]
@@ -96,17 +84,15 @@ impl<G: Guard> SharedHold<G> {
 
     /// Like [`Hold::keep`], but may be called only once.
     pub fn keep(&self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
-        let held = GuardInSpan::new(guard?);
-        Ok(self.0.get_or_init(|| held).guard.seen())
+        let held = in_span(guard?);
+        Ok(self.0.get_or_init(|| held).0.seen())
     }
 
     /// Like [`Hold::release`]. Called after the clone of the body was dropped.
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
     }
-}
 
-impl<G: Guard> SharedHold<G> {
     /// Like [`Hold::release_in_background`]. Called after the clone of the body was dropped.
     pub fn release_in_background(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release_in_background(body_failed)
@@ -164,28 +150,24 @@ impl Guard for MultiLockGuard {
     }
 }
 
-/// The guard of a function with `once`.
-#[derive(Debug)]
-pub struct OnceGuard(once::Run);
-
 /// Takes the lock of a function with `once`. `None` if the job has succeeded before.
 pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
-    Ok(job.begin()?.map(OnceGuard))
+    job.begin()
 }
 
 impl Guard for OnceGuard {
     type Seen = Lease;
 
     fn seen(&self) -> &Lease {
-        self.0.lease()
+        self.lease()
     }
 
     fn leases(&self) -> impl Iterator<Item = &Lease> {
-        std::iter::once(self.0.lease())
+        std::iter::once(self.lease())
     }
 
     fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        self.0.end(has_succeeded)
+        OnceGuard::end(self, has_succeeded)
     }
 }
 

@@ -42,7 +42,8 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let lease = loop {
         let adoption = Adoption { attempt: Attempt::prepare(client, request)?, mutex, former };
         let by = client.quorum.round_deadline();
-        let from = adoption.tokens();
+        // If an earlier adoption is still to be rolled back, a node may have its token in place of the former one.
+        let from: Vec<LockId> = iter::once(former.clone()).chain(client.backlog.adoptions_of(former)).collect();
         let call = mutex.adopt(&adoption.attempt.id, adoption.attempt.lease, &from, request.options.fenced);
         let mut ballot = client.quorum.round(&call, Priority::Normal, by, &|_| true);
         // Such a node may have the former token again, although another holder has adopted it.
@@ -76,12 +77,6 @@ struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// The tokens from which the lock is taken. If an earlier adoption is still to be rolled back, a node may have its
-    /// token in place of the former one.
-    fn tokens(&self) -> Vec<LockId> {
-        iter::once(self.former.clone()).chain(self.attempt.client.backlog.adoptions_of(self.former)).collect()
-    }
-
     /// The lease of an adoption that was won. On the nodes that did not answer, the former tokens are released, and the
     /// next renewal sets the new token. Otherwise such a node would keep a former token until it expires.
     fn adopted(self, from: &[LockId], ballot: &Ballot<Acquired>) -> Result<Lease, Error> {
@@ -123,9 +118,10 @@ impl Adoption<'_> {
     /// nodes are a minority.
     fn give_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
         let Attempt { client, request, id, lease, .. } = &self.attempt;
-        if let Some(at) = self.attempt.roll_back_with(ballot, &self.mutex.give_back(id, self.former), by) {
+        if client.quorum.roll_back(ballot, &self.mutex.give_back(id, self.former), by) {
             // A node may keep the token. The backlog gives the lock back there as soon as the servers answer.
             let ends = client.quorum.now().after(*lease);
+            let at = ballot.votes.iter().map(Vote::may_be_set).collect();
             let of_token = PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at);
             client.backlog.add_adoption(of_token, id.clone(), self.former.clone());
         }

@@ -214,28 +214,17 @@ impl<'a> Attempt<'a> {
         self.request.protocol.release(&args)
     }
 
+    /// Rolls the attempt back. After `by`, the call is sent but its replies are not awaited: on each connection, it
+    /// comes after the attempt.
     pub(super) fn roll_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
-        if let Some(at) = self.roll_back_with(ballot, &self.release(), by) {
-            self.add_leftover_token(at);
+        if self.client.quorum.roll_back(ballot, &self.release(), by) {
+            self.add_leftover_token(ballot);
         }
     }
 
-    /// Rolls the attempt back with `call`. Returns the nodes that may have set the token if the roll-back is not
-    /// confirmed on all of them.
-    ///
-    /// After `by`, the call is sent but its replies are not awaited: on each connection it comes after the attempt.
-    pub(super) fn roll_back_with(
-        &self,
-        ballot: &Ballot<Acquired>,
-        call: &TypedCall<Released>,
-        by: Tick,
-    ) -> Option<Vec<bool>> {
-        let token_may_remain = self.client.quorum.roll_back(ballot, call, by);
-        token_may_remain.then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
-    }
-
-    /// Records that these nodes may keep the token. The backlog releases it there in the background.
-    pub(super) fn add_leftover_token(&self, at: Vec<bool>) {
+    /// Records that the nodes that may have set the token may keep it. The backlog releases it there in the background.
+    pub(super) fn add_leftover_token(&self, ballot: &Ballot<Acquired>) {
+        let at = ballot.votes.iter().map(Vote::may_be_set).collect();
         self.client.add_leftover_token(self.request, &self.id, self.client.quorum.now().after(self.lease), at);
     }
 }

@@ -16,8 +16,7 @@ use std::time::Duration;
 use super::{MaxWait, WaitLimit};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::{Awaits, Woken};
-use crate::handover::queued_wait::QueuedWait;
+use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
@@ -94,7 +93,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     }
     loop {
         let slice = claims.slice();
-        match client.queues.enqueue(request.tasks.keys.due.name(), slice, QUEUE, request.options) {
+        match client.queues.enqueue(request.tasks.keys.due.name(), slice, QUEUE, request.options, &|| {}) {
             QueueOutcome::Head(head) => {
                 let outcome = claims.run();
                 drop(head);
@@ -121,7 +120,7 @@ struct ClaimLoop<'a> {
     limit: WaitLimit<'a>,
     /// Attempts since the last one after which the client was sure to be notified of tasks.
     made: u32,
-    queued: Option<QueuedWait>,
+    queued: Option<ListenerWait>,
     /// The wait that the last attempt recorded at the server.
     entered: Option<Arc<str>>,
 }
@@ -141,7 +140,7 @@ impl ClaimLoop<'_> {
             // If the client still listens, as after an earlier task, the first attempt enters a wait at once. Otherwise
             // the client has to subscribe first.
             if self.queued.is_none() && self.request.client.listener.listens() {
-                self.queued = Some(QueuedWait::begin(&self.request.client.listener));
+                self.queued = Some(self.request.client.listener.begin());
             }
             let id = match &mut self.queued {
                 Some(queued) => queued.next_id(Duration::ZERO)?,
@@ -207,7 +206,7 @@ impl ClaimLoop<'_> {
     fn sleep(&mut self, next: Option<Duration>, is_away: bool) {
         let client = self.request.client;
         let now = client.quorum.now();
-        let queued = self.queued.get_or_insert_with(|| QueuedWait::begin(&client.listener));
+        let queued = self.queued.get_or_insert_with(|| client.listener.begin());
         let time = if self.entered.is_some() {
             self.made = 0;
             // If a claim ends with its lease, its task is due again. With a lease shorter than the longest sleep, the
@@ -218,12 +217,12 @@ impl ClaimLoop<'_> {
             FIRST_POLL.saturating_mul(1 << (self.made - 1).min(16)).min(LAST_POLL)
         };
         let time = next.map_or(jittered(time), |next| next.min(jittered(time)));
-        queued.listener.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
+        queued.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
         let end = now.after(time).min(self.limit.until);
         loop {
             let slice = end.min(self.slice());
             let Some(queued) = &self.queued else { return };
-            let woken = queued.listener.sleep(slice, &self.request.options.cancel);
+            let woken = queued.sleep(slice, &self.request.options.cancel);
             let is_over = slice == end || client.quorum.now() < slice || self.is_stopped();
             if woken != Woken::Timer || is_over {
                 return;

@@ -63,7 +63,7 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
         let votes = || ballot.votes.iter().zip(&released.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
         if ballot.token_may_remain() || released.duplicate || !is_gone {
-            attempt.add_leftover_token(ballot.votes.iter().map(Vote::may_be_set).collect());
+            attempt.add_leftover_token(ballot);
         }
     }
 }

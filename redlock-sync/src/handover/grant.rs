@@ -20,8 +20,6 @@
 //! These parts belong here but are elsewhere:
 //!
 //! - `Core::granted` makes the lease. It is in `lease/core`, because the fields of a lease are private.
-//! - `UnclaimedGrant` is in `listener/notification.rs`, because the listener parses it, and this file imports the
-//!   listener.
 //! - `ClientInner::release_unclaimed` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;
@@ -32,7 +30,7 @@ use crate::clock::Tick;
 use crate::node::Priority;
 use crate::options::{LockOptions, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
-use crate::protocol::{Grant, Protocol, Request};
+use crate::protocol::{Grant, Protocol};
 use crate::quorum::{Ballot, Quorum};
 
 /// Evidence that a grant to this wait is the lock, without another attempt. Pure.
@@ -44,8 +42,8 @@ use crate::quorum::{Ballot, Quorum};
 pub(crate) struct GrantEvidence {
     /// The start of the last attempt that found the wait in the queue. A grant to this wait was made after this moment.
     anchor: Option<Tick>,
-    /// Every attempt was answered by a definite no.
-    is_certain: bool,
+    /// Every attempt was answered by a definite no. Otherwise no grant to the wait is the lock.
+    pub(super) is_certain: bool,
     /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
     pub(crate) wait_may_remain: bool,
 }
@@ -53,11 +51,6 @@ pub(crate) struct GrantEvidence {
 impl GrantEvidence {
     pub(crate) fn new() -> GrantEvidence {
         GrantEvidence { anchor: None, is_certain: true, wait_may_remain: false }
-    }
-
-    /// Rules out that any grant to the wait is the lock.
-    pub(crate) fn distrust(&mut self) {
-        self.is_certain = false;
     }
 
     /// True if the wait may be in a queue.
@@ -96,14 +89,14 @@ pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
-/// What a release for this request grants to the next wait.
-pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
+/// What a release of a lock with these options grants to the next wait.
+pub(crate) fn next_grant<'a>(quorum: &Quorum, options: &LockOptions, random: &'a str, chain: &Chain) -> Grant<'a> {
     Grant {
         random,
-        lease: lease(quorum, request.options.lease),
+        lease: lease(quorum, options.lease),
         age: chain.age(quorum.now()),
         pauses: chain.pauses.0,
-        with_fence: request.options.fenced,
+        with_fence: options.fenced,
         several: quorum.len() > 1,
     }
 }

@@ -30,7 +30,7 @@
 //!    threads.
 //! 3. [`sharing`]: counts the threads that hold one lease together, and finds the one that releases it.
 //! 4. [`listener`]: the notification connection, which the waiting threads read in turn.
-//! 5. [`queued_wait`]: one wait in the server queues. [`grant`]: when a grant to it is the lock.
+//! 5. [`grant`]: when a grant to a wait is the lock.
 //! 6. [`wait`]: how a queue head waits: when it enters the server queues, how long it sleeps, how its wait ends.
 //! 7. [`keys_without_ttl`]: keys without a time-to-live. A waiter may take them over if its settings say so. Pure.
 //!
@@ -40,7 +40,6 @@
 pub(crate) mod grant;
 pub(crate) mod keys_without_ttl;
 pub(crate) mod listener;
-pub(crate) mod queued_wait;
 mod remembered;
 pub(crate) mod rules;
 pub(crate) mod sharing;

@@ -273,19 +273,9 @@ impl<T> ThreadQueues<T> {
     }
 
     /// Waits in the queue, until `until` at most, to become the queue head. If a holder had the same settings, the
-    /// thread gets the lock itself.
+    /// thread gets the lock itself. The first waiting thread calls `check` after [`FIRST_CHECK`], and then after each
+    /// [`SLICE`].
     pub(crate) fn enqueue(
-        self: &Arc<Self>,
-        key: &Arc<str>,
-        until: Tick,
-        kind: Kind,
-        options: &LockOptions,
-    ) -> QueueOutcome<T> {
-        self.enqueue_and_check(key, until, kind, options, &|| {})
-    }
-
-    /// Like `enqueue`, but the first waiting thread calls `check` after [`FIRST_CHECK`], and then after each [`SLICE`].
-    pub(crate) fn enqueue_and_check(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,

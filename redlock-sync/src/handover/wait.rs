@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::grant::{self, GrantEvidence};
-use super::listener::{Awaits, Listener, Notification, Woken};
-use super::queued_wait::QueuedWait;
+use super::listener::{Awaits, Listener, ListenerWait, Notification, Woken};
 use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_SLEEP};
 use super::thread_queue::ThreadQueues;
 use crate::clock::Tick;
@@ -43,7 +42,7 @@ pub(crate) struct ServerWait<'a, T> {
     queues: &'a Arc<ThreadQueues<T>>,
     listener: &'a Arc<Listener>,
     until: Tick,
-    pub(crate) queued: Option<QueuedWait>,
+    pub(crate) queued: Option<ListenerWait>,
     pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
     /// The wait has slept, or sleeps, until the end of the holder's lease. If the holder has renewed the lease, the
@@ -72,7 +71,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// The id under which the next attempt enters the server queues; `None` if it does not.
     ///
-    /// There is none before the subscription is confirmed (`listener::ListenerWait::subscription`), so no wake-up is
+    /// There is none before the subscription is confirmed (`ListenerWait::subscription`), so no wake-up is
     /// lost. A release that runs before the attempt leaves the key free or held anew, which the attempt sees. A release
     /// that runs after the attempt finds the wait, and a client that listens.
     pub(crate) fn next_wait_id(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
@@ -88,7 +87,7 @@ impl<'a, T> ServerWait<'a, T> {
             // The client now listens on another channel, so it does not receive a message to the old wait.
             self.leave_queues();
             self.evidence = GrantEvidence::new();
-            self.evidence.distrust();
+            self.evidence.is_certain = false;
         }
         if let Some(queued) = &mut self.queued {
             queued.id.clone_from(&id);
@@ -96,8 +95,8 @@ impl<'a, T> ServerWait<'a, T> {
         Ok(id)
     }
 
-    pub(crate) fn begin(&mut self) -> &mut QueuedWait {
-        self.queued.get_or_insert_with(|| QueuedWait::begin(self.listener))
+    pub(crate) fn begin(&mut self) -> &mut ListenerWait {
+        self.queued.get_or_insert_with(|| self.listener.begin())
     }
 
     // --- the end of a wait -------------------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ impl<'a, T> ServerWait<'a, T> {
         let quorum = self.quorum;
         // After the end of a wait, the round under way and this one together get one node timeout.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
-        let grant = grant::next_grant(quorum, self.request, &random, &self.chain);
+        let grant = grant::next_grant(quorum, &self.request.options, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
@@ -120,9 +119,8 @@ impl<'a, T> ServerWait<'a, T> {
     }
 
     /// The wait, which is over, if it may still be in a queue.
-    pub(crate) fn remaining(&self) -> Option<(&QueuedWait, &Arc<str>)> {
-        let queued = self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)?;
-        Some((queued, queued.id.as_ref()?))
+    pub(crate) fn remaining(&self) -> Option<&ListenerWait> {
+        self.queued.as_ref().filter(|_| self.evidence.wait_may_remain)
     }
 
     // --- waiting -----------------------------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ impl<'a, T> ServerWait<'a, T> {
             return None;
         }
         let queued = self.begin();
-        let may_enter = queued.listener.subscription().is_some() || queued.listener.polls();
+        let may_enter = queued.subscription().is_some() || queued.is_refused();
         if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
         }
@@ -199,7 +197,7 @@ impl<'a, T> ServerWait<'a, T> {
         loop {
             let Some(queued) = &self.queued else { return None };
             let next_check = if checks { quorum.now().after(CHECK_INTERVAL) } else { Tick::NEVER };
-            match queued.listener.sleep(end.min(next_check), cancel) {
+            match queued.sleep(end.min(next_check), cancel) {
                 Woken::Timer if next_check < end && !cancel.is_cancelled() => {
                     check_for_foreign_clients(quorum, self.queues, self.request, end);
                 }
@@ -224,7 +222,7 @@ impl<'a, T> ServerWait<'a, T> {
     /// Sets what ends the sleep besides a notification and the timer.
     fn await_also(&self, refusal: &Refusal) {
         let Some(queued) = &self.queued else { return };
-        queued.listener.await_also(match &queued.id {
+        queued.await_also(match &queued.id {
             _ if refusal.error.is_unavailable() => Awaits::Servers,
             Some(id) if queued.node().is_some() => self.awaits(id, refusal),
             _ => Awaits::Nothing,

@@ -16,21 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::backlog::AwaitedRelease;
-use super::core::{Core, PreparedRelease, ReleaseOutcome, ReleaseTerms};
+use super::core::{AwaitedRelease, Core, PreparedRelease, ReleaseOutcome};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::observer::Event;
-use crate::protocol::TypedCall;
 use crate::protocol::reply::Released;
 use crate::quorum::Ballot;
 
 struct DroppedLock {
     core: Arc<Core>,
     queues: Arc<ThreadQueues<Lease>>,
-    call: TypedCall<Released>,
-    terms: ReleaseTerms,
+    release: PreparedRelease,
     /// How long the lock was held, if observers were notified of the acquisition.
     held: Option<Duration>,
     _expected: AwaitedRelease,
@@ -50,21 +47,22 @@ impl Lease {
         }
         self.stop_renewals(began);
         match self.core.begin_release(grace) {
-            Ok(ready) => self.post(ready, began),
+            Ok((io, release)) => {
+                // No renewal follows the release: each first checks whether the lease is over.
+                drop(io);
+                self.post(release, began);
+            }
             Err(release) => log_end(&self.released(began, self.core.end_release(release))),
         }
     }
 
-    fn post(&self, ready: PreparedRelease<'_>, began: Tick) {
-        let call = ready.call.clone();
-        // No renewal follows the release: each first checks whether the lease is over.
-        let terms = ready.into_terms();
-        self.core.record_drop(&terms);
+    fn post(&self, release: PreparedRelease, began: Tick) {
+        self.core.record_drop(&release);
+        let call = release.call.clone();
         let dropped = DroppedLock {
             core: Arc::clone(&self.core),
             queues: Arc::clone(&self.leases.queues),
-            call: call.clone(),
-            terms,
+            release,
             held: self.observed_until(began),
             _expected: self.leases.backlog.announce(),
         };
@@ -80,11 +78,11 @@ impl Lease {
 impl DroppedLock {
     /// Called by a thread that must neither block nor send anything.
     fn answered(self, ballot: Ballot<Released>) {
-        if self.terms.are_met(&ballot) && self.held.is_none() {
-            self.core.record_waits(&self.terms, &ballot);
+        if self.release.is_met(&ballot) && self.held.is_none() {
+            self.core.record_waits(&self.release, &ballot);
             return;
         }
-        if self.terms.token_may_remain(&ballot) {
+        if self.release.token_may_remain(&ballot) {
             self.queues.add_leftover_token(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
         }
         let quorum = Arc::clone(&self.core.quorum);
@@ -92,11 +90,10 @@ impl DroppedLock {
     }
 
     fn conclude(self, ballot: Ballot<Released>) {
-        let DroppedLock { core, call, terms, held, .. } = self;
-        let by = core.quorum.round_deadline();
-        let release = PreparedRelease::again(&core, call, terms).conclude(ballot, by, false);
-        core.follow_up(&release);
-        let ReleaseOutcome { result, is_orderly, .. } = release;
+        let DroppedLock { core, release, held, .. } = self;
+        let outcome = core.conclude_drop(&release, ballot);
+        core.follow_up(&outcome);
+        let ReleaseOutcome { result, is_orderly, .. } = outcome;
         // A loss that was noticed before was already reported.
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {
             core.log_loss(*reason);

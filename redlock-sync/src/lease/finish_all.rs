@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Lease;
-use super::backlog::{Backlog, GivenUp, PendingRelease};
-use super::core::{Core, PreparedRelease, ReleaseOutcome};
+use super::core::{Backlog, Core, GivenUp, PendingRelease};
 use crate::error::Error;
 use crate::node::Priority;
 use crate::quorum::Quorum;
@@ -29,23 +28,17 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
         }
     }
     if !ready.is_empty() {
-        over.extend(release_all(quorum, ready));
+        let by = quorum.round_deadline();
+        let calls: Vec<_> = ready.iter().map(|(_, (_, release))| release.call.clone()).collect();
+        let ballots = quorum.rounds(&calls, Priority::High, by);
+        for ((lease, (io, release)), ballot) in ready.into_iter().zip(ballots) {
+            over.push((lease, lease.core.conclude(&io, &release, ballot, by, true)));
+        }
     }
     // All rounds have ended, so no handler and no observer runs between two of them.
     ends.extend(over.into_iter().map(|(lease, release)| lease.released(began, lease.core.end_release(release))));
     let worst = ends.iter().position(|end| end.as_ref().is_err_and(Error::is_lost));
     worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
-}
-
-fn release_all<'a>(quorum: &Quorum, ready: Vec<(&'a Lease, PreparedRelease<'a>)>) -> Vec<(&'a Lease, ReleaseOutcome)> {
-    let by = quorum.round_deadline();
-    let calls: Vec<_> = ready.iter().map(|(_, release)| release.call.clone()).collect();
-    let ballots = quorum.rounds(&calls, Priority::High, by);
-    ready
-        .into_iter()
-        .zip(ballots)
-        .map(|((lease, release), ballot)| (lease, release.conclude(ballot, by, true)))
-        .collect()
 }
 
 /// Releases all these locks and the overdue releases, together and within two node timeouts, and then calls the loss

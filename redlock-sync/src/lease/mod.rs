@@ -5,14 +5,12 @@
 //! 3. [`release_votes`]: what the votes of a release mean. Pure.
 //! 4. [`core`]: the rounds of a lease: extend, fence, release, and the hand-over to the next thread. The guard and its
 //!    renewal thread share it.
-//! 5. [`backlog`]: releases that are not confirmed yet.
-//! 6. [`renewal`]: the renewal threads. No other file starts one.
-//! 7. [`observed`]: the events that observers get.
-//! 8. [`finish_all`]: the end of several leases in one round trip.
-//! 9. [`dropped`]: the release of a dropped guard, which does not wait.
-//! 10. [`Lease`], in this file: what users see, and the one way in which a lease ends.
+//! 5. [`renewal`]: the renewal threads. No other file starts one.
+//! 6. [`observed`]: the events that observers get.
+//! 7. [`finish_all`]: the end of several leases in one round trip.
+//! 8. [`dropped`]: the release of a dropped guard, which does not wait.
+//! 9. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
-mod backlog;
 mod core;
 mod dropped;
 pub(crate) mod expiry;
@@ -30,9 +28,8 @@ use std::{fmt, io};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
 use self::core::ReleaseOutcome;
-pub(crate) use self::core::{Core, HolderId, LeaseStart, Origin};
+pub(crate) use self::core::{Backlog, Core, GivenUp, HolderId, LeaseStart, Origin, PendingRelease};
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
@@ -357,12 +354,10 @@ impl Lease {
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
         let outcome = self.core.leave_held(self.core.quorum.limits.node_timeout * 2);
         self.core.tell_loss();
-        if !outcome? {
-            return Err(self.core.unconfirmed(None));
-        }
+        outcome?;
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
-        self.leases.renewer.retire(&self.renewal, now);
+        self.stop_renewals(now);
         self.tell_end(now, &Ok(()));
         Ok(())
     }
@@ -373,7 +368,7 @@ impl Lease {
         let core = Arc::new(successor);
         Renewer::transfer(&self.renewal, Arc::clone(&core));
         // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too.
-        self.leases.registry.add(&core);
+        self.leases.register(&core);
         let now = core.quorum.now();
         thread.hand_over(Lease::of(core, Arc::clone(&self.renewal), Arc::clone(&self.leases), now));
         true
@@ -399,7 +394,8 @@ impl fmt::Debug for Lease {
 pub(crate) struct Leases {
     queues: Arc<ThreadQueues<Lease>>,
     pub(crate) renewer: Arc<Renewer>,
-    pub(crate) registry: Registry,
+    /// The live leases, for `unlock_all` and `close`.
+    registry: Mutex<Vec<Weak<Core>>>,
     backlog: Arc<Backlog>,
     fork: ForkGuard,
 }
@@ -411,7 +407,7 @@ impl Leases {
         clock: &Arc<dyn Clock>,
     ) -> Arc<Leases> {
         let (queues, renewer, backlog) = (Arc::clone(queues), Renewer::new(Arc::clone(clock)), Arc::clone(backlog));
-        Arc::new(Leases { queues, renewer, registry: Registry::default(), backlog, fork: ForkGuard::new() })
+        Arc::new(Leases { queues, renewer, registry: Mutex::default(), backlog, fork: ForkGuard::new() })
     }
 
     /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
@@ -420,8 +416,24 @@ impl Leases {
             let release = core.release(core.quorum.limits.node_timeout);
             self.ended(core, &release);
         })?;
-        self.registry.add(core);
+        self.register(core);
         Ok(Lease::of(Arc::clone(core), renewal, Arc::clone(self), core.quorum.now()))
+    }
+
+    fn register(&self, core: &Arc<Core>) {
+        let mut all = self.registry.lock();
+        // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
+        // most twice as many entries as there are live leases.
+        if all.len() == all.capacity() {
+            all.retain(|weak| weak.strong_count() > 0);
+            let live = all.len();
+            all.reserve(live.max(16));
+        }
+        all.push(Arc::downgrade(core));
+    }
+
+    pub(crate) fn live(&self) -> Vec<Arc<Core>> {
+        self.registry.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.
@@ -439,27 +451,5 @@ impl Drop for Leases {
         if !self.fork.is_forked_child() {
             self.backlog.finish();
         }
-    }
-}
-
-/// The live leases of a client, for `unlock_all` and `close`.
-#[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Vec<Weak<Core>>>);
-
-impl Registry {
-    pub(crate) fn add(&self, core: &Arc<Core>) {
-        let mut all = self.0.lock();
-        // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
-        // most twice as many entries as there are live leases.
-        if all.len() == all.capacity() {
-            all.retain(|weak| weak.strong_count() > 0);
-            let live = all.len();
-            all.reserve(live.max(16));
-        }
-        all.push(Arc::downgrade(core));
-    }
-
-    pub(crate) fn live(&self) -> Vec<Arc<Core>> {
-        self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }

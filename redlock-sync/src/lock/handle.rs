@@ -94,9 +94,7 @@ impl Handle {
             _ => Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true }),
         }
     }
-}
 
-impl Handle {
     /// Asks all nodes for the holder of a lock that has one.
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
         let first = self.holders()?.into_iter().next();

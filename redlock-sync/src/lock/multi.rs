@@ -200,7 +200,7 @@ impl MultiLock {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
         // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.
-        mutexes.iter().try_for_each(|mutex| mutex.check_not_held(wait))?;
+        mutexes.iter().try_for_each(|mutex| mutex.handle.check_not_held(wait))?;
         // A deadline in the past leaves the time for one attempt, as for a mutex.
         let until = wait.until().max(self.client.quorum.now());
         loop {
@@ -219,22 +219,22 @@ impl MultiLock {
 
     fn acquire_each(&self, mutexes: &[Mutex], wait: MaxWait, until: Tick) -> Result<HeldMutexes, Error> {
         let quorum = &self.client.quorum;
-        let mut held = HeldMutexes::new(&self.client, mutexes.len());
-        let requests = mutexes.iter().map(Mutex::request).collect::<Result<Vec<_>, _>>()?;
+        let mut held = HeldMutexes { guards: Vec::with_capacity(mutexes.len()), quorum: Arc::clone(quorum) };
+        let requests = mutexes.iter().map(|mutex| mutex.handle.request()).collect::<Result<Vec<_>, _>>()?;
         let at_once = if let [_] = mutexes { Vec::new() } else { together(&self.client, &requests)? };
         for (mutex, lease) in mutexes.iter().zip(at_once) {
-            held.push(mutex.guard(lease));
+            held.guards.push(mutex.guard(lease));
         }
-        for mutex in mutexes.iter().skip(held.len()) {
+        for mutex in mutexes.iter().skip(held.guards.len()) {
             // Each attempt is bounded, but there can be many. The first attempt is made in any case, since it reports
             // what is wrong if `together` took nothing.
-            if held.len() > 0 && quorum.now() >= until.after(quorum.limits.node_timeout) {
-                let late = self.deadline_passed(mutex, held.len());
+            if !held.guards.is_empty() && quorum.now() >= until.after(quorum.limits.node_timeout) {
+                let late = self.deadline_passed(mutex, held.guards.len());
                 held.roll_back();
                 return late;
             }
             match mutex.acquire(wait) {
-                Ok(part) => held.push(part),
+                Ok(part) => held.guards.push(part),
                 Err(error) => {
                     held.roll_back();
                     return Err(error);

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::{Lease, finish_all};
+use crate::lease::Lease;
 use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
 use crate::lock::reentry::SingleHold;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
-use crate::protocol::Request;
-use crate::quorum::Quorum;
 use crate::token::LockToken;
 
 /// A lock that one thread of one process holds at a time. [`Redlock::mutex`](crate::Redlock::mutex) makes it.
@@ -58,7 +56,7 @@ use crate::token::LockToken;
 /// have waited longest, so they usually come first.
 #[derive(Clone)]
 pub struct Mutex {
-    handle: Handle,
+    pub(super) handle: Handle,
 }
 
 impl Mutex {
@@ -228,18 +226,8 @@ impl Mutex {
         self.handle.key()
     }
 
-    /// Returns an error if this thread holds the lock.
-    pub(super) fn check_not_held(&self, wait: MaxWait) -> Result<(), Error> {
-        self.handle.check_not_held(wait)
-    }
-
     pub(super) fn acquire(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
         self.acquire_by(wait, || self.handle.acquire(wait))
-    }
-
-    /// The request that takes the lock.
-    pub(super) fn request(&self) -> Result<Request, Error> {
-        self.handle.request()
     }
 
     /// The guard of a lease on this lock.
@@ -250,7 +238,7 @@ impl Mutex {
 
     fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
-        self.check_not_held(wait)?;
+        self.handle.check_not_held(wait)?;
         Ok(self.guard(acquire()?))
     }
 }
@@ -348,7 +336,7 @@ pub struct MutexGuard<M = ThreadBound> {
     /// Removed before the lease is released, since this thread may lock the key again from then on. `None` once the
     /// guard may leave its thread.
     hold: Option<SingleHold>,
-    lease: Lease,
+    pub(super) lease: Lease,
     bound: PhantomData<M>,
 }
 
@@ -408,14 +396,6 @@ impl<M> MutexGuard<M> {
         drop(self.hold);
         self.lease.leave_held()?;
         Ok(LockToken::new(self.lease.id()))
-    }
-}
-
-impl<M> MutexGuard<M> {
-    /// Releases all these guards, in this order and in one round trip.
-    pub(super) fn unlock_all(guards: impl Iterator<Item = MutexGuard<M>>, quorum: &Quorum) -> Result<(), Error> {
-        let leases: Vec<Lease> = guards.map(|guard| guard.lease).collect();
-        finish_all(quorum, &leases)
     }
 }
 

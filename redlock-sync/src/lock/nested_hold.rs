@@ -54,7 +54,7 @@ impl NestedHold {
         } else {
             handle.check_not_held(wait)?;
             let lease = Arc::new(handle.acquire(wait)?);
-            reentry::add_first(client, key.name(), &lease, is_exclusive);
+            reentry::add_first(client, &lease, is_exclusive);
             lease
         };
         Ok(NestedHold { lease, is_listed: true, is_exclusive })

@@ -40,16 +40,12 @@ impl ThreadHolds {
 struct ThreadHold {
     client: u64,
     key: Arc<str>,
-    how: HoldKind,
-}
-
-/// How this thread holds a lock.
-#[derive(Debug)]
-enum HoldKind {
-    /// One guard, of a kind that is not reentrant.
-    Single(Weak<Core>),
-    /// `count` guards that share a lease. `exclusive` of them need the lock exclusively.
-    Nested { lease: Arc<Lease>, count: usize, exclusive: usize },
+    core: Weak<Core>,
+    /// The lease that nested guards share. `None` for a guard of a kind that is not reentrant.
+    nested: Option<Arc<Lease>>,
+    /// The number of guards. `exclusive` of them need the lock exclusively.
+    count: usize,
+    exclusive: usize,
 }
 
 /// Calls `f` with the list. An empty list keeps no memory. On systems that destroy all thread-locals, there is no list
@@ -72,16 +68,17 @@ fn find(holds: &[ThreadHold], client: u64, key: &str) -> Option<usize> {
 
 /// Adds a hold. There is an older one for the same key only if its lease was lost. The older one stays: its guards
 /// still have to report the loss. So a removal keeps the order, and [`find`] finds the latest.
-fn add(client: u64, key: &Arc<str>, how: HoldKind) {
-    with(|holds| holds.push(ThreadHold { client, key: Arc::clone(key), how }));
+fn add(client: u64, core: &Arc<Core>, nested: Option<Arc<Lease>>, is_exclusive: bool) {
+    let (key, core, exclusive) = (Arc::clone(core.key.name()), Arc::downgrade(core), is_exclusive.into());
+    with(|holds| holds.push(ThreadHold { client, key, core, nested, count: 1, exclusive }));
 }
 
 /// The lease by which this thread holds the lock, and whether it is a nested hold. A single hold does not count if its
 /// guard is gone or its lease is lost. A nested one counts, since the outer code still relies on the lock.
 pub(crate) fn held_by_thread(client: u64, key: &str) -> Option<(Arc<Core>, bool)> {
-    let found = with(|holds| match &holds.get(find(holds, client, key)?)?.how {
-        HoldKind::Single(core) => Some((core.upgrade()?, false)),
-        HoldKind::Nested { lease, .. } => Some((Arc::clone(lease.core()), true)),
+    let found = with(|holds| {
+        let hold = holds.get(find(holds, client, key)?)?;
+        Some((hold.core.upgrade()?, hold.nested.is_some()))
     });
     let (core, is_nested) = found.flatten()?;
     // Checked outside of the closure: a handler of the loss may use locks.
@@ -96,14 +93,14 @@ pub(crate) struct SingleHold {
 
 impl SingleHold {
     pub(crate) fn new(client: u64, core: &Arc<Core>) -> SingleHold {
-        add(client, core.key.name(), HoldKind::Single(Arc::downgrade(core)));
+        add(client, core, None, true);
         SingleHold { core: Arc::clone(core) }
     }
 }
 
 impl Drop for SingleHold {
     fn drop(&mut self) {
-        let is_this = |hold: &ThreadHold| matches!(&hold.how, HoldKind::Single(core) if Weak::as_ptr(core) == Arc::as_ptr(&self.core));
+        let is_this = |hold: &ThreadHold| hold.nested.is_none() && hold.core.as_ptr() == Arc::as_ptr(&self.core);
         with(|holds| holds.iter().rposition(is_this).map(|i| holds.remove(i)));
     }
 }
@@ -120,8 +117,8 @@ pub(crate) enum Removed {
 }
 
 /// Adds the first of the guards that share this lease. `is_exclusive` says whether it needs the lock exclusively.
-pub(crate) fn add_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>, is_exclusive: bool) {
-    add(client, key, HoldKind::Nested { lease: Arc::clone(lease), count: 1, exclusive: is_exclusive.into() });
+pub(crate) fn add_first(client: u64, lease: &Arc<Lease>, is_exclusive: bool) {
+    add(client, lease.core(), Some(Arc::clone(lease)), is_exclusive);
 }
 
 /// Adds a guard to the lease by which this thread holds the key.
@@ -136,13 +133,11 @@ pub(crate) fn add_nested(
 ) -> Option<Result<Arc<Lease>, Error>> {
     let nest = |holds: &mut Holds| {
         let i = find(holds, client, key)?;
-        let HoldKind::Nested { lease, count, exclusive } = &mut holds.get_mut(i)?.how else { return None };
-        if !accepts(lease.core().protocol().kind()) {
-            return None;
-        }
-        *count += 1;
-        *exclusive += usize::from(is_exclusive);
-        Some(Arc::clone(lease))
+        let hold = holds.get_mut(i)?;
+        let lease = hold.nested.clone().filter(|lease| accepts(lease.core().protocol().kind()))?;
+        hold.count += 1;
+        hold.exclusive += usize::from(is_exclusive);
+        Some(lease)
     };
     let lease = with(nest).flatten()?;
     // Checked outside of the closure: a handler of the loss may use locks.
@@ -159,11 +154,12 @@ pub(crate) fn add_nested(
 pub(crate) fn remove(lease: &Arc<Lease>, was_exclusive: bool) -> Removed {
     let left = with(|holds| {
         let Some(i) = holds.iter().rposition(|hold| is_of(hold, lease)) else { return Removed::Last };
-        if let Some(ThreadHold { how: HoldKind::Nested { count, exclusive, .. }, .. }) = holds.get_mut(i) {
-            *count -= 1;
-            *exclusive -= usize::from(was_exclusive);
-            if *count > 0 {
-                return if was_exclusive && *exclusive == 0 { Removed::LastExclusive } else { Removed::OthersRemain };
+        if let Some(hold) = holds.get_mut(i) {
+            hold.count -= 1;
+            hold.exclusive -= usize::from(was_exclusive);
+            if hold.count > 0 {
+                let is_last = was_exclusive && hold.exclusive == 0;
+                return if is_last { Removed::LastExclusive } else { Removed::OthersRemain };
             }
         }
         // The caller still has a reference to the lease, so it is not released in here.
@@ -175,12 +171,10 @@ pub(crate) fn remove(lease: &Arc<Lease>, was_exclusive: bool) -> Removed {
 
 /// Marks one exclusive guard as shared. Returns true if no other guard needs the lock exclusively.
 pub(crate) fn downgrade(lease: &Arc<Lease>) -> bool {
-    let is_last = with(|holds| match holds.iter_mut().rfind(|hold| is_of(hold, lease)) {
-        Some(ThreadHold { how: HoldKind::Nested { exclusive, .. }, .. }) => {
-            *exclusive -= 1;
-            *exclusive == 0
-        }
-        _ => true,
+    let is_last = with(|holds| {
+        let Some(hold) = holds.iter_mut().rfind(|hold| is_of(hold, lease)) else { return true };
+        hold.exclusive -= 1;
+        hold.exclusive == 0
     });
     is_last.unwrap_or(true)
 }
@@ -190,7 +184,7 @@ pub(crate) fn downgrade(lease: &Arc<Lease>) -> bool {
 pub(crate) fn remove_only(lease: &Arc<Lease>) -> bool {
     let is_only = with(|holds| {
         let Some(i) = holds.iter().rposition(|hold| is_of(hold, lease)) else { return true };
-        let is_only = matches!(holds.get(i), Some(ThreadHold { how: HoldKind::Nested { count: 1, .. }, .. }));
+        let is_only = holds.get(i).is_some_and(|hold| hold.count == 1);
         if is_only {
             // The caller still has a reference to the lease, so it is not released in here.
             holds.remove(i);
@@ -201,5 +195,5 @@ pub(crate) fn remove_only(lease: &Arc<Lease>) -> bool {
 }
 
 fn is_of(hold: &ThreadHold, lease: &Arc<Lease>) -> bool {
-    matches!(&hold.how, HoldKind::Nested { lease: nested, .. } if Arc::ptr_eq(nested, lease))
+    hold.nested.as_ref().is_some_and(|nested| Arc::ptr_eq(nested, lease))
 }

@@ -10,7 +10,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
-use crate::handover::listener::connection_state::{Heartbeat, NewSubscription, Subscription};
+use crate::handover::listener::connection_state::{Heartbeat, Subscription};
 use crate::handover::listener::notification::Notification;
 use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable, Woken};
 use crate::handover::listener::waiters::Waiters;
@@ -106,7 +106,7 @@ impl Rig {
                 Box::new(move || rig.heartbeat(&subscription))
             }
             // This task is for the client, which the models do not have.
-            BackgroundTask::ReleaseUnclaimed(_) => return,
+            BackgroundTask::ReleaseUnclaimed(..) => return,
             BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
                 return;
@@ -129,8 +129,8 @@ impl Rig {
         let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });
         *self.socket.lock() = Some(Arc::clone(&socket));
         let conn = Box::new(FakeSubscriber(socket));
-        self.waiters
-            .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
+        let subscription = Subscription { node: 0, channel, generation: 0 };
+        self.waiters.with(|table, now| table.install(subscription, conn, b"0", now));
     }
 
     fn heartbeat(&self, subscription: &Subscription) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Listener;
-use super::connection_state::{Heartbeat, NewSubscription, Subscription};
+use super::connection_state::{Heartbeat, Subscription};
 use super::waiter_table::{BackgroundTask, WaiterTable};
 use super::watching::LockCheck;
 use crate::handover::rules::SET_CHECK_INTERVAL;
@@ -25,20 +25,13 @@ const LOCKS_PER_CALL: usize = 1000;
 /// Calls in one packet.
 const CALLS_PER_PACKET: usize = 64;
 
-/// Why no message arrives. Each cause is logged once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Cause {
-    Subscribe,
-    Publish,
-    /// What is published arrives at no connection.
-    Lost,
-    NoRandom,
-}
+/// The end of each warning that no message arrives.
+const POLLS: &str = "until notifications arrive, waiting threads poll";
 
 /// How an attempt to listen failed.
 enum ListenError {
-    /// Subscribing fails until the server's configuration is changed.
-    Refused(Cause, String),
+    /// Subscribing fails until the server's configuration is changed. The step that failed, and the warning.
+    Refused(&'static str, String),
     Failed {
         is_left_out: bool,
     },
@@ -51,7 +44,7 @@ impl Listener {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => jittered(*pause),
             BackgroundTask::CloseIfIdle(pause) => *pause,
-            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(_) => {
+            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(..) => {
                 Duration::ZERO
             }
         };
@@ -65,18 +58,18 @@ impl Listener {
             return;
         }
         match self.listen() {
-            Ok(new) => self.waiters.with(|table, now| table.install(new, now)),
+            Ok(()) => {}
             Err(ListenError::Failed { is_left_out }) => self.waiters.with(|table, _| table.failed(is_left_out)),
-            Err(ListenError::Refused(cause, why)) => {
-                self.warn(cause, &why);
+            Err(ListenError::Refused(step, warning)) => {
+                self.warn(step, &warning);
                 self.waiters.with(|table, _| table.refused());
             }
         }
     }
 
     /// Subscribes, publishes on the channel, and waits for that message. Only when it arrives is it certain that
-    /// notifications arrive.
-    fn listen(&self) -> Result<NewSubscription, ListenError> {
+    /// notifications arrive. The subscription is installed then.
+    fn listen(&self) -> Result<(), ListenError> {
         let Some((node, member)) = self.quorum.notification_server() else {
             return Err(ListenError::Failed { is_left_out: true });
         };
@@ -85,15 +78,23 @@ impl Listener {
         // One timeout to connect, and one to subscribe.
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;
-        let subscription = Subscription { node, channel: Arc::clone(&channel), generation: 0 };
+        let subscription = Subscription { node, channel, generation: 0 };
         let receivers =
             self.publish(&subscription, HEARTBEAT, &[]).map_err(|failure| not_published(member, &failure))?;
         let wait = if receivers > 0 { timeout } else { Duration::ZERO };
         match conn.receive(wait) {
-            Heard::Message(first) if receivers > 0 => Ok(NewSubscription { node, channel, conn, first }),
+            Heard::Message(first) if receivers > 0 => {
+                self.waiters.with(|table, now| table.install(subscription, conn, &first, now));
+                Ok(())
+            }
             // In a cluster, another server may have executed the publication.
             Heard::Message(_) | Heard::Nothing if receivers == 0 && !self.quorum.nodes.are_in_slots() => {
-                Err(ListenError::Refused(Cause::Lost, member.address().into_owned()))
+                let warning = format!(
+                    "node {}: a message published on a channel redlock-sync:* did not arrive at the subscribed \
+                     connection, perhaps because a proxy uses several servers; {POLLS}",
+                    member.address()
+                );
+                Err(ListenError::Refused("receive", warning))
             }
             // The connection broke, or the server stopped in between.
             _ => Err(ListenError::Failed { is_left_out: false }),
@@ -102,7 +103,7 @@ impl Listener {
 
     fn new_channel(&self) -> Result<Arc<str>, ListenError> {
         let channel = token::channel().map_err(|error| {
-            self.warn(Cause::NoRandom, &error.to_string());
+            self.warn("draw a channel", &format!("{error}; {POLLS}"));
             ListenError::Failed { is_left_out: false }
         })?;
         self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
@@ -199,19 +200,10 @@ impl Listener {
         parts
     }
 
-    fn warn(&self, cause: Cause, why: &str) {
-        if !self.warned.lock().insert(cause) {
-            return;
-        }
-        let polls = "until notifications arrive, waiting threads poll";
-        let rule = "to allow this: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`";
-        match cause {
-            Cause::Subscribe | Cause::Publish => log::warn!("{why}; {polls}; {rule}"),
-            Cause::Lost => log::warn!(
-                "node {why}: a message published on a channel redlock-sync:* did not arrive at the subscribed \
-                 connection, perhaps because a proxy uses several servers; {polls}"
-            ),
-            Cause::NoRandom => log::warn!("{why}; {polls}"),
+    /// Logs the first warning of each step.
+    fn warn(&self, step: &'static str, warning: &str) {
+        if self.warned.lock().insert(step) {
+            log::warn!("{warning}");
         }
     }
 }
@@ -235,20 +227,22 @@ fn end((check, left): (&LockCheck, &Value)) -> (u64, Duration) {
 
 fn not_subscribed(node: &Node, failure: &Failure) -> ListenError {
     match failure.kind {
-        FailureKind::Refused => refused(Cause::Subscribe, "subscribe", node, failure),
+        FailureKind::Refused => refused("subscribe", node, failure),
         kind => ListenError::Failed { is_left_out: kind == FailureKind::LeftOut },
     }
 }
 
 fn not_published(node: &Node, failure: &Failure) -> ListenError {
     if is_refusal(failure) {
-        return refused(Cause::Publish, "publish", node, failure);
+        return refused("publish", node, failure);
     }
     ListenError::Failed { is_left_out: false }
 }
 
-fn refused(cause: Cause, to: &str, node: &Node, failure: &Failure) -> ListenError {
-    ListenError::Refused(cause, format!("node {} does not let this client {to}: {}", node.address(), failure.message))
+fn refused(step: &'static str, node: &Node, failure: &Failure) -> ListenError {
+    let rule = "to allow this: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`";
+    let why = format!("node {} does not let this client {step}: {}", node.address(), failure.message);
+    ListenError::Refused(step, format!("{why}; {POLLS}; {rule}"))
 }
 
 /// True if the server answered, and will not soon answer otherwise.
@@ -271,8 +265,8 @@ impl TaskRun {
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
-            Some(BackgroundTask::ReleaseUnclaimed(unclaimed)) => {
-                listener.on_unclaimed.get().into_iter().for_each(|release| release(unclaimed));
+            Some(BackgroundTask::ReleaseUnclaimed(wait, grant)) => {
+                listener.on_unclaimed.get().into_iter().for_each(|release| release(wait, grant));
             }
             None => {}
         }

@@ -34,15 +34,6 @@ pub(crate) struct Subscription {
     pub(crate) generation: u64,
 }
 
-/// A subscription that was just confirmed, with its connection.
-pub(crate) struct NewSubscription {
-    pub(crate) node: usize,
-    pub(crate) channel: Arc<str>,
-    pub(crate) conn: Box<dyn Subscriber>,
-    /// The first message that arrived on it.
-    pub(crate) first: Vec<u8>,
-}
-
 #[derive(Default)]
 pub(super) enum ConnectionState {
     /// There is no connection, and none is made: no thread waits.

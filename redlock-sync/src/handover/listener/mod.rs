@@ -6,19 +6,17 @@
 //!
 //! 1. `notification.rs`: parses a notification.
 //! 2. `connection_state.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
-//! 3. `ended.rs`: waits that are over and may still be in a server queue.
-//! 4. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
+//! 3. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
 //!    invariant.
-//! 5. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
-//! 6. `waiters.rs`: that lock, and the loop of a thread that waits.
-//! 7. `connect.rs`: work in the background, such as subscribing.
+//! 4. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
+//! 5. `waiters.rs`: that lock, and the loop of a thread that waits.
+//! 6. `connect.rs`: work in the background, such as subscribing.
 //!
-//! `tests/models` runs the first six under a scheduler that tries many orders of threads.
+//! `tests/models` runs the first five under a scheduler that tries many orders of threads.
 
 mod awaits;
 mod connect;
 mod connection_state;
-mod ended;
 mod notification;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -30,30 +28,34 @@ mod watching;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 pub(crate) use self::awaits::Awaits;
-use self::connect::{Cause, WAKE_READER};
+use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
-pub(crate) use self::ended::OnLateNotification;
-pub(crate) use self::notification::{Notification, UnclaimedGrant};
+pub(crate) use self::notification::{Notification, OnLateNotification};
 use self::waiter_table::BackgroundTask;
 pub(crate) use self::waiter_table::Woken;
 use self::waiters::Waiters;
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
+use crate::error::Error;
+use crate::protocol::millis;
 use crate::quorum::Quorum;
+use crate::token::random_part;
 
-/// What to do with a grant to a wait that this client no longer has. Called in the background.
-pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&UnclaimedGrant) + Send + Sync>;
+/// What to do with a grant to a wait that this client no longer has. The text is the wait, as the servers know it.
+/// Called in the background.
+pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&str, &Notification) + Send + Sync>;
 
 /// The notification connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
     waiters: Waiters,
-    /// The causes that were logged.
-    warned: Mutex<HashSet<Cause>>,
+    /// The steps of subscribing whose failure was logged.
+    warned: Mutex<HashSet<&'static str>>,
     on_unclaimed: OnceLock<OnUnclaimedGrant>,
     this: Weak<Listener>,
 }
@@ -92,7 +94,8 @@ impl Listener {
     /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
     /// the background.
     pub(crate) fn begin(self: &Arc<Listener>) -> ListenerWait {
-        ListenerWait { number: self.waiters.with(|table, _| table.begin()), listener: Arc::clone(self) }
+        let number = self.waiters.with(|table, _| table.begin());
+        ListenerWait { listener: Arc::clone(self), number, id: None, known: 0 }
     }
 
     /// True while a subscription is confirmed: notifications to waits that enter a server queue now will arrive.
@@ -117,10 +120,15 @@ impl Listener {
     }
 }
 
-/// A registered wait. It is over when it is dropped.
+/// A registered wait, of a lock, a latch or a queue of tasks. It is over when it is dropped.
 pub(crate) struct ListenerWait {
     listener: Arc<Listener>,
     number: u64,
+    /// The id under which a lock's wait enters the server queues. `None` until its client listens, or knows that it
+    /// cannot listen.
+    pub(crate) id: Option<Arc<str>>,
+    /// The generation of the subscription when the last attempt was made.
+    known: u64,
 }
 
 impl ListenerWait {
@@ -154,8 +162,39 @@ impl ListenerWait {
     }
 
     /// True if the server refuses to subscribe, or to publish the message that confirms it. Then this wait has to poll.
-    pub(crate) fn polls(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.listener.waiters.with(|table, _| table.polls())
+    }
+
+    /// True if the wait has an id with which it polls. Such ids begin with `-`; the servers cannot notify them.
+    pub(crate) fn polls(&self) -> bool {
+        self.id.as_ref().is_some_and(|id| id.starts_with('-'))
+    }
+
+    /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
+    /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
+    pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
+        if let Some(subscription) = self.subscription() {
+            self.known = subscription.generation;
+            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
+                return Ok(Some(Arc::clone(id)));
+            }
+            return Ok(Some(format!("{}/{}", subscription.channel, self.number).into()));
+        }
+        if self.is_refused() && !self.polls() {
+            return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
+        }
+        Ok(self.id.clone())
+    }
+
+    /// The node on which the client listens.
+    pub(crate) fn node(&self) -> Option<usize> {
+        self.subscription().map(|subscription| subscription.node)
+    }
+
+    /// True if the client has subscribed again since the last attempt. Pushes from the time in between are lost.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.subscription().is_some_and(|subscription| subscription.generation != self.known)
     }
 }
 

@@ -21,30 +21,8 @@ pub(crate) struct Notification {
     pub(crate) key: Option<String>,
 }
 
-/// A grant to a wait that is over and not remembered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnclaimedGrant {
-    pub(crate) key: String,
-    pub(crate) random: String,
-    pub(crate) wait: String,
-    pub(crate) lease: Duration,
-    /// True if the grant came with a fence.
-    pub(crate) with_fence: bool,
-}
-
-impl UnclaimedGrant {
-    /// The grant in a notification. `None` for a hint: without it, the waits find the lock by their own attempts.
-    pub(super) fn of(notification: Notification, channel: &str, number: u64) -> Option<UnclaimedGrant> {
-        let Notification { fence, time, random, key, .. } = notification;
-        Some(UnclaimedGrant {
-            key: key?,
-            random: random?,
-            wait: format!("{channel}/{number}"),
-            lease: time,
-            with_fence: fence > 0,
-        })
-    }
-}
+/// What to do with a notification to a wait that is over.
+pub(crate) type OnLateNotification = Box<dyn Fn(Notification) + Send + Sync>;
 
 impl Notification {
     /// Parses a message that came on `channel`: the waits that it is for, and what it says. `None` for anything but a

@@ -23,9 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
-use super::connection_state::{self, ConnectionState, Heartbeat, NewSubscription, Subscription, Up};
-use super::ended::{EndedWaits, OnLateNotification};
-use super::notification::{Notification, UnclaimedGrant};
+use super::connection_state::{self, ConnectionState, Heartbeat, Subscription, Up};
+use super::notification::{Notification, OnLateNotification};
 use crate::clock::Tick;
 use crate::node::{Heard, Subscriber};
 use crate::sync::Condvar;
@@ -44,6 +43,9 @@ const SHORT_LIFE: Duration = Duration::from_secs(10);
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Most notifications that are kept for one wait. Usually there are one or two, since hints are rare.
 const MOST_KEPT: usize = 16;
+/// Most ended waits that are kept. Usually there are few. If one was forgotten, a granted lock is still released by its
+/// key ([`BackgroundTask::ReleaseUnclaimed`]); a permit or a reservation expires.
+const MOST_ENDED: usize = 1024;
 
 /// How a sleep ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +68,8 @@ pub(crate) enum BackgroundTask {
     WakeReader(Subscription),
     /// After this pause: close the connection if no thread waits.
     CloseIfIdle(Duration),
-    /// Release what was granted to a wait that this client no longer has.
-    ReleaseUnclaimed(UnclaimedGrant),
+    /// Release what was granted to this wait, which this client no longer has.
+    ReleaseUnclaimed(String, Notification),
 }
 
 /// What follows from a step, once the lock is free.
@@ -116,7 +118,8 @@ pub(crate) struct WaiterTable {
     pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
     channel: Option<Arc<str>>,
-    ended: EndedWaits,
+    /// Waits that are over and may still be in a server queue, by number. So the first is the oldest.
+    ended: BTreeMap<u64, Arc<OnLateNotification>>,
     /// The number of confirmed subscriptions.
     generation: u64,
     /// Raised by each subscription that is confirmed or refused.
@@ -183,7 +186,7 @@ impl WaiterTable {
             return NextStep::Woken(woken);
         }
         let taken = self.take_conn(now, timeout);
-        self.clear_next_reader(number);
+        self.next_reader.take_if(|next| *next == number);
         if let Some((conn, read_for)) = taken {
             self.sleeping.remove(&number);
             return NextStep::Read(conn, read_for.min(until.since(now)));
@@ -211,14 +214,8 @@ impl WaiterTable {
 
     fn stop_sleeping(&mut self, number: u64) {
         self.sleeping.remove(&number);
-        self.clear_next_reader(number);
+        self.next_reader.take_if(|next| *next == number);
         self.wake_next_reader();
-    }
-
-    fn clear_next_reader(&mut self, number: u64) {
-        if self.next_reader == Some(number) {
-            self.next_reader = None;
-        }
     }
 
     /// Names the youngest sleeper the next reader, if the connection is there and no thread was named. The youngest
@@ -305,25 +302,23 @@ impl WaiterTable {
         let Some(channel) = self.channel.clone() else { return };
         let Some((numbers, notification)) = Notification::read(text, &channel) else { return };
         for number in numbers {
-            self.deliver_to(number, notification.clone(), &channel);
-        }
-    }
-
-    fn deliver_to(&mut self, number: u64, notification: Notification, channel: &str) {
-        if let Some(ended) = self.ended.of(number) {
-            return self.follow_up.late.push((ended, notification));
-        }
-        let Some(wait) = self.waits.get_mut(&number) else {
-            // A server that became the master without the last writes has waits in its queues that are long over.
-            let unclaimed = UnclaimedGrant::of(notification, channel, number);
-            return self.follow_up.tasks.extend(unclaimed.map(BackgroundTask::ReleaseUnclaimed));
-        };
-        if wait.notifications.len() >= MOST_KEPT {
-            wait.notifications.pop_front();
-        }
-        wait.notifications.push_back(notification);
-        if self.sleeping.remove(&number) {
-            self.wake(number);
+            let notification = notification.clone();
+            if let Some(ended) = self.ended.get(&number) {
+                self.follow_up.late.push((Arc::clone(ended), notification));
+            } else if let Some(wait) = self.waits.get_mut(&number) {
+                if wait.notifications.len() >= MOST_KEPT {
+                    wait.notifications.pop_front();
+                }
+                wait.notifications.push_back(notification);
+                if self.sleeping.remove(&number) {
+                    self.wake(number);
+                }
+            } else if notification.random.is_some() {
+                // A server that became the master without the last writes has waits in its queues that are long over.
+                // A hint to one is ignored: the other waits find the lock by their own attempts.
+                let wait = format!("{channel}/{number}");
+                self.follow_up.tasks.push(BackgroundTask::ReleaseUnclaimed(wait, notification));
+            }
         }
     }
 
@@ -369,19 +364,18 @@ impl WaiterTable {
     }
 
     /// Installs a confirmed subscription, and delivers the message that arrived meanwhile.
-    pub(crate) fn install(&mut self, new: NewSubscription, now: Tick) {
-        let NewSubscription { node, channel, conn, first } = new;
-        if self.is_closed || self.channel.as_ref() != Some(&channel) {
+    pub(crate) fn install(&mut self, subscription: Subscription, conn: Box<dyn Subscriber>, first: &[u8], now: Tick) {
+        if self.is_closed || self.channel.as_ref() != Some(&subscription.channel) {
             self.follow_up.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
-        let subscription = Subscription { node, channel, generation: self.generation };
+        let subscription = Subscription { generation: self.generation, ..subscription };
         self.connection = ConnectionState::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.announce_change();
-        self.deliver(&first);
+        self.deliver(first);
         if self.waits.is_empty() {
             self.last_has_gone(now);
         }
@@ -431,7 +425,7 @@ impl WaiterTable {
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ended.is_empty() {
-            self.follow_up.forgotten.extend(self.ended.clear());
+            self.follow_up.forgotten.extend(std::mem::take(&mut self.ended).into_values());
             self.channel = None;
             self.close_connection();
         }
@@ -471,7 +465,7 @@ impl WaiterTable {
     pub(crate) fn close(&mut self) -> Option<Subscription> {
         self.is_closed = true;
         self.wake_all();
-        self.follow_up.forgotten.extend(self.ended.clear());
+        self.follow_up.forgotten.extend(std::mem::take(&mut self.ended).into_values());
         self.close_connection();
         self.connection.subscription().cloned()
     }
@@ -482,7 +476,10 @@ impl WaiterTable {
         if self.is_closed {
             return self.follow_up.forgotten.push(Arc::new(ended));
         }
-        self.follow_up.forgotten.extend(self.ended.add(number, ended));
+        self.ended.insert(number, Arc::new(ended));
+        if self.ended.len() > MOST_ENDED {
+            self.follow_up.forgotten.extend(self.ended.pop_first().map(|(_, oldest)| oldest));
+        }
         self.give_to_ended(number);
         if self.waits.is_empty() {
             self.last_has_gone(now);
@@ -491,10 +488,9 @@ impl WaiterTable {
 
     /// Passes the notifications that an ended wait has not taken to its handler.
     fn give_to_ended(&mut self, number: u64) {
-        let Some(ended) = self.ended.of(number) else { return };
+        let Some(ended) = self.ended.get(&number) else { return };
         let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
-        self.follow_up
-            .late
-            .extend(notifications.into_iter().flatten().map(|notification| (Arc::clone(&ended), notification)));
+        let late = notifications.into_iter().flatten().map(|notification| (Arc::clone(ended), notification));
+        self.follow_up.late.extend(late);
     }
 }

@@ -9,10 +9,12 @@
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
-//! 5. [`passing`]: the hand-over to the next thread of this process.
-//! 6. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
-//! 7. [`events`]: the events that observers get.
+//! 5. [`backlog`]: releases that are not confirmed yet.
+//! 6. [`passing`]: the hand-over to the next thread of this process.
+//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 8. [`events`]: the events that observers get.
 
+mod backlog;
 mod events;
 mod fence;
 mod joint;
@@ -29,14 +31,15 @@ mod release;
 )]
 mod tests;
 
-pub(super) use self::release::{PreparedRelease, ReleaseTerms};
+pub(super) use self::backlog::AwaitedRelease;
+pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
+pub(super) use self::release::PreparedRelease;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Lease;
-use super::backlog::Backlog;
 use super::expiry::VoteExpiry;
 use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
@@ -125,7 +128,7 @@ struct LocalHandover {
 }
 
 /// What one round of a lease leaves to the next.
-struct RoundState {
+pub(super) struct RoundState {
     expiry: VoteExpiry,
     /// The largest fence that a node gave with its vote.
     offered_fence: Option<u64>,
@@ -165,18 +168,11 @@ impl Core {
         Core::new(start, io, ballot.started)
     }
 
-    /// A lease on one node, which the last holder granted some time after `since`. Not for options that count from the
-    /// acquisition.
-    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
-        let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let io = RoundState {
-            expiry,
-            offered_fence: fence,
-            fence: None,
-            acquire_may_run: false,
-            at: Few::from_elem(true, 1),
-        };
-        let core = Core::new(start, io, since);
+    /// A lease on one node, which the last holder granted some time after `since`, for as long as the options say. Not
+    /// for options that count from the acquisition.
+    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick) -> Core {
+        let votes = [Vote::Yes(Acquired { fence, ..Acquired::default() })].into();
+        let core = Core::won(start, &Ballot { votes, started: since, duplicate: false });
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
 
@@ -364,12 +360,7 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that extends the lease, and what follows from its votes. The caller holds `io`.
-    fn extend_round(&self, io: &mut RoundState, lease: Duration) -> Ballot<Extended> {
-        let call = self.protocol().extend(&self.id, lease);
-        self.extending_round(io, &call, lease, self.quorum.round_deadline())
-    }
-
+    /// One round that extends the lease by this call, and what follows from its votes. The caller holds `io`.
     fn extending_round(
         &self,
         io: &mut RoundState,
@@ -422,7 +413,8 @@ impl Core {
             return (state.until, None);
         }
         let before = state.until;
-        let ballot = self.extend_round(&mut io, lease);
+        let call = self.protocol().extend(&self.id, lease);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let (confirmed, outcome) = (ballot.tally().won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
         // Two rounds without a majority that each reached another node can extend the lease together.
@@ -475,7 +467,8 @@ impl Core {
         self.still_ours()?;
         let lease = lease.min(self.hold_end.since(self.quorum.now()));
         self.quorum.record_lease_length(lease);
-        let ballot = self.extend_round(&mut io, lease);
+        let call = self.protocol().extend(&self.id, lease);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         self.verdict("extend", &ballot)
     }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
+use super::backlog::{PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
 use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::{EndedLease, PendingRelease, ReleaseTarget};
 use crate::lease::release_votes::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Priority;
@@ -22,17 +22,10 @@ use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::RandomPart;
 
-/// A release that is about to be sent. While this lives, no other round of the lease begins.
-pub(in crate::lease) struct PreparedRelease<'a> {
-    core: &'a Core,
-    io: MutexGuard<'a, RoundState>,
+/// The release of a lease: the call, and what decides how its votes are judged.
+pub(in crate::lease) struct PreparedRelease {
     pub(in crate::lease) call: TypedCall<Released>,
-    terms: ReleaseTerms,
-}
-
-/// How the lock is released.
-pub(in crate::lease) struct ReleaseTerms {
-    pub(in crate::lease) is_orderly: bool,
+    is_orderly: bool,
     /// The rest of the minimum hold.
     keep: Duration,
     /// The random part of the granted token, if the lock is granted.
@@ -41,14 +34,14 @@ pub(in crate::lease) struct ReleaseTerms {
     acquire_may_run: bool,
 }
 
-impl ReleaseTerms {
+impl PreparedRelease {
     /// True if a node may still have the token, although the lease is over.
     pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
         self.keep.is_zero() && (self.acquire_may_run || ballot.duplicate || !is_everywhere(ballot))
     }
 
     /// True if nothing is left to do: all nodes have freed or granted the lock.
-    pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
+    pub(in crate::lease) fn is_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
         self.is_orderly && !self.acquire_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
@@ -57,9 +50,9 @@ impl ReleaseTerms {
 
 impl Core {
     /// Records that the guard is dropped, and released in this way.
-    pub(in crate::lease) fn record_drop(&self, terms: &ReleaseTerms) {
+    pub(in crate::lease) fn record_drop(&self, release: &PreparedRelease) {
         // Stored before the release is sent. Pairs with `supersede`.
-        self.is_dropped.store(terms.keep.is_zero(), Ordering::SeqCst);
+        self.is_dropped.store(release.keep.is_zero(), Ordering::SeqCst);
     }
 
     /// Lets an attempt of this client take the lock from this token. False if the token may have a lease, or stays for
@@ -72,77 +65,79 @@ impl Core {
     }
 
     /// Records whether other processes wait for the lock, as the reply shows.
-    pub(in crate::lease) fn record_waits(&self, terms: &ReleaseTerms, ballot: &Ballot<Released>) {
+    pub(in crate::lease) fn record_waits(&self, release: &PreparedRelease, ballot: &Ballot<Released>) {
         if let [vote] = &*ballot.votes {
             // A grant was offered, and no wait took it.
-            let is_uncontended = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
+            let is_uncontended = release.random.is_some() && *vote == Vote::Yes(Released::Freed);
             self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
         }
     }
 }
 
-impl<'a> PreparedRelease<'a> {
-    /// No round of the lease is under way any more, and none begins.
-    pub(in crate::lease) fn into_terms(self) -> ReleaseTerms {
-        self.terms
-    }
-
-    /// For the conclusion of a release that was sent before.
-    pub(in crate::lease) fn again(
-        core: &'a Core,
-        call: TypedCall<Released>,
-        terms: ReleaseTerms,
-    ) -> PreparedRelease<'a> {
-        PreparedRelease { core, io: core.io.lock(), call, terms }
-    }
-
-    /// Concludes the release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
+impl Core {
+    /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
     /// A repetition grants nothing.
-    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> ReleaseOutcome {
-        let PreparedRelease { core, io, terms, .. } = self;
-        core.record_waits(&terms, &ballot);
+    pub(in crate::lease) fn conclude(
+        &self,
+        io: &RoundState,
+        release: &PreparedRelease,
+        mut ballot: Ballot<Released>,
+        by: Tick,
+        may_repeat: bool,
+    ) -> ReleaseOutcome {
+        self.record_waits(release, &ballot);
         // Read after the reply; `supersede` stored it before its attempt. The next lease then has another token.
-        ballot.duplicate |= core.is_superseded.load(Ordering::SeqCst);
-        let ReleaseTerms { keep, random, .. } = &terms;
-        let keep = *keep;
-        let quorum = &core.quorum;
-        if let Some(random) = random {
+        ballot.duplicate |= self.is_superseded.load(Ordering::SeqCst);
+        let quorum = &self.quorum;
+        if let Some(random) = &release.random {
             let mut buffer = Uuid::encode_buffer();
             let random = random.encode(&mut buffer);
-            grant::unreserve(quorum, core.protocol(), &ballot, random, by);
+            grant::unreserve(quorum, self.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
         let pause = quorum.limits.node_timeout / 10;
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
-            let again = quorum.round(&core.release_call(keep, Next::Anybody), Priority::High, by, &missing);
+            let again = quorum.round(&self.release_call(release.keep, Next::Anybody), Priority::High, by, &missing);
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let token_may_remain = terms.token_may_remain(&ballot);
+        let token_may_remain = release.token_may_remain(&ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        let result = core.judge_release(&io.at, &ballot, is_inferred);
-        ReleaseOutcome { result, is_orderly: terms.is_orderly, token_may_remain, is_done }
+        let result = self.judge_release(&io.at, &ballot, is_inferred);
+        ReleaseOutcome { result, is_orderly: release.is_orderly, token_may_remain, is_done }
     }
-}
 
-impl Core {
+    /// Concludes the release of a dropped guard. It is not repeated here.
+    pub(in crate::lease) fn conclude_drop(
+        &self,
+        release: &PreparedRelease,
+        ballot: Ballot<Released>,
+    ) -> ReleaseOutcome {
+        let by = self.quorum.round_deadline();
+        self.conclude(&self.io.lock(), release, ballot, by, false)
+    }
+
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
-        let release = self.begin_release(grace).map(|ready| {
+        let outcome = self.begin_release(grace).map(|(io, release)| {
             let by = self.quorum.round_deadline();
-            let ballot = self.quorum.round(&ready.call, Priority::High, by, &|_| true);
-            ready.conclude(ballot, by, true)
+            let ballot = self.quorum.round(&release.call, Priority::High, by, &|_| true);
+            self.conclude(&io, &release, ballot, by, true)
         });
-        self.end_release(release.unwrap_or_else(|release| release))
+        self.end_release(outcome.unwrap_or_else(|outcome| outcome))
     }
 
-    /// Everything before the call. `Err` is the outcome if there is nothing to send.
-    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<PreparedRelease<'_>, ReleaseOutcome> {
+    /// Everything before the call. While the state of the rounds is locked, no other round of the lease begins. `Err`
+    /// is the outcome if there is nothing to send.
+    pub(in crate::lease) fn begin_release(
+        &self,
+        grace: Duration,
+    ) -> Result<(MutexGuard<'_, RoundState>, PreparedRelease), ReleaseOutcome> {
         if self.expire_if_overdue() == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
@@ -156,8 +151,8 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let terms = ReleaseTerms { is_orderly, keep, random, acquire_may_run: io.acquire_may_run };
-        Ok(PreparedRelease { core: self, io, call, terms })
+        let release = PreparedRelease { call, is_orderly, keep, random, acquire_may_run: io.acquire_may_run };
+        Ok((io, release))
     }
 
     /// Everything after the call. Never with `io` of a lease held, since handlers are called.
@@ -196,24 +191,19 @@ impl Core {
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
     /// orderly release may grant the lock to the next wait.
     fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<RandomPart>) {
-        let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.set_pause(keep + pause);
-            return (
-                self.release_call(keep, Next::ForeignClients { pause, pauses: chain.pauses.and_one().0, several }),
-                None,
-            );
+            let (pauses, several) = (chain.pauses.and_one().0, self.quorum.len() > 1);
+            return (self.release_call(keep, Next::ForeignClients { pause, pauses, several }), None);
         }
         // Without random numbers there is no grant: the lock is freed.
         let own_random = || self.origin.next.clone().or_else(|| RandomPart::fresh().ok());
         let random = if is_orderly { own_random() } else { None };
         let mut buffer = Uuid::encode_buffer();
         let next = random.as_ref().map_or(Next::Anybody, |random| {
-            let random = random.encode(&mut buffer);
-            let lease = grant::lease(&self.quorum, self.options.lease);
-            let age = chain.age(self.quorum.now()) + keep;
-            Next::First(Grant { random, lease, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
+            let grant = grant::next_grant(&self.quorum, &self.options, random.encode(&mut buffer), &chain);
+            Next::First(Grant { age: grant.age + keep, ..grant })
         });
         (self.release_call(keep, next), random)
     }
@@ -262,11 +252,11 @@ impl Core {
         }
     }
 
-    /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. False if a round
-    /// under way did not end in time; then the lease goes on.
-    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<bool, Error> {
+    /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. If a round under way
+    /// does not end in time, the lease goes on, and the result is an error.
+    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
-        let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
+        let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
         if !self.state.lock().end(LeaseState::Released) {
@@ -277,7 +267,7 @@ impl Core {
         if let Some(wait) = &self.origin.wait {
             self.backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
@@ -291,7 +281,7 @@ impl Core {
         self.lose(LostReason::Revoked)
     }
 
-    /// The error for a release that no majority confirmed.
+    /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
     pub(crate) fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
         Error::Unconfirmed {
             key: self.key.as_str().to_owned(),
@@ -301,20 +291,16 @@ impl Core {
         }
     }
 
-    /// Leaves to the background what a release has not finished.
+    /// Leaves to the background what a release has not finished: repeats it until it is confirmed everywhere, or the
+    /// token has expired. If a majority has confirmed it, the end of the client does not wait for the other nodes.
     pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
-        if !release.is_done {
-            self.keep_releasing(release.result.is_ok());
+        if release.is_done {
+            return;
         }
-    }
-
-    /// Repeats the release in the background until it is confirmed everywhere, or the token has expired. If a majority
-    /// has confirmed it, the end of the client does not wait for the other nodes.
-    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
-        let mut release = self.pending_release();
-        release.lease.take_if(|_| is_confirmed);
-        if release.ends > self.quorum.now() {
-            self.backlog.add(release);
+        let mut pending = self.pending_release();
+        pending.lease.take_if(|_| release.result.is_ok());
+        if pending.ends > self.quorum.now() {
+            self.backlog.add(pending);
         }
     }
 
@@ -334,7 +320,7 @@ impl Core {
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
-            lease: Some(Arc::<Core>::clone(self)),
+            lease: Some(Arc::clone(self)),
             at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.to_vec()),
         }
     }
@@ -342,15 +328,5 @@ impl Core {
     /// Until when a node may have our token after a release that did not reach it.
     pub(crate) fn latest_end(&self) -> Tick {
         self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
-    }
-}
-
-impl EndedLease for Core {
-    fn is_idle(&self) -> bool {
-        self.io.try_lock().is_some()
-    }
-
-    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
-        self.unconfirmed(ballot)
     }
 }

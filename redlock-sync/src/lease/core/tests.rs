@@ -179,7 +179,7 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
     let rig = Rig::start(1);
     let since = rig.quorum.now();
     rig.clock.sleep_through(LEASE / 6);
-    let core = Core::granted(rig.start_of(granted(), options()), None, since, LEASE);
+    let core = Core::granted(rig.start_of(granted(), options()), None, since);
     assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
     assert!(is_about(rig.wait(core.first_due()), LEASE / 6));
 }
@@ -400,18 +400,20 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
 #[test]
 fn a_registry_knows_the_living_and_forgets_the_dead() {
     let rig = Rig::start(1);
-    let registry = crate::lease::Registry::default();
+    let clock = Arc::clone(&rig.clock) as Arc<dyn Clock>;
+    let leases = crate::lease::Leases::new(&ThreadQueues::new(Arc::clone(&clock)), &Backlog::new(&rig.quorum), &clock);
     let core = || {
         let now = rig.quorum.now();
-        Arc::new(Core::granted(rig.start_of(granted(), options()), None, now, LEASE))
+        Arc::new(Core::granted(rig.start_of(granted(), options()), None, now))
     };
     let living: Vec<_> = (0..40).map(|_| core()).collect();
     for alive in &living {
-        registry.add(alive);
-        (0..50).for_each(|_| registry.add(&core()));
+        leases.register(alive);
+        (0..50).for_each(|_| leases.register(&core()));
     }
-    assert_eq!(registry.live().len(), living.len());
-    assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
+    assert_eq!(leases.live().len(), living.len());
+    let remembered = leases.registry.lock().len();
+    assert!(remembered <= 3 * living.len(), "it remembers {remembered}");
 }
 
 // --- handing over inside the process ------------------------------------------------------------------------------
@@ -462,7 +464,9 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     std::thread::scope(|scope| {
         let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &LockOptions::default()) else { panic!() };
         core.keep_head(head);
-        scope.spawn(|| assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options()), QueueOutcome::Closed)));
+        scope.spawn(|| {
+            assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options(), &|| {}), QueueOutcome::Closed))
+        });
         redlock_tests::eventually("a thread waits", SOON, || {
             core.head.lock().as_ref().unwrap().has_successor(kind, &options())
         });

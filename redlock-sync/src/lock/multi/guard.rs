@@ -8,29 +8,17 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Core, Lease, log_end, revoke};
+use crate::lease::{Backlog, Core, Lease, finish_all, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
 /// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
 pub(super) struct HeldMutexes<M = ThreadBound> {
-    guards: Vec<MutexGuard<M>>,
-    quorum: Arc<Quorum>,
+    pub(super) guards: Vec<MutexGuard<M>>,
+    pub(super) quorum: Arc<Quorum>,
 }
 
 impl HeldMutexes {
-    pub(super) fn new(client: &ClientInner, most: usize) -> HeldMutexes {
-        HeldMutexes { guards: Vec::with_capacity(most), quorum: Arc::clone(&client.quorum) }
-    }
-
-    pub(super) fn push(&mut self, guard: MutexGuard) {
-        self.guards.push(guard);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.guards.len()
-    }
-
     fn into_send(mut self) -> HeldMutexes<GuardSend> {
         let guards = std::mem::take(&mut self.guards).into_iter().map(MutexGuard::into_send).collect();
         HeldMutexes { guards, quorum: Arc::clone(&self.quorum) }
@@ -39,7 +27,8 @@ impl HeldMutexes {
 
 impl<M> HeldMutexes<M> {
     fn release(&mut self) -> Result<(), Error> {
-        MutexGuard::unlock_all(std::mem::take(&mut self.guards).into_iter().rev(), &self.quorum)
+        let leases: Vec<Lease> = std::mem::take(&mut self.guards).into_iter().rev().map(|guard| guard.lease).collect();
+        finish_all(&self.quorum, &leases)
     }
 
     /// Releases the mutexes, for a call that did not get all. When it returns, it holds none of them.

@@ -4,8 +4,6 @@
 pub(crate) mod awaits;
 #[path = "../../../../redlock-sync/src/handover/listener/connection_state.rs"]
 pub(crate) mod connection_state;
-#[path = "../../../../redlock-sync/src/handover/listener/ended.rs"]
-pub(crate) mod ended;
 #[path = "../../../../redlock-sync/src/handover/listener/notification.rs"]
 pub(crate) mod notification;
 #[path = "../../../../redlock-sync/src/handover/listener/waiter_table.rs"]

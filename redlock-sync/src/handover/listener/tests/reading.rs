@@ -3,7 +3,6 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::handover::listener::connection_state::NewSubscription;
 use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable};
 use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Subscriber};
@@ -71,8 +70,8 @@ impl Rig {
         let channel: Arc<str> = "channel".into();
         self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
         let conn = Box::new(ScriptedConnection(does.into_iter().collect()));
-        self.waiters
-            .with(|table, now| table.install(NewSubscription { node: 0, channel, conn, first: b"0".to_vec() }, now));
+        let subscription = Subscription { node: 0, channel, generation: 0 };
+        self.waiters.with(|table, now| table.install(subscription, conn, b"0", now));
     }
 
     /// The pause before the requested attempt to connect.

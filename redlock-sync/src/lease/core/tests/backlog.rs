@@ -51,8 +51,9 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let rig = Rig::start(3);
     let core = Arc::new(rig.lease(options()));
     rig.proxies.iter().for_each(Proxy::refuse);
-    core.release(SECOND).result.unwrap_err();
-    core.keep_releasing(false);
+    let release = core.release(SECOND);
+    assert!(release.result.is_err());
+    core.follow_up(&release);
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
@@ -66,9 +67,8 @@ fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_
     // The failed extension makes the client leave the node out, so nothing is written to it.
     core.extend(LEASE).unwrap();
     let release = core.release(SECOND);
-    release.result.unwrap();
-    assert!(!release.is_done && rig.servers[2].get(KEY).is_some());
-    core.keep_releasing(true);
+    assert!(release.result.is_ok() && !release.is_done && rig.servers[2].get(KEY).is_some());
+    core.follow_up(&release);
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }

@@ -9,17 +9,17 @@
 //! not answered is not sent again.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::release_votes::{is_confirmed, is_gone_from};
+use super::Core;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
+use crate::lease::release_votes::{is_confirmed, is_gone_from};
 use crate::node::Priority;
 use crate::protocol::reply::Released;
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
@@ -65,17 +65,9 @@ pub(crate) struct PendingRelease {
     /// No node keeps the token for longer than this.
     pub(crate) ends: Tick,
     /// The lease, if there was one. A round of it that is still under way has to end first.
-    pub(crate) lease: Option<Arc<dyn EndedLease>>,
+    pub(crate) lease: Option<Arc<Core>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
-}
-
-/// A lease that is over, whose token may be left on a node.
-pub(crate) trait EndedLease: fmt::Debug + Send + Sync {
-    /// True if no round of the lease is under way. None begins any more.
-    fn is_idle(&self) -> bool;
-    /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
-    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
 }
 
 impl ReleaseTarget {
@@ -130,9 +122,9 @@ impl PendingRelease {
         is_confirmed(ballot) && is_gone_from(&self.at, ballot)
     }
 
-    /// True if it can be sent now: no round of the lease is under way.
+    /// True if it can be sent now: no round of the lease is under way. None begins any more.
     fn is_due(&self) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_idle())
+        self.lease.as_ref().is_none_or(|core| core.io.try_lock().is_some())
     }
 }
 
@@ -185,7 +177,7 @@ pub(crate) struct Backlog {
 
 /// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
 #[derive(Debug)]
-pub(super) struct AwaitedRelease(Arc<Backlog>);
+pub(in crate::lease) struct AwaitedRelease(Arc<Backlog>);
 
 impl Drop for AwaitedRelease {
     fn drop(&mut self) {
@@ -194,18 +186,11 @@ impl Drop for AwaitedRelease {
     }
 }
 
-/// An adoption that failed, and that a server may execute later.
-#[derive(Debug)]
-struct FailedAdoption {
-    id: LockId,
-    former: LockId,
-    until: Tick,
-}
-
 #[derive(Debug, Default)]
 struct BacklogState {
     list: Vec<PendingRelease>,
-    adoptions: Vec<FailedAdoption>,
+    /// The adoptions that failed, and that a server may execute until then.
+    adoptions: Vec<(ReleaseTarget, Tick)>,
     /// A repetition is planned or under way.
     is_planned: bool,
     /// The last release that was added has replaced another one.
@@ -219,7 +204,7 @@ impl Backlog {
     }
 
     /// Counts a release for which no thread waits.
-    pub(super) fn announce(self: &Arc<Self>) -> AwaitedRelease {
+    pub(in crate::lease) fn announce(self: &Arc<Self>) -> AwaitedRelease {
         // Before the release is sent. Pairs with `await_outcomes`.
         self.awaited.fetch_add(1, Ordering::SeqCst);
         AwaitedRelease(Arc::clone(self))
@@ -241,32 +226,27 @@ impl Backlog {
 
     /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
     /// then. Returns an error for each that no majority confirmed.
-    pub(super) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
-        let left = self.release_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
-        let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
-        let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
-        let errors = errors.collect();
-        for (one, _) in left {
+    pub(in crate::lease) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
+        let (quorum, timeout) = (&self.quorum, self.quorum.limits.node_timeout);
+        let (by, pause) = (quorum.now().after(timeout * 2), timeout / 10);
+        let mut left = send_releases(quorum, all, quorum.round_deadline());
+        let mut confirmed = Vec::new();
+        loop {
+            // For these a majority is enough until the next repetition.
+            confirmed.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
+            if left.is_empty() || quorum.now().after(pause) >= by {
+                break;
+            }
+            quorum.clock.sleep(pause);
+            let again = left.into_iter().map(|(one, _)| one).collect();
+            left = send_releases(quorum, again, quorum.round_deadline().min(by));
+        }
+        let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
+        let errors = left.iter().filter_map(error).collect();
+        for (one, _) in confirmed.into_iter().chain(left) {
             self.add(one);
         }
         errors
-    }
-
-    fn release_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
-        let pause = self.quorum.limits.node_timeout / 10;
-        let mut left = send_releases(&self.quorum, all, self.quorum.round_deadline());
-        let mut late = Vec::new();
-        loop {
-            // For these a majority is enough until the next repetition.
-            late.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
-            if left.is_empty() || self.quorum.now().after(pause) >= by {
-                late.extend(left);
-                return late;
-            }
-            self.quorum.clock.sleep(pause);
-            let again = left.into_iter().map(|(one, _)| one).collect();
-            left = send_releases(&self.quorum, again, self.quorum.round_deadline().min(by));
-        }
     }
 
     /// Repeats a release until it is confirmed, or the lease has ended.
@@ -284,15 +264,20 @@ impl Backlog {
     /// since a copy of the call can be executed later.
     pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
         let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
-        self.state.lock().adoptions.push(FailedAdoption { id: id.clone(), former: former.clone(), until });
-        self.add(PendingRelease { what: ReleaseTarget::Adoption { id, former }, ..of_token });
+        let what = ReleaseTarget::Adoption { id, former };
+        self.state.lock().adoptions.push((what.clone(), until));
+        self.add(PendingRelease { what, ..of_token });
     }
 
     /// The tokens by which this client has failed to adopt the lock from that token.
     pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
         let (mut state, now) = (self.state.lock(), self.quorum.now());
-        state.adoptions.retain(|one| one.until > now);
-        state.adoptions.iter().filter(|one| one.former == *former).map(|one| one.id.clone()).collect()
+        state.adoptions.retain(|(_, until)| *until > now);
+        let id = |(what, _): &(ReleaseTarget, Tick)| match what {
+            ReleaseTarget::Adoption { id, former: of } if of == former => Some(id.clone()),
+            _ => None,
+        };
+        state.adoptions.iter().filter_map(id).collect()
     }
 
     #[cfg(test)]
@@ -323,7 +308,7 @@ impl Backlog {
     }
 
     /// For a client that ends, since its process may end next. Sends once more what failed.
-    pub(super) fn finish(self: &Arc<Self>) {
+    pub(in crate::lease) fn finish(self: &Arc<Self>) {
         self.await_outcomes();
         if !self.state.lock().list.is_empty() {
             self.send_all();
