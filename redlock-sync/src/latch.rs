@@ -35,7 +35,7 @@ use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
-use crate::protocol::reply::{Done, LatchStatus, Vote};
+use crate::protocol::reply::{LatchStatus, Vote};
 use crate::protocol::{TypedCall, WaitArgs};
 use crate::quorum::Ballot;
 
@@ -139,7 +139,7 @@ impl Latch {
         self.store(&self.calls.open(self.lifetime), limit)
     }
 
-    fn store(&self, call: &TypedCall<Done>, limit: MaxWait) -> Result<(), Error> {
+    fn store(&self, call: &TypedCall<()>, limit: MaxWait) -> Result<(), Error> {
         let _call = self.client.begin_call();
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;

@@ -273,7 +273,7 @@ fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<ThreadQueues<T>>, 
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
     let is_foreign = |vote: &Vote<Holders>| match vote {
-        Vote::Yes(Holders(all)) => all.iter().any(|(token, _)| !is_ours(token)),
+        Vote::Yes(all) => all.iter().any(|(token, _)| !is_ours(token)),
         _ => false,
     };
     if ballot.votes.iter().any(is_foreign) {

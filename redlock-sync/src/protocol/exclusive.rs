@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::reply::{Acquired, Extended, Fenced, Holders, Released};
+use super::reply::{Acquired, Extended, Holders, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
 use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
@@ -79,7 +79,7 @@ impl Exclusive {
         Call::new(&INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
     }
 
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::reply::{Done, LatchStatus, Released};
+use super::reply::{LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
 use super::{TypedCall, WaitArgs, millis};
@@ -38,14 +38,14 @@ impl LatchCalls {
     }
 
     /// Stores arrivals, and keeps the latch for at least this long.
-    pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<Done> {
+    pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<()> {
         let mut args = vec![self.count(), Number(millis(lifetime))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
         Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
-    pub(crate) fn open(&self, lifetime: Duration) -> TypedCall<Done> {
+    pub(crate) fn open(&self, lifetime: Duration) -> TypedCall<()> {
         self.arrive(&[OPEN], lifetime)
     }
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Fenced, Holders, Released};
+use super::reply::{Acquired, Extended, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
@@ -103,7 +103,7 @@ impl ReadWrite {
         Call::new(&RW_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
     }
 
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         Call::new(&RW_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
     }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
+use super::reply::{Acquired, Extended, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
 use super::script::{
     Call, Purpose, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
@@ -134,7 +134,7 @@ impl Permits {
         Call::new(&SEMAPHORE_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
     }
 
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let slots = self.slots_text();
         let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
@@ -163,7 +163,7 @@ impl Permits {
     pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Permits> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
-            Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
+            Vote::Yes(all) => Some(all.iter().filter_map(slot).collect()),
             _ => None,
         };
         let nodes: Vec<HashSet<u32>> = lent.iter().filter_map(taken).collect();
@@ -208,8 +208,7 @@ mod tests {
 
     #[test]
     fn a_retry_begins_where_a_majority_has_free_slots() {
-        let lent =
-            |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
+        let lent = |slots: &[u32]| Vote::Yes(slots.iter().map(|slot| (format!("{slot} token"), None)).collect());
         let retry = |many, votes: &[Vote<Holders>]| {
             let lock = Permits { many, ..semaphore(true) };
             lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::TypedCall;
-use super::reply::{Done, ServerInfo};
 use super::script::Arg::Text;
 use super::script::{Call, HEALTH, PROBE, Purpose};
 use crate::key::Key;
@@ -12,12 +11,12 @@ use crate::key::Key;
 const CHANNEL: &str = "redlock-sync:health";
 
 /// Asks for facts about the server.
-pub(crate) fn facts() -> TypedCall<ServerInfo> {
+pub(crate) fn facts() -> TypedCall<String> {
     Call::new(&HEALTH, Purpose::Other, None, Duration::ZERO, &[], &[Text(CHANNEL)]).into()
 }
 
 /// Asks whether this user may write. The key never exists.
-pub(crate) fn probe(key: &Key) -> TypedCall<Done> {
+pub(crate) fn probe(key: &Key) -> TypedCall<()> {
     let keys = [key.as_str(), key.queue(), key.fence()];
     Call::new(&PROBE, Purpose::Other, None, Duration::ZERO, &keys, &[Text("check mutex")]).into()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::reply::{Done, Holders, Released, Reply, Value};
+use super::reply::{Holders, Released, Reply, Value};
 use super::script::Arg::{Bytes, Number, Text};
 use super::script::{
     Call, Purpose, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
@@ -125,7 +125,7 @@ impl Tasks {
     }
 
     /// `seen` is when the task was due, in us, and its version. If the task does not exist, that is a definite no.
-    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Done> {
+    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<()> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
         let keys = [due.as_str(), body, meta, dead, claims];
@@ -133,21 +133,21 @@ impl Tasks {
     }
 
     /// Revives the task with this id. With an empty id, the tasks that have been dead for longest, at most `most`.
-    pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<Count> {
+    pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<u64> {
         let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
         other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
     }
 
-    pub(crate) fn purge(&self, most: u64) -> TypedCall<Count> {
+    pub(crate) fn purge(&self, most: u64) -> TypedCall<u64> {
         let QueueKeys { body, meta, dead, .. } = &self.keys;
         other(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
     }
 
-    pub(crate) fn count(&self) -> TypedCall<Count> {
+    pub(crate) fn count(&self) -> TypedCall<u64> {
         other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
     }
 
-    pub(crate) fn count_dead(&self) -> TypedCall<Count> {
+    pub(crate) fn count_dead(&self) -> TypedCall<u64> {
         other(&Q_COUNT, &[&self.keys.dead], &[]).into()
     }
 }
@@ -288,10 +288,6 @@ pub(crate) struct TaskList {
     pub(crate) tasks: Vec<SeenTask>,
 }
 
-/// A number of tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Count(pub(crate) u64);
-
 impl Reply for PushReply {
     fn read(value: &Value) -> Option<PushReply> {
         match value.items()? {
@@ -330,9 +326,10 @@ impl Reply for TaskList {
     }
 }
 
-impl Reply for Count {
-    fn read(value: &Value) -> Option<Count> {
-        whole(value).map(Count)
+/// A number of tasks.
+impl Reply for u64 {
+    fn read(value: &Value) -> Option<u64> {
+        whole(value)
     }
 }
 
@@ -416,7 +413,7 @@ mod tests {
             Some(TaskList { now: 99, tasks: vec![one.clone()] })
         );
         assert_eq!(TaskList::read(&list(&[task])), Some(TaskList { now: 0, tasks: vec![one] }));
-        assert_eq!((Count::read(&Value::Int(3)), Count::read(&Value::Int(-1))), (Some(Count(3)), None));
+        assert_eq!((u64::read(&Value::Int(3)), u64::read(&Value::Int(-1))), (Some(3), None));
         for odd in [Value::Nil, Value::Int(7), list(&[]), list(&[Value::Int(1), Value::Nil])] {
             assert_eq!(ClaimReply::read(&odd), None, "{odd:?}");
             assert_eq!(PushReply::read(&odd), None, "{odd:?}");

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Reply, Vote};
-use crate::protocol::task_queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
+use crate::protocol::task_queue::{Limits, NewTask, PushReply, TaskList, Tasks};
 
 /// The most tasks and bytes of one call. A server handles no other call meanwhile.
 const BATCH: usize = 100;
@@ -291,13 +291,13 @@ impl Queue {
     pub(super) fn in_batches(
         &self,
         op: &'static str,
-        call: impl Fn(&Tasks, u64) -> TypedCall<Count>,
+        call: impl Fn(&Tasks, u64) -> TypedCall<u64>,
     ) -> Result<u64, Error> {
         // Tasks that die meanwhile are added at the end. Without this limit, a worker that fails all tasks could keep
         // the loop going for ever.
         let (most, dead, mut total) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
         while total < dead {
-            let Some(Count(done @ 1..)) = self.ask(op, |tasks| call(tasks, most.min(dead - total)))? else { break };
+            let Some(done @ 1..) = self.ask(op, |tasks| call(tasks, most.min(dead - total)))? else { break };
             total += done;
         }
         Ok(total)

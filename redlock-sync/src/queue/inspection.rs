@@ -4,7 +4,7 @@ use super::Queue;
 use super::calls::check_most;
 use super::task::Entry;
 use crate::error::Error;
-use crate::protocol::task_queue::{Count, TaskFilter, Tasks};
+use crate::protocol::task_queue::{TaskFilter, Tasks};
 
 /// # Inspection and removal
 ///
@@ -84,7 +84,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn len(&self) -> Result<u64, Error> {
-        Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
+        Ok(self.ask("count", Tasks::count)?.unwrap_or_default())
     }
 
     /// Returns the number of dead tasks.
@@ -102,7 +102,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn dead_len(&self) -> Result<u64, Error> {
-        Ok(self.ask("count", Tasks::count_dead)?.map_or(0, |Count(tasks)| tasks))
+        Ok(self.ask("count", Tasks::count_dead)?.unwrap_or_default())
     }
 
     /// Returns whether no task is in the queue. Dead tasks do not count.
@@ -175,7 +175,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn revive(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("revive", |tasks| tasks.revive(id, 0))? == Some(Count(1)))
+        Ok(self.ask("revive", |tasks| tasks.revive(id, 0))? == Some(1))
     }
 
     /// Queues all dead tasks again, in requests of 100 tasks. Returns how many tasks it queued.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Fenced, Few, Holders, Vote};
+use crate::protocol::reply::{Acquired, Few, Holders, Vote};
 
 /// The numbers of votes of each sort. An even number of nodes is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,20 +103,12 @@ impl Ballot<Acquired> {
     }
 }
 
-impl Ballot<Fenced> {
-    /// The largest fence of the nodes that voted yes.
-    pub(crate) fn largest_fence(&self) -> Option<u64> {
-        let fence = |vote: &Vote<Fenced>| if let Vote::Yes(Fenced(fence)) = vote { Some(*fence) } else { None };
-        self.votes.iter().filter_map(fence).max()
-    }
-}
-
 impl Ballot<Holders> {
     /// The tokens that a majority of the nodes has, in the order in which the nodes list them. Each comes with the
     /// least time for which it keeps its majority (`None`: without end).
     pub(crate) fn of_majority(&self) -> Vec<(String, Option<Duration>)> {
         let need = Tally::need(self.votes.len());
-        let held = |vote: &Vote<Holders>| if let Vote::Yes(Holders(all)) = vote { all.clone() } else { Vec::new() };
+        let held = |vote: &Vote<Holders>| if let Vote::Yes(all) = vote { all.clone() } else { Vec::new() };
         let all: Vec<(String, Option<Duration>)> = self.votes.iter().flat_map(held).collect();
         let mut holders: Vec<(String, Option<Duration>)> = Vec::new();
         for (token, _) in &all {
@@ -266,9 +258,8 @@ mod tests {
 
     fn seen(votes: &[Option<(&str, Option<u64>)>]) -> Option<(String, Option<u64>)> {
         let vote = |seen: &Option<(&str, Option<u64>)>| {
-            let taken = |(token, ms): (&str, Option<u64>)| {
-                Vote::Yes(Holders(vec![(token.to_owned(), ms.map(Duration::from_millis))]))
-            };
+            let taken =
+                |(token, ms): (&str, Option<u64>)| Vote::Yes(vec![(token.to_owned(), ms.map(Duration::from_millis))]);
             seen.map_or(Vote::Absent, taken)
         };
         let ballot = Ballot { votes: votes.iter().map(vote).collect(), started: Tick::ZERO, duplicate: false };
