@@ -11,7 +11,7 @@ use super::{
 };
 use crate::key::QueueKeys;
 use crate::protocol::reply::Extended;
-use crate::protocol::script::{Arg, Call, Purpose, Script};
+use crate::protocol::script::{Arg, Call, Script};
 use crate::protocol::task_queue::{Claim, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
 use crate::protocol::{Next, ReleaseArgs};
 
@@ -24,10 +24,10 @@ fn keys() -> QueueKeys {
 
 /// A call of a script of the test, with all keys of the queue.
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
-    let script = Box::leak(Box::new(Script::new("own", source, None, 0)));
+    let script = Box::leak(Box::new(Script::new("own", source)));
     let QueueKeys { due, body, meta, dead, claims, waits, fence } = keys();
     let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits, &fence];
-    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, args)
+    Call::new(script, &keys, args)
 }
 
 fn clear() -> Arc<Call> {

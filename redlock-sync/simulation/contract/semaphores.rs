@@ -251,7 +251,7 @@ fn with_queue(operation: &'static str, source: &'static str) -> Arc<Call> {
     let call = own(operation, source);
     let key = exclusive().key;
     let keys = [key.as_str(), key.permit_queue(), key.fence(), &key.many_permits()];
-    Call::new(call.script, Purpose::Other, None, Duration::ZERO, &keys, &[])
+    Call::new(call.script, &keys, &[])
 }
 
 fn any<T: Copy>(all: &[T]) -> T {

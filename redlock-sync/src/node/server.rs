@@ -11,7 +11,7 @@ use super::pipes::pipe::Pipe;
 use super::pipes::supply::supply;
 use super::status::Step;
 use super::{Failure, FailureKind, Value, redis_reply};
-use crate::protocol::script::{Call, Needs, Purpose};
+use crate::protocol::script::{Call, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
 
@@ -35,9 +35,9 @@ pub(crate) struct Server {
     calls: Connections,
     /// The connection for calls with bodies of tasks, so that other calls do not wait behind a body.
     bodies: OnceLock<Connections>,
-    /// The kinds of locks for which the user's permissions were checked, each with [`Host::permissions`] at that
+    /// The checks of the user's permissions that have passed (`Script::needs`), each with [`Host::permissions`] at that
     /// time.
-    permitted: Mutex<Vec<(Needs, u64)>>,
+    permitted: Mutex<Vec<(&'static str, u64)>>,
     /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,
 }
@@ -77,9 +77,9 @@ impl Server {
 
     /// The connections for a call. A release uses those for bodies if the acquire of its token is unanswered there.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
-        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY_SIZE;
+        let carries_body = call.script.brings_bodies || call.script.takes_bodies && call.len() > BODY_SIZE;
         let is_behind = |bodies: &&Connections| {
-            let is_release = |token: &&LockId| call.purpose == Purpose::Release && !token.as_str().is_empty();
+            let is_release = |token: &&LockId| call.script.purpose == Purpose::Release && !token.as_str().is_empty();
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
         };
         if carries_body {
@@ -164,7 +164,7 @@ impl Server {
 }
 
 fn brings_its_source(call: &Call) -> bool {
-    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE
+    call.script.purpose == Purpose::Release || call.script.takes_bodies && call.len() > BODY_SIZE
 }
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {

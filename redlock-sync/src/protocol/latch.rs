@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reply::{LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
-use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
+use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET};
 use super::{TypedCall, WaitArgs, millis};
 use crate::key::Key;
 
@@ -41,7 +41,7 @@ impl LatchCalls {
     pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<()> {
         let mut args = vec![self.count(), Number(millis(lifetime))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
-        Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
+        Call::new(&LATCH_ARRIVE, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
@@ -53,11 +53,11 @@ impl LatchCalls {
     pub(crate) fn check(&self, wait: Option<WaitArgs<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
         let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
         let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
-        Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
+        Call::new(&LATCH_LOOK, &self.keys(), &args).into()
     }
 
     /// Forgets the arrivals.
     pub(crate) fn reset(&self) -> TypedCall<Released> {
-        Call::new(&LATCH_RESET, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+        Call::new(&LATCH_RESET, &[self.key.as_str()], &[]).into()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::TypedCall;
 use super::reply::{Reply, Value, left};
 use super::script::Arg::{Number, Text};
-use super::script::{Arg, Call, LIST, Purpose};
+use super::script::{Arg, Call, LIST};
 use crate::key::Key;
 
 /// The cursor of a node's first page.
@@ -47,13 +47,13 @@ pub(crate) fn of_key(key: &Key) -> TypedCall<Page> {
 /// a page.
 pub(crate) fn more(keys: &[&str], is_named: bool, listed: u64) -> TypedCall<Page> {
     let args = [Number(is_named.into()), Number(listed)];
-    Call::new(&LIST, Purpose::Other, None, Duration::ZERO, keys, &args).into()
+    Call::new(&LIST, keys, &args).into()
 }
 
 /// The locks on one page of a node's keys. In a cluster, the server that serves `slot` is asked.
 pub(crate) fn page(cursor: &str, patterns: &[String], slot: Option<usize>) -> TypedCall<Page> {
     let args: Vec<Arg<'_>> = [cursor].into_iter().chain(patterns.iter().map(String::as_str)).map(Text).collect();
-    Call::at_slot(slot, Call::new(&LIST, Purpose::Other, None, Duration::ZERO, &[], &args)).into()
+    Call::at_slot(slot, Call::new(&LIST, &[], &args)).into()
 }
 
 impl Reply for Page {

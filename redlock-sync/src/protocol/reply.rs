@@ -170,8 +170,8 @@ pub(crate) enum Released {
     InPause,
 }
 
-/// Tokens, each with its remaining time. Reply: `{1, token, ms}`, with more pairs of token and ms for a lock with several
-/// holders; `{0}` if there are none.
+/// The tokens of the holders, each with its remaining time. Reply: `{1, token, ms}`, with more pairs of token and ms
+/// for a lock with several holders; `{0}` if there are none.
 pub(crate) type Holders = Vec<(String, Option<Duration>)>;
 
 /// The state of a latch. Reply: `{1, is open, number of arrivals, ms}`; the arrivals follow if they were asked for and

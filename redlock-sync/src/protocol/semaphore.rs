@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
-use super::script::{
-    Call, Purpose, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
-};
+use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE};
 use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -82,8 +80,7 @@ impl Permits {
         let marks = self.several.then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
         keys.extend(marks.as_deref());
-        let call =
-            |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_ACQUIRE, Some(id), lease, &keys, args).into();
         // For how long the servers reserve permits for a wait, or keep later attempts away.
         let reservation = if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation };
         let (first, reservation) = (self.first_slots(id), Number(millis(reservation)));
@@ -109,7 +106,7 @@ impl Permits {
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         let args = [Text(id.as_str()), Text(&self.slots_text()), Number(millis(lease))];
-        Call::new(&SEMAPHORE_EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args).into()
+        Call::of_token(&SEMAPHORE_EXTEND, Some(id), lease, &[self.key.as_str()], &args).into()
     }
 
     /// The script decides which wait is next.
@@ -121,9 +118,7 @@ impl Permits {
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
         keys.extend(marks.as_deref());
-        let call = |args: &[Arg<'_>]| {
-            Call::new(&SEMAPHORE_RELEASE, Purpose::Release, id, keep.max(BEHIND), &keys, args).into()
-        };
+        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_RELEASE, id, keep.max(BEHIND), &keys, args).into();
         if wait.is_none() && keep.is_zero() {
             return call(of_some(&usual, self.several));
         }
@@ -131,14 +126,14 @@ impl Permits {
     }
 
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&SEMAPHORE_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+        Call::new(&SEMAPHORE_INSPECT, &[self.key.as_str()], &[]).into()
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let slots = self.slots_text();
         let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
-        Call::new(&SEMAPHORE_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
+        Call::of_token(&SEMAPHORE_FENCE, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
 
     /// Voids all yes votes but those for the slots that most nodes lent: votes count together only if they lent the

@@ -1,10 +1,8 @@
 //! Questions about a server itself, for readiness probes.
 
-use std::time::Duration;
-
 use super::TypedCall;
 use super::script::Arg::Text;
-use super::script::{Call, HEALTH, PROBE, Purpose};
+use super::script::{Call, HEALTH, PROBE};
 use crate::key::Key;
 
 /// A channel name of the form that clients listen on.
@@ -12,11 +10,11 @@ const CHANNEL: &str = "redlock-sync:health";
 
 /// Asks for facts about the server.
 pub(crate) fn facts() -> TypedCall<String> {
-    Call::new(&HEALTH, Purpose::Other, None, Duration::ZERO, &[], &[Text(CHANNEL)]).into()
+    Call::new(&HEALTH, &[], &[Text(CHANNEL)]).into()
 }
 
 /// Asks whether this user may write. The key never exists.
 pub(crate) fn probe(key: &Key) -> TypedCall<()> {
     let keys = [key.as_str(), key.queue(), key.fence()];
-    Call::new(&PROBE, Purpose::Other, None, Duration::ZERO, &keys, &[Text("check mutex")]).into()
+    Call::new(&PROBE, &keys, &[Text("check mutex")]).into()
 }

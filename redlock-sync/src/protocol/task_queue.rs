@@ -4,7 +4,6 @@
 //! died is due again by itself, and no second set can disagree with the first.
 
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,8 +11,7 @@ use parking_lot::Mutex;
 use super::reply::{Holders, Released, Reply, Value};
 use super::script::Arg::{Bytes, Number, Text};
 use super::script::{
-    Call, Purpose, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
-    Script,
+    Call, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
 };
 use super::{BEHIND, ReleaseArgs, TypedCall, millis, text};
 use crate::key::QueueKeys;
@@ -81,7 +79,7 @@ impl Tasks {
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
         let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
-        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
+        Call::new(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
     }
 
     /// `wait` is the wait, and how long a wait stays in the queue without another claim. Zero: this wait leaves the
@@ -105,23 +103,23 @@ impl Tasks {
             Number(millis(FENCE_LIFETIME)),
         ];
         let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
-        Call::new(&Q_CLAIM, Purpose::Acquire, Some(id), lease, &keys, &args).into()
+        Call::of_token(&Q_CLAIM, Some(id), lease, &keys, &args).into()
     }
 
     pub(crate) fn leave(&self, wait: &str) -> TypedCall<Released> {
-        other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
+        Call::new(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
     }
 
     pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<TaskList> {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
-        other(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
+        Call::new(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
     }
 
     pub(crate) fn peek(&self, most: u64, of: TaskFilter) -> TypedCall<TaskList> {
         let QueueKeys { due, body, meta, dead, .. } = &self.keys;
         let set = if of == TaskFilter::Dead { dead } else { due.name() };
         let which = if of == TaskFilter::Due { "due" } else { "all" };
-        other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
+        Call::new(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
     }
 
     /// `seen` is when the task was due, in us, and its version. If the task does not exist, that is a definite no.
@@ -129,31 +127,27 @@ impl Tasks {
         let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
         let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
         let keys = [due.as_str(), body, meta, dead, claims];
-        other(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
+        Call::new(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
     }
 
     /// Revives the task with this id. With an empty id, the tasks that have been dead for longest, at most `most`.
     pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<u64> {
         let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
-        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
+        Call::new(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
     }
 
     pub(crate) fn purge(&self, most: u64) -> TypedCall<u64> {
         let QueueKeys { body, meta, dead, .. } = &self.keys;
-        other(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
+        Call::new(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
     }
 
     pub(crate) fn count(&self) -> TypedCall<u64> {
-        other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+        Call::new(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
     }
 
     pub(crate) fn count_dead(&self) -> TypedCall<u64> {
-        other(&Q_COUNT, &[&self.keys.dead], &[]).into()
+        Call::new(&Q_COUNT, &[&self.keys.dead], &[]).into()
     }
-}
-
-fn other(script: &'static Script, keys: &[&str], args: &[super::script::Arg<'_>]) -> Arc<Call> {
-    Call::new(script, Purpose::Other, None, Duration::ZERO, keys, args)
 }
 
 /// Which tasks are shown.
@@ -213,7 +207,7 @@ impl Claim {
 
     pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
-        Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args).into()
+        Call::of_token(&Q_EXTEND, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args).into()
     }
 
     pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
@@ -233,12 +227,12 @@ impl Claim {
         let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
         let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
-        Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
+        Call::of_token(&Q_FINISH, args.id, BEHIND, &keys, &words).into()
     }
 
     /// Never called: other calls inspect a queue.
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+        Call::new(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
     }
 }
 

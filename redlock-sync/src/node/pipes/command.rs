@@ -310,12 +310,12 @@ impl Command {
 
     /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
-        self.call().is_some_and(|call| call.purpose == Purpose::Release)
+        self.call().is_some_and(|call| call.script.purpose == Purpose::Release)
     }
 
     /// True if a yes counts only after replicas have acknowledged it.
     pub(super) fn is_for_replicas(&self) -> bool {
-        self.call().is_some_and(|call| call.script.is_for_replicas())
+        self.call().is_some_and(|call| call.script.is_for_replicas)
     }
 
     /// Marks that the reply came, and that the reply to the `WAIT` is still due.
@@ -327,13 +327,13 @@ impl Command {
 
     /// The token that an acquire may set.
     pub(super) fn acquires(&self) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == Purpose::Acquire)?;
+        let call = self.call().filter(|call| call.script.purpose == Purpose::Acquire)?;
         call.token.as_ref().map(LockId::as_str)
     }
 
     /// The token that a release removes.
     pub(super) fn releases(&self) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == Purpose::Release)?;
+        let call = self.call().filter(|call| call.script.purpose == Purpose::Release)?;
         call.token.as_ref().map(LockId::as_str)
     }
 
