@@ -21,7 +21,7 @@ use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Script};
-use crate::protocol::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
+use crate::protocol::{AcquireArgs, Grant, Next, Protocol, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -148,6 +148,10 @@ fn shown(reply: &Result<Value, Failure>) -> String {
 
 fn exclusive() -> Exclusive {
     Exclusive { key: Key::new("", "k", 100).unwrap() }
+}
+
+fn inspect_exclusive() -> Arc<Call> {
+    Protocol::Mutex(exclusive()).inspect().call
 }
 
 fn id(token: &str) -> LockId {
@@ -340,7 +344,7 @@ fn random_call(several: bool) -> Arc<Call> {
         28 => expire(fastrand::usize(0..2)),
         29 | 30 => adopt(any(), &[any(), any()], fastrand::bool()),
         31 => give_back(any(), any()),
-        _ => exclusive().inspect().call,
+        _ => inspect_exclusive(),
     }
 }
 

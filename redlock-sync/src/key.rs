@@ -170,9 +170,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys of a queue of tasks, all in one hash slot. A lock of the same name has other keys.
+/// A queue of tasks: its keys, all in one hash slot. A lock of the same name has other keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct QueueKeys {
+pub(crate) struct TaskQueue {
     /// The sorted set with the time at which each task is due. This process identifies the claims of the queue by this
     /// key.
     pub(crate) due: Key,
@@ -184,13 +184,13 @@ pub(crate) struct QueueKeys {
     pub(crate) fence: Arc<str>,
 }
 
-impl QueueKeys {
+impl TaskQueue {
     /// Like [`Key::new`].
-    pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
+    pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<TaskQueue, Error> {
         let named = Key::of("queue", prefix, name, max_len)?;
         let [due, body, meta, dead, claims, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
         let due = Key { name: due, helpers: named.helpers };
-        Ok(QueueKeys { due, body, meta, dead, claims, waits, fence })
+        Ok(TaskQueue { due, body, meta, dead, claims, waits, fence })
     }
 }
 
@@ -290,9 +290,9 @@ mod tests {
 
     #[test]
     fn a_queue_and_a_lock_of_one_name_share_no_key() {
-        let queue = QueueKeys::new("", "emails", 1024).unwrap();
+        let queue = TaskQueue::new("", "emails", 1024).unwrap();
         assert_eq!((queue.due.as_str(), &*queue.waits), ("{emails}:q:due", "{emails}:q:waits"));
-        assert_eq!(&*QueueKeys::new("", "user:{7}:mails", 1024).unwrap().body, "user:{7}:mails::q:body");
+        assert_eq!(&*TaskQueue::new("", "user:{7}:mails", 1024).unwrap().body, "user:{7}:mails::q:body");
         assert_eq!(
             (queue_of("{emails}:q:due"), queue_of("user:{7}:mails::q:dead")),
             (Some("emails"), Some("user:{7}:mails"))

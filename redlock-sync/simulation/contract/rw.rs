@@ -53,7 +53,7 @@ fn unwrite(token: &str) -> Arc<Call> {
 }
 
 fn inspect() -> Arc<Call> {
-    side(Mode::Shared, false).inspect().call
+    Protocol::ReadWrite(side(Mode::Shared, false)).inspect().call
 }
 
 fn script(operation: &'static str, source: &'static str) -> Arc<Call> {

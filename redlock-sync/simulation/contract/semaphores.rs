@@ -413,7 +413,7 @@ fn refuses(side: &mut dyn Side) {
             lock.extend(&id, LEASE).call,
             lock.release(&release).call,
             lock.fence(&id, None).call,
-            lock.inspect().call,
+            Protocol::Semaphore(lock.clone()).inspect().call,
         ];
         for call in calls {
             let failure = side.call(&call).unwrap_err();

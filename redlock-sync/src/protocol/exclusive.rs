@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::reply::{Acquired, Extended, Holders, Released};
+use super::reply::{Acquired, Extended, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
-use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, RELEASE, UNRESERVE};
+use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, RELEASE, UNRESERVE};
 use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -73,10 +73,6 @@ impl Exclusive {
         let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
         let args = if is_usual { usual } else { &all };
         Call::of_token(&RELEASE, id, keep.max(BEHIND), &self.keys(), args).into()
-    }
-
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&INSPECT, &[self.key.as_str()], &[]).into()
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {

@@ -44,7 +44,7 @@ pub(crate) use self::exclusive::Exclusive;
 use self::exclusive::MUTEX;
 use self::reply::{Acquired, Extended, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
-use self::script::{Arg, Call};
+use self::script::{Arg, Call, INSPECT, Q_COUNT, RW_INSPECT, SEMAPHORE_INSPECT};
 use self::semaphore::{Permits, SEMAPHORE};
 use self::task_queue::{Claim, QUEUE};
 use crate::error::Error;
@@ -218,12 +218,14 @@ impl Protocol {
 
     /// Asks for the holders of the lock.
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        match self {
-            Protocol::Mutex(lock) => lock.inspect(),
-            Protocol::ReadWrite(lock) => lock.inspect(),
-            Protocol::Semaphore(lock) => lock.inspect(),
-            Protocol::Task(claim) => claim.inspect(),
-        }
+        let (script, key) = match self {
+            Protocol::Mutex(lock) => (&INSPECT, &lock.key),
+            Protocol::ReadWrite(lock) => (&RW_INSPECT, &lock.key),
+            Protocol::Semaphore(lock) => (&SEMAPHORE_INSPECT, &lock.key),
+            // Never called: other calls inspect a queue.
+            Protocol::Task(claim) => (&Q_COUNT, &claim.queue.due),
+        };
+        Call::new(script, &[key.as_str()], &[]).into()
     }
 
     /// The kind of the lock, to the threads of this process.

@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Holders, Released};
+use super::reply::{Acquired, Extended, Released};
 use super::script::Arg::{self, Number, Text};
-use super::script::{Call, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
+use super::script::{Call, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_RELEASE};
 use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -24,7 +24,7 @@ const WRITER: &str = "w";
 /// One side of a read-write lock.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadWrite {
-    key: Key,
+    pub(super) key: Key,
     /// The queue of the readers, and that of the writers.
     queues: [String; 2],
     /// `Exclusive` for writers.
@@ -94,10 +94,6 @@ impl ReadWrite {
         }
         let rest = [Text(wait.unwrap_or("")), Number(millis(keep)), Number(is_in_order.into())];
         call(&[&usual[..], &rest].concat())
-    }
-
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&RW_INSPECT, &[self.key.as_str()], &[]).into()
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
-use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE};
+use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_RELEASE};
 use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -123,10 +123,6 @@ impl Permits {
             return call(of_some(&usual, self.several));
         }
         call(&[&usual[..], &[Number(millis(keep)), Text(&stored_wait)]].concat())
-    }
-
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&SEMAPHORE_INSPECT, &[self.key.as_str()], &[]).into()
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
