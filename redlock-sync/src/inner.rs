@@ -116,11 +116,9 @@ impl ClientInner {
 
     /// Makes the lease of a lock that is held, with its renewal thread.
     pub(crate) fn lease(&self, core: &Arc<Core>) -> Result<Lease, Error> {
-        self.leases.hold(core).map_err(|spawn| Error::Unavailable {
-            op: "acquire",
-            key: core.key.as_str().to_owned(),
-            of: self.quorum.len(),
-            nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
+        self.leases.hold(core).map_err(|spawn| {
+            let why = format!("no renewal thread could be started: {spawn}");
+            self.quorum.unavailable("acquire", core.key.as_str().to_owned(), why)
         })
     }
 

@@ -56,15 +56,8 @@ impl<T: LockKey + ?Sized> LockKey for &T {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     name: Arc<str>,
-    helpers: Arc<Helpers>,
-}
-
-/// Helper keys of a lock, in its hash slot.
-#[derive(PartialEq, Eq, Hash)]
-struct Helpers {
-    fence: String,
-    queue: String,
-    permit_queue: String,
+    /// Keys in the lock's hash slot: that of the fence counter, that of the queue, and that of a semaphore's queue.
+    helpers: Arc<[String; 3]>,
 }
 
 impl Key {
@@ -107,8 +100,7 @@ impl Key {
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
         }
-        let helper = |suffix| helper(&full, suffix);
-        let helpers = Helpers { fence: helper("fence"), queue: helper("queue"), permit_queue: helper("permit_queue") };
+        let helpers = ["fence", "queue", "permit_queue"].map(|suffix| helper(&full, suffix));
         Ok(Key { name: full, helpers: Arc::new(helpers) })
     }
 
@@ -119,18 +111,21 @@ impl Key {
 
     /// The key of the fence counter, in the same hash slot.
     pub(crate) fn fence(&self) -> &str {
-        &self.helpers.fence
+        let [fence, _, _] = &*self.helpers;
+        fence
     }
 
     /// The sorted set of the waits for the lock, in order of arrival.
     pub(crate) fn queue(&self) -> &str {
-        &self.helpers.queue
+        let [_, queue, _] = &*self.helpers;
+        queue
     }
 
     /// The sorted set of the waits for a semaphore of this name. It is another key than the queue of a mutex, so that
     /// two kinds under one name never notify each other's waits.
     pub(crate) fn permit_queue(&self) -> &str {
-        &self.helpers.permit_queue
+        let [_, _, permit_queue] = &*self.helpers;
+        permit_queue
     }
 
     /// The sorted set of the waits for several permits of a semaphore, used with several nodes.

@@ -47,6 +47,8 @@ pub(crate) fn drift(lease: Duration) -> Duration {
 #[derive(Clone, Debug)]
 pub(crate) struct ClientOptions {
     pub(crate) node_timeout: Duration,
+    /// The largest number of connections to a node.
+    pub(crate) connections: u32,
     pub(crate) min_validity: Duration,
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
@@ -64,6 +66,7 @@ impl Default for ClientOptions {
     fn default() -> ClientOptions {
         ClientOptions {
             node_timeout: Duration::from_millis(250),
+            connections: 3,
             min_validity: Duration::from_millis(10),
             unavailable_after: Duration::from_secs(10),
             max_key_len: 1024,

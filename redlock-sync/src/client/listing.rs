@@ -256,16 +256,8 @@ impl Redlock {
             let (nodes, of) = (nodes.len(), listings.len());
             let waiting = waiting.get(key.as_str()).copied().unwrap_or(0);
             let seen_for = Duration::ZERO;
-            (!holder.id.is_reservation()).then_some(HeldLock {
-                name,
-                kind,
-                holder,
-                nodes,
-                of,
-                waiting,
-                seen_for,
-                lease,
-            })
+            let held = HeldLock { name, kind, holder, nodes, of, waiting, seen_for, lease };
+            (!held.holder.id.is_reservation()).then_some(held)
         };
         held.into_iter().filter_map(read).collect()
     }

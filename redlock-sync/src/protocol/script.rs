@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::token::LockId;
 
 /// A server-side script with its digest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Script {
     /// What it does, in the words of the library's users. Two scripts can have the same operation.
     pub(crate) operation: &'static str,
@@ -39,18 +39,7 @@ impl Script {
         let (sha, mut head) = (sha1_smol::Sha1::from(source).hexdigest(), Vec::new());
         push(&mut head, "EVALSHA");
         push(&mut head, &sha);
-        Script {
-            operation,
-            source,
-            sha,
-            head,
-            purpose: Purpose::Other,
-            needs: None,
-            takes_bodies: false,
-            brings_bodies: false,
-            is_for_replicas: false,
-            min_keys: 0,
-        }
+        Script { operation, source, sha, head, ..Script::default() }
     }
 }
 
@@ -108,13 +97,14 @@ scripts! {
 }
 
 /// What a node needs to know of the calls of a script besides their bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Purpose {
     /// May set our token. A late execution has to be undone.
     Acquire,
     /// Removes our token. It has to be executed, also after a late acquire.
     Release,
     /// Changes nothing that could outlive the lease.
+    #[default]
     Other,
 }
 
@@ -192,7 +182,7 @@ impl Call {
         add: impl FnOnce(&mut Vec<u8>),
     ) -> Call {
         let mut packed = Vec::with_capacity(USUAL);
-        push_head(&mut packed, words);
+        push_length(&mut packed, b'*', words);
         let head = packed.len();
         packed.extend_from_slice(&script.head);
         let tail = packed.len();
@@ -226,7 +216,7 @@ impl Call {
         match self.word(checks) {
             None => bytes.extend_from_slice(&self.packed),
             Some(word) => {
-                push_head(bytes, self.words + 1);
+                push_length(bytes, b'*', self.words + 1);
                 bytes.extend_from_slice(self.packed.get(self.head..).unwrap_or_default());
                 push(bytes, word);
             }
@@ -237,7 +227,7 @@ impl Call {
     pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, checks: bool) {
         let word = self.word(checks);
         bytes.reserve(self.script.source.len() + self.packed.len());
-        push_head(bytes, self.words + usize::from(word.is_some()));
+        push_length(bytes, b'*', self.words + usize::from(word.is_some()));
         push(bytes, "EVAL");
         push(bytes, self.script.source);
         bytes.extend_from_slice(self.packed.get(self.tail..).unwrap_or_default());
@@ -248,7 +238,7 @@ impl Call {
 
     /// Appends the command `SET NX`, which does the same if the key is free.
     pub(crate) fn write_set_nx_to(&self, bytes: &mut Vec<u8>) {
-        push_head(bytes, 6);
+        push_length(bytes, b'*', 6);
         push(bytes, "SET");
         push_bytes(bytes, self.first_key().unwrap_or_default());
         push(bytes, self.token.as_ref().map_or("", LockId::as_str));
@@ -298,10 +288,6 @@ impl<'a> Iterator for Words<'a> {
         self.0 = self.0.get(end + 4 + len..)?;
         Some(word)
     }
-}
-
-fn push_head(bytes: &mut Vec<u8>, words: usize) {
-    push_length(bytes, b'*', words);
 }
 
 /// Appends one word with its length.

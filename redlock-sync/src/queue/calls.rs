@@ -303,7 +303,7 @@ impl Queue {
 
     pub(super) fn unavailable(&self, op: &'static str, why: String) -> Error {
         let key = self.tasks.as_ref().map_or_else(|_| String::new(), |tasks| tasks.due.as_str().to_owned());
-        Error::Unavailable { op, key, of: 1, nodes: vec![self.client.quorum.node_error(0, why)] }
+        self.client.quorum.unavailable(op, key, why)
     }
 }
 

@@ -231,6 +231,11 @@ impl Quorum {
         NodeError { node: index + 1, address, message }
     }
 
+    /// The error of a call that could not be made, or whose reply cannot be used.
+    pub(crate) fn unavailable(&self, op: &'static str, key: String, why: String) -> Error {
+        Error::Unavailable { op, key, of: self.len(), nodes: vec![self.node_error(0, why)] }
+    }
+
     /// The error if the key holds a value of another type on some node.
     pub(crate) fn wrong_type<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Option<Error> {
         let node = self.errors(&ballot.votes, |kind| kind == FailureKind::WrongType).next()?;
