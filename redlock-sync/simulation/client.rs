@@ -325,7 +325,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         if is_dead() {
             return;
         }
-        if ballot.tally().won() && now() < until {
+        if ballot.won() && now() < until {
             let task = with(|world| world.current);
             invariants::begin(
                 key,

@@ -284,7 +284,7 @@ impl Latch {
         }
         let call = self.calls.open(union.kept);
         let ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| !is_open(i));
-        if union.open + ballot.tally().yes >= quorum.need() {
+        if union.open + ballot.yes() >= quorum.need() {
             return Ok(());
         }
         Err(quorum.failed(self.terms.check, self.name.as_str(), &ballot))
@@ -304,7 +304,7 @@ impl Latch {
 
     fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
         self.no_conflict()?;
-        if ballot.tally().won() {
+        if ballot.won() {
             return Ok(());
         }
         Err(self.client.quorum.failed(op, self.name.as_str(), ballot))

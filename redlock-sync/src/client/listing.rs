@@ -235,7 +235,7 @@ impl Redlock {
     fn check_answered(&self, op: &'static str, key: &str, votes: Vec<NodeListing>) -> Result<Vec<NodeListing>, Error> {
         let quorum = &self.inner.quorum;
         let ballot = Ballot { votes: votes.into(), started: quorum.now(), duplicate: false };
-        if ballot.tally().is_answered() { Ok(ballot.votes.into_vec()) } else { Err(quorum.failed(op, key, &ballot)) }
+        if ballot.is_answered() { Ok(ballot.votes.into_vec()) } else { Err(quorum.failed(op, key, &ballot)) }
     }
 
     /// The holders that any node listed, each with the number of its nodes.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::ballot::{Ballot, Tally};
+pub(crate) use self::ballot::{Ballot, votes_needed};
 pub(crate) use self::outage::Outages;
 pub(crate) use self::refusal::Refusal;
 use self::uncontended::UncontendedKeys;
@@ -63,7 +63,7 @@ impl Quorum {
 
     /// The number of nodes that make a majority.
     pub(crate) fn need(&self) -> usize {
-        Tally::need(self.len())
+        votes_needed(self.len())
     }
 
     pub(crate) fn now(&self) -> Tick {

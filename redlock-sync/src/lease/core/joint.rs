@@ -44,7 +44,7 @@ impl Core {
         let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        ballot.tally().won() && !ballot.votes.iter().any(keeps_out)
+        ballot.won() && !ballot.votes.iter().any(keeps_out)
     }
 
     /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need

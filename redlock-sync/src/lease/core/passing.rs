@@ -107,7 +107,7 @@ impl Core {
         let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         // While a cluster moves the slot there is no number, and no other client of this library can take the lock.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        let is_uncontended = ballot.tally().won() && !ballot.votes.iter().any(has_waits);
+        let is_uncontended = ballot.won() && !ballot.votes.iter().any(has_waits);
         is_uncontended.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
     }
 }

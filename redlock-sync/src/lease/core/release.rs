@@ -230,7 +230,7 @@ impl Core {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
                 return Err(self.unconfirmed(None));
             }
-            if ballot.tally().won() {
+            if ballot.won() {
                 return Ok(());
             }
         }
