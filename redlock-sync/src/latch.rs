@@ -64,7 +64,6 @@ pub(crate) struct Latch {
     pub(crate) name: Key,
     pub(crate) terms: LatchTerms,
     pub(crate) calls: LatchCalls,
-    pub(crate) count: usize,
     pub(crate) lifetime: Duration,
     pub(crate) retry: Retry,
     pub(crate) cancel: Cancelling,
@@ -185,13 +184,6 @@ impl Latch {
         self.client.quorum.len() > 1
     }
 
-    /// How long the nodes keep a wait that checks now. Its thread sleeps for less time, so a wait is recorded whenever
-    /// the latch opens.
-    fn stays(&self, until: Tick, now: Tick) -> Duration {
-        let longest = if self.is_on_several() { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
-        longest.min(until.since(now))
-    }
-
     /// Blocks until the latch is open.
     pub(crate) fn wait(&self, limit: MaxWait) -> Result<(), Error> {
         let _call = self.client.begin_call();
@@ -216,7 +208,9 @@ impl Latch {
             let tried_at = quorum.now();
             let is_last = tried_at >= waiting.limit.until;
             let id = waiting.id();
-            let stays = self.stays(waiting.limit.until, tried_at);
+            // The thread sleeps for less time than the nodes keep the wait, so it is recorded whenever the latch opens.
+            let longest = if self.is_on_several() { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
+            let stays = longest.min(waiting.limit.until.since(tried_at));
             let wait = id.as_deref().map(|id| WaitArgs { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
             match self.check(wait, waiting.is_full_check_due(is_last)) {
@@ -255,8 +249,8 @@ impl Latch {
         let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
         let union = ArrivalUnion::of(&ballot.votes);
-        let is_open = union.open > 0 || union.arrived() >= self.count;
-        let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.count } else { 0 }) };
+        let is_open = union.open > 0 || union.arrived() >= self.calls.count;
+        let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.calls.count } else { 0 }) };
         if is_open {
             return self.mark_open(&ballot.votes, &union, by).map(|()| progress);
         }

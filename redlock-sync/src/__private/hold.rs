@@ -28,10 +28,6 @@ impl<G: Guard> GuardInSpan<G> {
         let span = enter(|| guard.leases());
         GuardInSpan { guard, _span: span }
     }
-
-    fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        self.guard.end(has_succeeded)
-    }
 }
 
 /// A guard of any kind.
@@ -64,11 +60,9 @@ impl<G: Guard> Hold<G> {
     /// Releases the lock. Returns an error if the lock was lost while the body ran. If the body has failed too, its
     /// error takes precedence, and this one is logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
-        after_body(self.0.take().map_or(Ok(()), |held| held.end(!body_failed)), body_failed)
+        after_body(self.0.take().map_or(Ok(()), |held| held.guard.end(!body_failed)), body_failed)
     }
-}
 
-impl<G: Guard> Hold<G> {
     /// Like [`release`](Hold::release), but does not wait for the servers. Returns an error if this process knows that
     /// the lock was lost.
     pub fn release_in_background(&mut self, body_failed: bool) -> Result<(), Error> {
@@ -104,9 +98,7 @@ impl<G: Guard> SharedHold<G> {
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
     }
-}
 
-impl<G: Guard> SharedHold<G> {
     /// Like [`Hold::release_in_background`]. Called after the clone of the body was dropped.
     pub fn release_in_background(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release_in_background(body_failed)

@@ -330,13 +330,6 @@ impl serde::Serialize for LockKind {
 #[cfg(feature = "serde")]
 impl serde::Serialize for LostReason {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(match self {
-            LostReason::Expired => "expired",
-            LostReason::Taken => "taken",
-            LostReason::Deleted => "deleted",
-            LostReason::Unreachable => "unreachable",
-            LostReason::Revoked => "revoked",
-            LostReason::MaxHold => "max_hold",
-        })
+        to.serialize_str(self.name())
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct LatchCalls {
     pub(crate) key: Key,
     waits: String,
     /// How many arrivals open it.
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl LatchCalls {
