@@ -162,7 +162,7 @@ impl Latch {
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&self.calls.reset(), Priority::Normal, quorum.round_deadline(), &|_| true);
-        self.no_conflict()?;
+        quorum.no_conflict()?;
         if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Latch {
         let is_full = is_full && quorum.len() > 1;
         let call = self.calls.check(wait, is_full);
         let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
-        self.no_conflict()?;
+        quorum.no_conflict()?;
         let union = ArrivalUnion::of(&ballot.votes);
         let is_open = union.open > 0 || union.arrived() >= self.calls.count;
         let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.calls.count } else { 0 }) };
@@ -297,16 +297,11 @@ impl Latch {
     }
 
     fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
-        self.no_conflict()?;
+        self.client.quorum.no_conflict()?;
         if ballot.won() {
             return Ok(());
         }
         Err(self.client.quorum.failed(op, self.name.as_str(), ballot))
-    }
-
-    /// Checked after a round: only then every node that answered has reported its identity.
-    fn no_conflict(&self) -> Result<(), Error> {
-        self.client.quorum.nodes.conflict().map_or(Ok(()), |conflict| Err(Error::config(conflict)))
     }
 }
 

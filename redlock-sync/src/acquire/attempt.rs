@@ -171,10 +171,7 @@ impl<'a> Attempt<'a> {
     /// Returns an error if the round was not won, or was won too late for its lease.
     pub(super) fn judge(&self, op: &'static str, ballot: &Ballot<Acquired>) -> Result<(), Error> {
         let (quorum, key, lease) = (&self.client.quorum, self.request.key.as_str(), self.lease);
-        // Checked after the round: only then every node that voted has reported its identity.
-        if let Some(conflict) = quorum.nodes.conflict() {
-            return Err(Error::config(conflict));
-        }
+        quorum.no_conflict()?;
         if !ballot.won() {
             return Err(if ballot.is_answered() {
                 Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }

@@ -43,18 +43,10 @@ impl Exclusive {
             QueuePolicy::First { random, lease } => (random, lease),
             QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => ("", Duration::ZERO),
         };
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
-        let mut args = vec![
-            token,
-            lease_ms,
-            Number(u64::from(matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder))),
-            Text(wait.map_or("", |w| w.id)),
-            Number(wait.map_or(0, |w| millis(w.stays))),
-            Text(&fence),
-            Number(millis(FENCE_LIFETIME)),
-            Text(random),
-            Number(millis(grant_lease)),
-        ];
+        let ignores_queue = matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder);
+        let mut args = vec![token, lease_ms, Number(ignores_queue.into())];
+        args.extend(attempt.wait_and_fence(wait.map_or("", |w| w.id)));
+        args.extend([Text(random), Number(millis(grant_lease))]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }

@@ -50,7 +50,7 @@ use self::task_queue::{Claim, QUEUE};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
-use crate::options::{Kind, LockOptions, Mode};
+use crate::options::{FENCE_LIFETIME, Kind, LockOptions, Mode};
 use crate::token::LockId;
 
 /// One lock with its settings, ready to be acquired.
@@ -88,6 +88,14 @@ impl AcquireArgs<'_> {
     fn is_fast_path(&self) -> bool {
         let is_holder = matches!(self.policy, QueuePolicy::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
+    }
+
+    /// Four arguments that the scripts of all kinds have: the wait, how long its queue lives, the fence, and how long
+    /// the counter lives.
+    fn wait_and_fence<'b>(&self, wait: &'b str) -> [Arg<'b>; 4] {
+        let stays = self.wait.map_or(0, |wait| millis(wait.stays));
+        let fence = self.fence.map_or(Arg::Text("-1"), Arg::Number);
+        [Arg::Text(wait), Arg::Number(stays), fence, Arg::Number(millis(FENCE_LIFETIME))]
     }
 }
 

@@ -60,21 +60,15 @@ impl ReadWrite {
     }
 
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
-        let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
+        let (id, lease) = (attempt.id, attempt.lease);
         let call = |args: &[Arg<'_>]| Call::of_token(&RW_ACQUIRE, Some(id), lease, &self.keys(), args).into();
         let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
         if attempt.is_fast_path() {
             return call(of_some(&usual, self.several));
         }
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = usual.to_vec();
-        args.extend([
-            Text(wait.map_or("", |w| w.id)),
-            Number(wait.map_or(0, |w| millis(w.stays))),
-            Text(&fence),
-            Number(millis(FENCE_LIFETIME)),
-            Number(matches!(attempt.policy, QueuePolicy::Holder).into()),
-        ]);
+        args.extend(attempt.wait_and_fence(attempt.wait.map_or("", |w| w.id)));
+        args.push(Number(matches!(attempt.policy, QueuePolicy::Holder).into()));
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }

@@ -89,17 +89,10 @@ impl Permits {
             return call(&usual);
         }
         let stored_wait = self.stored_wait(wait.map(|wait| wait.id));
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = usual.to_vec();
-        args.extend([
-            Number((!self.slots.is_empty()).into()),
-            Text(&stored_wait),
-            Number(wait.map_or(0, |w| millis(w.stays))),
-            Text(&fence),
-            Number(millis(FENCE_LIFETIME)),
-            Number(self.many.into()),
-            Number(wait.map_or(0, |w| millis(w.waited))),
-        ]);
+        args.push(Number((!self.slots.is_empty()).into()));
+        args.extend(attempt.wait_and_fence(&stored_wait));
+        args.extend([Number(self.many.into()), Number(wait.map_or(0, |w| millis(w.waited)))]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::task::{check_due, limited};
 use crate::acquire::claim::HeldTask;
 use crate::error::{Error, LostReason};
-use crate::lease::{Core, Lease};
+use crate::lease::Lease;
 use crate::observer::Event;
 use crate::options::Retry;
 use crate::protocol::task_queue::{Claim, Claimed, Due, Ending};
@@ -267,10 +267,6 @@ impl Job {
         }
         let pause = pause.unwrap_or_else(|| self.retry.pause(self.task.attempt, fastrand::f64()));
         Ending::Retry(limited(pause), truncated(why))
-    }
-
-    pub(super) fn core(&self) -> &Arc<Core> {
-        self.lease.core()
     }
 }
 

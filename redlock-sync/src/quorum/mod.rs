@@ -173,18 +173,12 @@ impl Quorum {
     /// Turns each yes of a node that restarted within `kept` into a failure that names this reason.
     fn invalidate_votes<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
         for (node, vote) in self.members().zip(votes) {
-            match node.uptime() {
-                Some(up) if up < kept && vote.is_yes() => {
-                    *vote = Vote::Failed(Failure {
-                        kind: FailureKind::Quarantined,
-                        executed: Executed::Maybe,
-                        message: format!(
-                            "casts no vote: it restarted or became the master {up:.1?} ago, and votes again once \
-                             {what} of {kept:?} has passed"
-                        ),
-                    });
-                }
-                _ => {}
+            if let Some(up) = node.uptime().filter(|up| *up < kept && vote.is_yes()) {
+                let why = format!(
+                    "casts no vote: it restarted or became the master {up:.1?} ago, and votes again once {what} of \
+                     {kept:?} has passed"
+                );
+                *vote = Vote::Failed(Failure::new(FailureKind::Quarantined, Executed::Maybe, why));
             }
         }
     }
@@ -211,6 +205,12 @@ impl Quorum {
             }
             self.clock.sleep(pause);
         }
+    }
+
+    /// Returns an error if two nodes are one server, or one is a replica of another one. Called after a round: only
+    /// then every node that answered has reported its identity.
+    pub(crate) fn no_conflict(&self) -> Result<(), Error> {
+        self.nodes.conflict().map_or(Ok(()), |conflict| Err(Error::config(conflict)))
     }
 
     /// The failures of a ballot, one for each node, for an error.

@@ -130,7 +130,8 @@ impl Clock for TestClock {
     }
 
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let busy = BusyGuard::new(self.clone());
+        self.0.threads.lock().busy += 1;
+        let busy = BusyGuard(self.clone());
         SystemClock.start(
             name,
             Box::new(move || {
@@ -173,15 +174,8 @@ impl Drop for SleepGuard<'_> {
     }
 }
 
-/// Counts a thread of the clock as busy, from before its start until its end.
+/// A thread of the clock that is counted as busy until this is dropped, from before its start until its end.
 struct BusyGuard(TestClock);
-
-impl BusyGuard {
-    fn new(clock: TestClock) -> BusyGuard {
-        clock.0.threads.lock().busy += 1;
-        BusyGuard(clock)
-    }
-}
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
