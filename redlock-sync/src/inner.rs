@@ -190,14 +190,8 @@ impl ClientInner {
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.registry.live().iter().all(|core| core.id != id) {
-            let next = Grant {
-                random: &random,
-                lease: *lease,
-                age: Duration::ZERO,
-                pauses: 0,
-                with_fence: *with_fence,
-                several: self.quorum.len() > 1,
-            };
+            let (with_fence, several) = (*with_fence, self.quorum.len() > 1);
+            let next = Grant { random: &random, lease: *lease, with_fence, several, ..Grant::default() };
             self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);
         }
     }

@@ -341,10 +341,6 @@ impl Retry {
         self.max_attempts
     }
 
-    pub(crate) fn is_counted(&self) -> bool {
-        self.max_attempts.is_some()
-    }
-
     /// How long the attempts take at most, if they are counted: the sum of the pauses between them.
     pub(crate) fn total_time(&self) -> Option<Duration> {
         let pauses = self.max_attempts?.saturating_sub(1);

@@ -28,10 +28,6 @@ impl Exclusive {
         [self.key.as_str(), self.key.queue(), self.key.fence()]
     }
 
-    fn key_and_queue(&self) -> [&str; 2] {
-        [self.key.as_str(), self.key.queue()]
-    }
-
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
@@ -88,12 +84,12 @@ impl Exclusive {
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        extend_call(id, lease, &self.key_and_queue())
+        extend_call(id, lease, &[self.key.as_str(), self.key.queue()])
     }
 
     /// Frees what was reserved for a grant, if no wait was notified of it.
     pub(crate) fn unreserve(&self, random: &str) -> TypedCall<Released> {
-        Call::new(&UNRESERVE, &self.key_and_queue(), &[Text(random)]).into()
+        Call::new(&UNRESERVE, &[self.key.as_str(), self.key.queue()], &[Text(random)]).into()
     }
 }
 

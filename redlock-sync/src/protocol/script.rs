@@ -213,7 +213,7 @@ impl Call {
     /// Appends the call by its digest. `checks`: the script first checks whether the user may run all scripts of this
     /// kind.
     pub(crate) fn write_to(&self, bytes: &mut Vec<u8>, checks: bool) {
-        match self.word(checks) {
+        match self.script.needs.filter(|_| checks) {
             None => bytes.extend_from_slice(&self.packed),
             Some(word) => {
                 push_length(bytes, b'*', self.words + 1);
@@ -225,7 +225,7 @@ impl Call {
 
     /// Appends the call with its source, for a server that does not know the digest.
     pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, checks: bool) {
-        let word = self.word(checks);
+        let word = self.script.needs.filter(|_| checks);
         bytes.reserve(self.script.source.len() + self.packed.len());
         push_length(bytes, b'*', self.words + usize::from(word.is_some()));
         push(bytes, "EVAL");
@@ -267,11 +267,6 @@ impl Call {
                 push_bytes(packed, word);
             }
         }))
-    }
-
-    /// The argument that asks for the check.
-    fn word(&self, checks: bool) -> Option<&'static str> {
-        self.script.needs.filter(|_| checks)
     }
 }
 
