@@ -344,7 +344,7 @@ impl<'a> LatchWait<'a> {
 
     /// Sleeps until the next check of a closed latch is due.
     fn sleep(&mut self, is_notified: bool) -> Result<(), Error> {
-        let (several, waits) = (self.latch.is_on_several(), self.latch.calls.waits().into());
+        let (several, waits) = (self.latch.is_on_several(), self.latch.calls.waits.as_str().into());
         let wait = self.wait();
         if !is_notified && wait.subscription().is_some() {
             return Ok(());

@@ -291,10 +291,9 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
             roll_back(request, &ballot, &id, lease, by);
             let failed = quorum.failed("claim", tasks.due.as_str(), &ballot);
             let error = match failed {
-                Error::Unavailable { op, key, of, .. } if is_late => {
+                Error::Unavailable { op, key, .. } if is_late => {
                     let took = quorum.now().since(started);
-                    let nodes = vec![quorum.node_error(0, format!("the claim took {took:?}, too long for its lease"))];
-                    Error::Unavailable { op, key, of, nodes }
+                    quorum.unavailable(op, key, format!("the claim took {took:?}, too long for its lease"))
                 }
                 failed => failed,
             };

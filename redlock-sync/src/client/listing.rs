@@ -10,7 +10,7 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
 use crate::node::Priority;
 use crate::observer::LockKind;
-use crate::protocol::list::{Listed, Page, START, more, of_key, page};
+use crate::protocol::list::{Listed, Page, START, more, page};
 use crate::protocol::reply::Vote;
 use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
@@ -99,7 +99,8 @@ impl Redlock {
         let key = self.key(&key)?;
         self.inner.serves_holders()?;
         let quorum = &self.inner.quorum;
-        let ballot = quorum.round(&of_key(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
+        let list = more(&[key.as_str()], true, 0);
+        let ballot = quorum.round(&list, Priority::Normal, quorum.round_deadline(), &|_| true);
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.complete(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
         let listings = self.check_answered("inspect", key.as_str(), votes)?;

@@ -14,7 +14,8 @@ const OPEN: &str = "!";
 #[derive(Debug)]
 pub(crate) struct LatchCalls {
     pub(crate) key: Key,
-    waits: String,
+    /// The key of the waits. It is gone once the latch has opened.
+    pub(crate) waits: String,
     /// How many arrivals open it.
     pub(crate) count: usize,
 }
@@ -22,11 +23,6 @@ pub(crate) struct LatchCalls {
 impl LatchCalls {
     pub(crate) fn new(key: Key, count: usize) -> LatchCalls {
         LatchCalls { waits: key.latch_waits(), key, count }
-    }
-
-    /// The key of the waits. It is gone once the latch has opened.
-    pub(crate) fn waits(&self) -> &str {
-        &self.waits
     }
 
     fn keys(&self) -> [&str; 2] {

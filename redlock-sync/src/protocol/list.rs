@@ -7,7 +7,6 @@ use super::TypedCall;
 use super::reply::{Reply, Value, left};
 use super::script::Arg::{Number, Text};
 use super::script::{Arg, Call, LIST};
-use crate::key::Key;
 
 /// The cursor of a node's first page.
 pub(crate) const START: &str = "0";
@@ -36,11 +35,6 @@ pub(crate) struct Page {
     pub(crate) more: BTreeMap<u64, Vec<String>>,
     /// How long the server was busy with this call.
     pub(crate) took: Duration,
-}
-
-/// Lists what holds this key, which a user has named.
-pub(crate) fn of_key(key: &Key) -> TypedCall<Page> {
-    more(&[key.as_str()], true, 0)
 }
 
 /// Lists what holds these keys, after the first `listed` members of each. `is_named`: a user has named them, rather than

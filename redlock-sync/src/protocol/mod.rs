@@ -24,7 +24,7 @@
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
 //!    claim of a task.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
-//! 6. [`server_info`]: questions about a server itself. [`list`]: which of its keys are locks.
+//! 6. [`list`]: which keys of a server are locks.
 
 pub(crate) mod exclusive;
 pub(crate) mod latch;
@@ -33,7 +33,6 @@ pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
-pub(crate) mod server_info;
 pub(crate) mod task_queue;
 
 use std::marker::PhantomData;
