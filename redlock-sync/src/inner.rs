@@ -222,7 +222,7 @@ impl ClientInner {
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
         self.backlog.await_outcomes();
-        let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.node_timeout * 2));
+        let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.two_rounds()));
         let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
         // begin to wait only now.

@@ -180,10 +180,6 @@ impl Latch {
         self.check(None, true)
     }
 
-    fn is_on_several(&self) -> bool {
-        self.client.quorum.len() > 1
-    }
-
     /// Blocks until the latch is open.
     pub(crate) fn wait(&self, limit: MaxWait) -> Result<(), Error> {
         let _call = self.client.begin_call();
@@ -209,7 +205,7 @@ impl Latch {
             let is_last = tried_at >= waiting.limit.until;
             let id = waiting.id();
             // The thread sleeps for less time than the nodes keep the wait, so it is recorded whenever the latch opens.
-            let longest = if self.is_on_several() { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
+            let longest = if quorum.len() > 1 { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
             let stays = longest.min(waiting.limit.until.since(tried_at));
             let wait = id.as_deref().map(|id| WaitArgs { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
@@ -239,7 +235,7 @@ impl Latch {
     /// follows if these differ.
     fn check(&self, wait: Option<WaitArgs<'_>>, is_full: bool) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        self.check_within(wait, is_full, quorum.now().after(quorum.limits.node_timeout * 2))
+        self.check_within(wait, is_full, quorum.now().after(quorum.limits.two_rounds()))
     }
 
     fn check_within(&self, wait: Option<WaitArgs<'_>>, is_full: bool, by: Tick) -> Result<Progress, Error> {
@@ -344,7 +340,7 @@ impl<'a> LatchWait<'a> {
 
     /// Sleeps until the next check of a closed latch is due.
     fn sleep(&mut self, is_notified: bool) -> Result<(), Error> {
-        let (several, waits) = (self.latch.is_on_several(), self.latch.calls.waits.as_str().into());
+        let (several, waits) = (self.latch.client.quorum.len() > 1, self.latch.calls.waits.as_str().into());
         let wait = self.wait();
         if !is_notified && wait.subscription().is_some() {
             return Ok(());
@@ -366,7 +362,7 @@ impl<'a> LatchWait<'a> {
         let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
         let quorum = &client.quorum;
         // The check that was under way and this call together end two node timeouts after the deadline at the latest.
-        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout * 2));
+        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.two_rounds()));
         let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Priority::Normal, by, &|_| true));
     }

@@ -79,6 +79,34 @@ impl Default for ClientOptions {
     }
 }
 
+/// How many node timeouts something takes. A round takes one at most.
+impl ClientOptions {
+    /// The longest time for a round and what completes or repeats it, such as at the end of a lease.
+    pub(crate) fn two_rounds(&self) -> Duration {
+        self.node_timeout * 2
+    }
+
+    /// How long the drop of a guard and a downgrade wait for another round of the lease.
+    pub(crate) fn half_round(&self) -> Duration {
+        self.node_timeout / 2
+    }
+
+    /// How long a hand-over within the process waits for the answer of the servers. A drop has one node timeout in all.
+    pub(crate) fn handover_round(&self) -> Duration {
+        self.node_timeout / 4
+    }
+
+    /// How long a hand-over within the process waits for another round of the lease.
+    pub(crate) fn handover_wait(&self) -> Duration {
+        self.node_timeout / 8
+    }
+
+    /// The pause before a release that has no answer, or could not be sent, is sent again.
+    pub(crate) fn resend_pause(&self) -> Duration {
+        self.node_timeout / 10
+    }
+}
+
 /// Whether others may hold the lock beside its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {

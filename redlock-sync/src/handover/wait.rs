@@ -247,7 +247,7 @@ impl<'a, T> ServerWait<'a, T> {
 /// that is wrongly believed to be gone only loses its place.
 fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
-    (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
+    quorum.limits.two_rounds().saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
 // --- foreign clients -------------------------------------------------------------------------------------------------

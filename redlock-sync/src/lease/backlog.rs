@@ -242,7 +242,7 @@ impl Backlog {
     /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
     /// then. Returns an error for each that no majority confirmed.
     pub(super) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
-        let left = self.release_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
+        let left = self.release_until(all, self.quorum.now().after(self.quorum.limits.two_rounds()));
         let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
         let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
         let errors = errors.collect();
@@ -253,7 +253,7 @@ impl Backlog {
     }
 
     fn release_until(&self, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
-        let pause = self.quorum.limits.node_timeout / 10;
+        let pause = self.quorum.limits.resend_pause();
         let mut left = send_releases(&self.quorum, all, self.quorum.round_deadline());
         let mut late = Vec::new();
         loop {

@@ -194,7 +194,7 @@ impl Quorum {
             return ballot.duplicate;
         }
         let mut token_may_remain = ballot.token_may_remain();
-        let pause = self.limits.node_timeout / 10;
+        let pause = self.limits.resend_pause();
         loop {
             let releases = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
             let vote = |i: usize| releases.votes.get(i);

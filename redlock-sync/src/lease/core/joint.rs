@@ -57,7 +57,7 @@ impl Core {
     fn step_down(&self) -> Result<(), Error> {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
-        let io = self.io.try_lock_for(self.quorum.limits.node_timeout / 2);
+        let io = self.io.try_lock_for(self.quorum.limits.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {

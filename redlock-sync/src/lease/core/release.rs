@@ -112,7 +112,7 @@ impl<'a> PreparedRelease<'a> {
             grant::unreserve(quorum, core.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
-        let pause = quorum.limits.node_timeout / 10;
+        let pause = quorum.limits.resend_pause();
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
