@@ -167,10 +167,7 @@ impl Latch {
             return Ok(());
         }
         let (op, key) = (self.terms.reset, self.name.as_str());
-        if let Some(error) = quorum.wrong_type(op, key, &ballot) {
-            return Err(error);
-        }
-        Err(quorum.failed(op, key, &ballot))
+        Err(quorum.wrong_type(op, key, &ballot).unwrap_or_else(|| quorum.failed(op, key, &ballot)))
     }
 
     /// Checks the latch once.
