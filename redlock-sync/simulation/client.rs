@@ -21,7 +21,7 @@ use crate::lease::{Lease, LeaseState};
 use crate::node::{Background, Dial, NodeSettings, Nodes, Priority};
 use crate::options::{ClientOptions, LockOptions, Mode, drift};
 use crate::protocol::reply::{Acquired, Released};
-use crate::protocol::script::{self, Arg, Purpose};
+use crate::protocol::script::{self, Arg};
 use crate::protocol::{Request, TypedCall};
 use crate::quorum::Quorum;
 
@@ -315,7 +315,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let token = format!("foreign-{client}-{attempt}");
         let keys = [plan.names[key]];
         let (token_arg, ms) = (Arg::Text(&token), Arg::Number(nanos(plan.lease) / 1_000_000));
-        let call = |script, args: &[Arg<'_>]| script::Call::new(script, Purpose::Other, None, plan.lease, &keys, args);
+        let call = |script, args: &[Arg<'_>]| script::Call::of_token(script, None, plan.lease, &keys, args);
         let by = || now().after(plan.limits.node_timeout);
         let started = now();
         let set = TypedCall::<Acquired>::from(call(&FOREIGN_SET, &[token_arg, ms]));
@@ -325,7 +325,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         if is_dead() {
             return;
         }
-        if ballot.tally().won() && now() < until {
+        if ballot.won() && now() < until {
             let task = with(|world| world.current);
             invariants::begin(
                 key,

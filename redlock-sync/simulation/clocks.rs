@@ -29,7 +29,7 @@ impl Clock for VirtualClock {
         sleep(self.client, d);
     }
 
-    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, _: bool) {
         let time = until.since(self.now());
         waiting.unlocked(&mut || sleep_on(self.client, time, Some(Arc::as_ptr(condvar).addr())));
         with(|world| {

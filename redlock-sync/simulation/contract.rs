@@ -20,8 +20,8 @@ use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, 
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
-use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
+use crate::protocol::script::{Arg, Call, PUBLISH, Script};
+use crate::protocol::{AcquireArgs, Grant, Next, Protocol, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ impl Side for Remote {
     fn heard(&mut self) -> Vec<String> {
         const MARK: &str = "that is all";
         let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
-        self.call(&Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &[], &args)).unwrap();
+        self.call(&Call::new(&PUBLISH, &[], &args)).unwrap();
         let listener = self.listener.as_mut().unwrap();
         let next = || match listener.receive(TIMEOUT) {
             Heard::Message(text) => Some(String::from_utf8(text).unwrap()).filter(|text| text != MARK),
@@ -148,6 +148,10 @@ fn shown(reply: &Result<Value, Failure>) -> String {
 
 fn exclusive() -> Exclusive {
     Exclusive { key: Key::new("", "k", 100).unwrap() }
+}
+
+fn inspect_exclusive() -> Arc<Call> {
+    Protocol::Mutex(exclusive()).inspect().call
 }
 
 fn id(token: &str) -> LockId {
@@ -226,10 +230,10 @@ fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
 
 /// A call of a script of the test, with all keys of the lock.
 fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
-    let script = Box::leak(Box::new(Script::new(operation, source, None, 0)));
+    let script = Box::leak(Box::new(Script::new(operation, source)));
     let key = exclusive().key;
     let keys = [key.as_str(), key.queue(), key.fence()];
-    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
+    Call::new(script, &keys, &[])
 }
 
 fn clear() -> Arc<Call> {
@@ -340,7 +344,7 @@ fn random_call(several: bool) -> Arc<Call> {
         28 => expire(fastrand::usize(0..2)),
         29 | 30 => adopt(any(), &[any(), any()], fastrand::bool()),
         31 => give_back(any(), any()),
-        _ => exclusive().inspect().call,
+        _ => inspect_exclusive(),
     }
 }
 

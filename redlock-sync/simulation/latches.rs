@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lock::count_down_latch::CountDownLatch;
 use crate::options::Retry;
-use crate::quorum::Tally;
+use crate::quorum::votes_needed;
 
 /// The lifetime of latches. It is longer than any schedule. It is also shorter than the first uptime of the nodes. So
 /// the library can tell that a restarted node has lost a latch.
@@ -101,6 +101,6 @@ impl World {
     /// Returns true if a majority of the nodes has lost its data.
     pub(super) fn have_forgotten(&self) -> bool {
         let lost = self.servers.iter().filter(|server| server.epoch > 0 || !server.is_up).count();
-        self.plan.nodes > 1 && lost >= Tally::need(self.plan.nodes)
+        self.plan.nodes > 1 && lost >= votes_needed(self.plan.nodes)
     }
 }

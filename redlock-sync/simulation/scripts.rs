@@ -41,7 +41,7 @@ pub(super) static FOREIGN_DELETE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 fn foreign(operation: &'static str, source: &'static str) -> Script {
-    Script::new(operation, source, None, 0)
+    Script::new(operation, source)
 }
 
 fn known() -> impl Iterator<Item = &'static Script> {

@@ -42,13 +42,10 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<Flag>);
-
-#[derive(Debug, Default)]
-struct Flag {
-    is_set: AtomicBool,
+pub struct Cancel {
+    is_set: Arc<AtomicBool>,
     /// It counts as cancelled if this one is.
-    within: Option<Cancel>,
+    within: Option<Arc<Cancel>>,
 }
 
 impl Cancel {
@@ -76,7 +73,7 @@ impl Cancel {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn cancel(&self) {
-        self.0.is_set.store(true, Ordering::SeqCst);
+        self.is_set.store(true, Ordering::SeqCst);
     }
 
     /// Returns whether it was cancelled.
@@ -88,12 +85,12 @@ impl Cancel {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.is_set.load(Ordering::SeqCst) || self.0.within.as_ref().is_some_and(Cancel::is_cancelled)
+        self.is_set.load(Ordering::SeqCst) || self.within.as_ref().is_some_and(|within| within.is_cancelled())
     }
 
     /// Makes a `Cancel` that can be cancelled alone, and that is cancelled with the other.
     pub(crate) fn within(other: Option<Cancel>) -> Cancel {
-        Cancel(Arc::new(Flag { within: other, ..Flag::default() }))
+        Cancel { within: other.map(Arc::new), ..Cancel::default() }
     }
 }
 

@@ -57,14 +57,11 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     ///
     /// The limit is a point in time, so it does not shift by the time between the read of the clock and the begin of
     /// the wait.
-    fn wait(&self, _condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+    ///
+    /// `is_idle`: the thread has done everything that was due. For a test clock, any other wait is a part of the work
+    /// of its thread.
+    fn wait(&self, _condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, _is_idle: bool) {
         waiting.wait_for(until.since(self.now()));
-    }
-
-    /// Like [`wait`](Clock::wait), for a thread that has done everything that was due. For a test clock, any other wait
-    /// is a part of the work of its thread.
-    fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        self.wait(condvar, waiting, until);
     }
 
     /// Starts a thread that sleeps by this clock.
@@ -79,12 +76,12 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 impl dyn Clock + '_ {
     /// Waits on a condition variable.
     pub(crate) fn wait_until<T>(&self, condvar: &Arc<Condvar>, guard: &mut MutexGuard<'_, T>, until: Tick) {
-        self.wait(condvar, &mut OnCondvar { condvar, guard }, until);
+        self.wait(condvar, &mut OnCondvar { condvar, guard }, until, false);
     }
 
     /// Waits on a condition variable for something to do.
     pub(crate) fn idle_until<T>(&self, condvar: &Arc<Condvar>, guard: &mut MutexGuard<'_, T>, until: Tick) {
-        self.idle(condvar, &mut OnCondvar { condvar, guard }, until);
+        self.wait(condvar, &mut OnCondvar { condvar, guard }, until, true);
     }
 }
 

@@ -340,6 +340,21 @@ impl fmt::Display for NodeError {
     }
 }
 
+impl LostReason {
+    /// Its name in snake case, for JSON and for metrics.
+    #[allow(dead_code, reason = "only features use it")]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LostReason::Expired => "expired",
+            LostReason::Taken => "taken",
+            LostReason::Deleted => "deleted",
+            LostReason::Unreachable => "unreachable",
+            LostReason::Revoked => "revoked",
+            LostReason::MaxHold => "max_hold",
+        }
+    }
+}
+
 impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,7 +1,7 @@
 //! Checks whether the servers can keep locks, and reports what is wrong with them, for readiness probes.
 //!
-//! Two rounds: one asks each server for facts about itself ([`facts`]), which needs no key; the other is a write that
-//! changes nothing ([`probe`]). [`judge`] draws the conclusions, without I/O.
+//! Two rounds: one asks each server for facts about itself, which needs no key; the other is a write that changes
+//! nothing. [`judge`] draws the conclusions, without I/O.
 
 mod judge;
 
@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::node::Priority;
-use crate::protocol::server_info::{facts, probe};
+use crate::protocol::TypedCall;
+use crate::protocol::script::{Arg, Call, HEALTH, PROBE};
 
 /// The health of the servers of a client, as they report it, and what is wrong with them: see
 /// [`Redlock::health`](crate::Redlock::health).
@@ -167,9 +168,13 @@ impl fmt::Display for Health {
 pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     client.serves_holders()?;
     let quorum = &client.quorum;
-    let answers = quorum.round(&facts(), Priority::Normal, quorum.round_deadline(), &|_| true);
+    // The channel has a name of the form that clients listen on.
+    let facts: TypedCall<String> = Call::new(&HEALTH, &[], &[Arg::Text("redlock-sync:health")]).into();
+    let answers = quorum.round(&facts, Priority::Normal, quorum.round_deadline(), &|_| true);
     let took = quorum.now().since(answers.started);
-    let mut written = quorum.round(&probe(key), Priority::Normal, quorum.round_deadline(), &|_| true);
+    let keys = [key.as_str(), key.queue(), key.fence()];
+    let probe: TypedCall<()> = Call::new(&PROBE, &keys, &[Arg::Text("check mutex")]).into();
+    let mut written = quorum.round(&probe, Priority::Normal, quorum.round_deadline(), &|_| true);
     quorum.disqualify_restarted(&mut written.votes);
     let addresses = quorum.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();

@@ -115,11 +115,9 @@ impl ClientInner {
 
     /// Makes the lease of a lock that is held, with its renewal thread.
     pub(crate) fn lease(&self, core: &Arc<Core>) -> Result<Lease, Error> {
-        self.leases.hold(core).map_err(|spawn| Error::Unavailable {
-            op: "acquire",
-            key: core.key.as_str().to_owned(),
-            of: self.quorum.len(),
-            nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
+        self.leases.hold(core).map_err(|spawn| {
+            let why = format!("no renewal thread could be started: {spawn}");
+            self.quorum.unavailable("acquire", core.key.as_str().to_owned(), why)
         })
     }
 
@@ -192,14 +190,8 @@ impl ClientInner {
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
         if self.leases.live().iter().all(|core| core.id != id) {
-            let next = Grant {
-                random: &random,
-                lease: grant.time,
-                age: Duration::ZERO,
-                pauses: 0,
-                with_fence: grant.fence > 0,
-                several: self.quorum.len() > 1,
-            };
+            let (with_fence, several) = (grant.fence > 0, self.quorum.len() > 1);
+            let next = Grant { random: &random, lease: grant.time, with_fence, several, ..Grant::default() };
             self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);
         }
     }
@@ -228,7 +220,7 @@ impl ClientInner {
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
         self.backlog.await_outcomes();
-        let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.node_timeout * 2));
+        let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.two_rounds()));
         let mut given_up = revoke(&self.backlog, self.leases.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
         // begin to wait only now.

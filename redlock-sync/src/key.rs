@@ -56,15 +56,8 @@ impl<T: LockKey + ?Sized> LockKey for &T {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     name: Arc<str>,
-    helpers: Arc<Helpers>,
-}
-
-/// Helper keys of a lock, in its hash slot.
-#[derive(PartialEq, Eq, Hash)]
-struct Helpers {
-    fence: String,
-    queue: String,
-    permit_queue: String,
+    /// Keys in the lock's hash slot: that of the fence counter, that of the queue, and that of a semaphore's queue.
+    helpers: Arc<[String; 3]>,
 }
 
 impl Key {
@@ -107,8 +100,7 @@ impl Key {
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
         }
-        let helper = |suffix| helper(&full, suffix);
-        let helpers = Helpers { fence: helper("fence"), queue: helper("queue"), permit_queue: helper("permit_queue") };
+        let helpers = ["fence", "queue", "permit_queue"].map(|suffix| helper(&full, suffix));
         Ok(Key { name: full, helpers: Arc::new(helpers) })
     }
 
@@ -119,18 +111,21 @@ impl Key {
 
     /// The key of the fence counter, in the same hash slot.
     pub(crate) fn fence(&self) -> &str {
-        &self.helpers.fence
+        let [fence, _, _] = &*self.helpers;
+        fence
     }
 
     /// The sorted set of the waits for the lock, in order of arrival.
     pub(crate) fn queue(&self) -> &str {
-        &self.helpers.queue
+        let [_, queue, _] = &*self.helpers;
+        queue
     }
 
     /// The sorted set of the waits for a semaphore of this name. It is another key than the queue of a mutex, so that
     /// two kinds under one name never notify each other's waits.
     pub(crate) fn permit_queue(&self) -> &str {
-        &self.helpers.permit_queue
+        let [_, _, permit_queue] = &*self.helpers;
+        permit_queue
     }
 
     /// The sorted set of the waits for several permits of a semaphore, used with several nodes.
@@ -170,9 +165,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys of a queue of tasks, all in one hash slot. A lock of the same name has other keys.
+/// A queue of tasks: its keys, all in one hash slot. A lock of the same name has other keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct QueueKeys {
+pub(crate) struct TaskQueue {
     /// The sorted set with the time at which each task is due. This process identifies the claims of the queue by this
     /// key.
     pub(crate) due: Key,
@@ -184,13 +179,13 @@ pub(crate) struct QueueKeys {
     pub(crate) fence: Arc<str>,
 }
 
-impl QueueKeys {
+impl TaskQueue {
     /// Like [`Key::new`].
-    pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
+    pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<TaskQueue, Error> {
         let named = Key::of("queue", prefix, name, max_len)?;
         let [due, body, meta, dead, claims, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
         let due = Key { name: due, helpers: named.helpers };
-        Ok(QueueKeys { due, body, meta, dead, claims, waits, fence })
+        Ok(TaskQueue { due, body, meta, dead, claims, waits, fence })
     }
 }
 
@@ -290,9 +285,9 @@ mod tests {
 
     #[test]
     fn a_queue_and_a_lock_of_one_name_share_no_key() {
-        let queue = QueueKeys::new("", "emails", 1024).unwrap();
+        let queue = TaskQueue::new("", "emails", 1024).unwrap();
         assert_eq!((queue.due.as_str(), &*queue.waits), ("{emails}:q:due", "{emails}:q:waits"));
-        assert_eq!(&*QueueKeys::new("", "user:{7}:mails", 1024).unwrap().body, "user:{7}:mails::q:body");
+        assert_eq!(&*TaskQueue::new("", "user:{7}:mails", 1024).unwrap().body, "user:{7}:mails::q:body");
         assert_eq!(
             (queue_of("{emails}:q:due"), queue_of("user:{7}:mails::q:dead")),
             (Some("emails"), Some("user:{7}:mails"))

@@ -35,7 +35,7 @@ use crate::key::Key;
 use crate::node::Priority;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
-use crate::protocol::reply::{Done, LatchStatus, Vote};
+use crate::protocol::reply::{LatchStatus, Vote};
 use crate::protocol::{TypedCall, WaitArgs};
 use crate::quorum::Ballot;
 
@@ -64,7 +64,6 @@ pub(crate) struct Latch {
     pub(crate) name: Key,
     pub(crate) terms: LatchTerms,
     pub(crate) calls: LatchCalls,
-    pub(crate) count: usize,
     pub(crate) lifetime: Duration,
     pub(crate) retry: Retry,
     pub(crate) cancel: Cancelling,
@@ -139,7 +138,7 @@ impl Latch {
         self.store(&self.calls.open(self.lifetime), limit)
     }
 
-    fn store(&self, call: &TypedCall<Done>, limit: MaxWait) -> Result<(), Error> {
+    fn store(&self, call: &TypedCall<()>, limit: MaxWait) -> Result<(), Error> {
         let _call = self.client.begin_call();
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
@@ -163,15 +162,12 @@ impl Latch {
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&self.calls.reset(), Priority::Normal, quorum.round_deadline(), &|_| true);
-        self.no_conflict()?;
+        quorum.no_conflict()?;
         if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
             return Ok(());
         }
         let (op, key) = (self.terms.reset, self.name.as_str());
-        if let Some(error) = quorum.wrong_type(op, key, &ballot) {
-            return Err(error);
-        }
-        Err(quorum.failed(op, key, &ballot))
+        Err(quorum.wrong_type(op, key, &ballot).unwrap_or_else(|| quorum.failed(op, key, &ballot)))
     }
 
     /// Checks the latch once.
@@ -179,17 +175,6 @@ impl Latch {
         let _call = self.client.begin_call();
         self.client.serves_holders()?;
         self.check(None, true)
-    }
-
-    fn is_on_several(&self) -> bool {
-        self.client.quorum.len() > 1
-    }
-
-    /// How long the nodes keep a wait that checks now. Its thread sleeps for less time, so a wait is recorded whenever
-    /// the latch opens.
-    fn stays(&self, until: Tick, now: Tick) -> Duration {
-        let longest = if self.is_on_several() { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
-        longest.min(until.since(now))
     }
 
     /// Blocks until the latch is open.
@@ -216,7 +201,9 @@ impl Latch {
             let tried_at = quorum.now();
             let is_last = tried_at >= waiting.limit.until;
             let id = waiting.id();
-            let stays = self.stays(waiting.limit.until, tried_at);
+            // The thread sleeps for less time than the nodes keep the wait, so it is recorded whenever the latch opens.
+            let longest = if quorum.len() > 1 { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
+            let stays = longest.min(waiting.limit.until.since(tried_at));
             let wait = id.as_deref().map(|id| WaitArgs { id, stays, waited: Duration::ZERO });
             waiting.entered = id.clone().or(waiting.entered.take());
             match self.check(wait, waiting.is_full_check_due(is_last)) {
@@ -245,7 +232,7 @@ impl Latch {
     /// follows if these differ.
     fn check(&self, wait: Option<WaitArgs<'_>>, is_full: bool) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        self.check_within(wait, is_full, quorum.now().after(quorum.limits.node_timeout * 2))
+        self.check_within(wait, is_full, quorum.now().after(quorum.limits.two_rounds()))
     }
 
     fn check_within(&self, wait: Option<WaitArgs<'_>>, is_full: bool, by: Tick) -> Result<Progress, Error> {
@@ -253,10 +240,10 @@ impl Latch {
         let is_full = is_full && quorum.len() > 1;
         let call = self.calls.check(wait, is_full);
         let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
-        self.no_conflict()?;
+        quorum.no_conflict()?;
         let union = ArrivalUnion::of(&ballot.votes);
-        let is_open = union.open > 0 || union.arrived() >= self.count;
-        let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.count } else { 0 }) };
+        let is_open = union.open > 0 || union.arrived() >= self.calls.count;
+        let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.calls.count } else { 0 }) };
         if is_open {
             return self.mark_open(&ballot.votes, &union, by).map(|()| progress);
         }
@@ -284,7 +271,7 @@ impl Latch {
         }
         let call = self.calls.open(union.kept);
         let ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| !is_open(i));
-        if union.open + ballot.tally().yes >= quorum.need() {
+        if union.open + ballot.yes() >= quorum.need() {
             return Ok(());
         }
         Err(quorum.failed(self.terms.check, self.name.as_str(), &ballot))
@@ -303,16 +290,11 @@ impl Latch {
     }
 
     fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
-        self.no_conflict()?;
-        if ballot.tally().won() {
+        self.client.quorum.no_conflict()?;
+        if ballot.won() {
             return Ok(());
         }
         Err(self.client.quorum.failed(op, self.name.as_str(), ballot))
-    }
-
-    /// Checked after a round: only then every node that answered has reported its identity.
-    fn no_conflict(&self) -> Result<(), Error> {
-        self.client.quorum.nodes.conflict().map_or(Ok(()), |conflict| Err(Error::config(conflict)))
     }
 }
 
@@ -355,7 +337,7 @@ impl<'a> LatchWait<'a> {
 
     /// Sleeps until the next check of a closed latch is due.
     fn sleep(&mut self, is_notified: bool) -> Result<(), Error> {
-        let (several, waits) = (self.latch.is_on_several(), self.latch.calls.waits().into());
+        let (several, waits) = (self.latch.client.quorum.len() > 1, self.latch.calls.waits.as_str().into());
         let wait = self.wait();
         if !is_notified && wait.subscription().is_some() {
             return Ok(());
@@ -377,7 +359,7 @@ impl<'a> LatchWait<'a> {
         let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
         let quorum = &client.quorum;
         // The check that was under way and this call together end two node timeouts after the deadline at the latest.
-        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout * 2));
+        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.two_rounds()));
         let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Priority::Normal, by, &|_| true));
     }

@@ -144,10 +144,8 @@ impl Leader {
         };
         // Not started by the clock: a test clock would wait until the body of the user does nothing.
         SystemClock.start("redlock-leader", Box::new(run)).map_err(|error| {
-            let quorum = &self.client.quorum;
-            let nodes = vec![quorum.node_error(0, format!("no thread could be started: {error}"))];
             let key = self.mutex.key().map_or_else(|_| String::new(), |key| key.as_str().to_owned());
-            Error::Unavailable { op: "acquire", key, of: quorum.len(), nodes }
+            self.client.quorum.unavailable("acquire", key, format!("no thread could be started: {error}"))
         })?;
         Ok(handle)
     }

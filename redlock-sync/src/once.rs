@@ -279,7 +279,7 @@ impl RunOnce {
         check_within("remember", &lifetime, MIN_LIFETIME..=MAX_LIFETIME)?;
         let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(name.done(), 1));
         let (retry, cancel) = (Retry::default(), Cancelling::default());
-        Ok(Latch { client, name, terms: TERMS, calls, count: 1, lifetime, retry, cancel })
+        Ok(Latch { client, name, terms: TERMS, calls, lifetime, retry, cancel })
     }
 }
 

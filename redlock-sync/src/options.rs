@@ -47,6 +47,8 @@ pub(crate) fn drift(lease: Duration) -> Duration {
 #[derive(Clone, Debug)]
 pub(crate) struct ClientOptions {
     pub(crate) node_timeout: Duration,
+    /// The largest number of connections to a node.
+    pub(crate) connections: u32,
     pub(crate) min_validity: Duration,
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
@@ -64,6 +66,7 @@ impl Default for ClientOptions {
     fn default() -> ClientOptions {
         ClientOptions {
             node_timeout: Duration::from_millis(250),
+            connections: 3,
             min_validity: Duration::from_millis(10),
             unavailable_after: Duration::from_secs(10),
             max_key_len: 1024,
@@ -73,6 +76,34 @@ impl Default for ClientOptions {
             observers: Observers::default(),
             default_wait: None,
         }
+    }
+}
+
+/// How many node timeouts something takes. A round takes one at most.
+impl ClientOptions {
+    /// The longest time for a round and what completes or repeats it, such as at the end of a lease.
+    pub(crate) fn two_rounds(&self) -> Duration {
+        self.node_timeout * 2
+    }
+
+    /// How long the drop of a guard and a downgrade wait for another round of the lease.
+    pub(crate) fn half_round(&self) -> Duration {
+        self.node_timeout / 2
+    }
+
+    /// How long a hand-over within the process waits for the answer of the servers. A drop has one node timeout in all.
+    pub(crate) fn handover_round(&self) -> Duration {
+        self.node_timeout / 4
+    }
+
+    /// How long a hand-over within the process waits for another round of the lease.
+    pub(crate) fn handover_wait(&self) -> Duration {
+        self.node_timeout / 8
+    }
+
+    /// The pause before a release that has no answer, or could not be sent, is sent again.
+    pub(crate) fn resend_pause(&self) -> Duration {
+        self.node_timeout / 10
     }
 }
 
@@ -336,10 +367,6 @@ impl Retry {
 
     pub(crate) fn most_attempts(&self) -> Option<u32> {
         self.max_attempts
-    }
-
-    pub(crate) fn is_counted(&self) -> bool {
-        self.max_attempts.is_some()
     }
 
     /// How long the attempts take at most, if they are counted: the sum of the pauses between them.

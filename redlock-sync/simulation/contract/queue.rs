@@ -9,25 +9,25 @@ use super::{
     ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, id, in_memory, is_alike, scripts,
     shown,
 };
-use crate::key::QueueKeys;
+use crate::key::TaskQueue;
 use crate::protocol::reply::Extended;
-use crate::protocol::script::{Arg, Call, Purpose, Script};
-use crate::protocol::task_queue::{Claim, Due, Ending, Limits, NewTask, TaskFilter, Tasks};
+use crate::protocol::script::{Arg, Call, Script};
+use crate::protocol::task_queue::{Claim, Due, Ending, NewTask, TaskFilter};
 use crate::protocol::{Next, ReleaseArgs};
 
 const MOMENT: Duration = Duration::from_millis(4);
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn keys() -> QueueKeys {
-    QueueKeys::new("", "k", 100).unwrap()
+fn keys() -> TaskQueue {
+    TaskQueue::new("", "k", 100).unwrap()
 }
 
 /// A call of a script of the test, with all keys of the queue.
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
-    let script = Box::leak(Box::new(Script::new("own", source, None, 0)));
-    let QueueKeys { due, body, meta, dead, claims, waits, fence } = keys();
+    let script = Box::leak(Box::new(Script::new("own", source)));
+    let TaskQueue { due, body, meta, dead, claims, waits, fence } = keys();
     let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits, &fence];
-    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, args)
+    Call::new(script, &keys, args)
 }
 
 fn clear() -> Arc<Call> {
@@ -87,7 +87,7 @@ fn finish(token: &str, task: &str) -> Arc<Call> {
 
 /// Draws a call. The second value is true if time has to pass after the call.
 fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
-    let tasks = Tasks { keys: keys() };
+    let tasks = keys();
     let task = any(&["a", "b", "c", "d"]);
     let wait = any(&[ALIVE, SECOND_ALIVE, DEAD]);
     let made = |n: u32| format!("t{}", fastrand::u32(0..n.max(1)) + 1);
@@ -104,8 +104,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
             let lease = any(&[HOUR, HOUR, Duration::from_millis(1)]);
             let wait = any(&[None, None, Some((wait, HOUR)), Some((wait, Duration::ZERO))]);
             let id = id(&format!("t{token}"));
-            let limits = Limits { attempts: 3, keep_dead: 2 };
-            return (tasks.claim(&id, lease, limits, wait).call, lease < HOUR);
+            return (tasks.claim(&id, lease, 3, 2, wait).call, lease < HOUR);
         }
         15 => Claim::new(keys(), task.into(), 2).extend::<Extended>(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
@@ -174,12 +173,11 @@ fn random_calls_of_a_queue_have_the_same_replies() {
 /// claim is repeated, since its reply was lost.
 #[test]
 fn a_repeated_end_of_a_claim_takes_no_other_task() {
-    let tasks = Tasks { keys: keys() };
+    let tasks = keys();
     let task = |id| NewTask { id, due: Due::In(Duration::ZERO), body: b"body" };
     let claim = |token: &str| {
         let id = id(token);
-        let limits = Limits { attempts: 1, keep_dead: 2 };
-        tasks.claim(&id, HOUR, limits, None).call
+        tasks.claim(&id, HOUR, 1, 2, None).call
     };
     let end_of_a = || {
         let (claim, id) = (Claim::new(keys(), "a".to_owned(), 2), id("t1"));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::options::Mode;
 use crate::protocol::ReadWrite;
+use crate::protocol::script::Purpose;
 
 const CALLS: usize = 60;
 
@@ -52,15 +53,15 @@ fn unwrite(token: &str) -> Arc<Call> {
 }
 
 fn inspect() -> Arc<Call> {
-    side(Mode::Shared, false).inspect().call
+    Protocol::ReadWrite(side(Mode::Shared, false)).inspect().call
 }
 
 fn script(operation: &'static str, source: &'static str) -> Arc<Call> {
-    let script = Box::leak(Box::new(Script::new(operation, source, None, 0)));
+    let script = Box::leak(Box::new(Script::new(operation, source)));
     let key = exclusive().key;
     let [readers, writers] = key.rw_queues();
     let keys = [key.as_str(), &readers, key.fence(), &writers];
-    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
+    Call::new(script, &keys, &[])
 }
 
 fn clear() -> Arc<Call> {
@@ -379,7 +380,7 @@ fn a_second_copy_of_a_call_takes_nothing_from_others() {
             drop(memory.call(&call));
             excludes(&shown(&memory.call(&dump())));
             let after = holders(&mut memory);
-            let is_attempt = call.purpose == Purpose::Acquire;
+            let is_attempt = call.script.purpose == Purpose::Acquire;
             // The copy of a refused attempt may find the lock free.
             let own = call.token.as_ref().map_or("", LockId::as_str);
             let takes_away = ["lapse", "spoil"].contains(&call.script.operation);

@@ -251,7 +251,7 @@ fn with_queue(operation: &'static str, source: &'static str) -> Arc<Call> {
     let call = own(operation, source);
     let key = exclusive().key;
     let keys = [key.as_str(), key.permit_queue(), key.fence(), &key.many_permits()];
-    Call::new(call.script, Purpose::Other, None, Duration::ZERO, &keys, &[])
+    Call::new(call.script, &keys, &[])
 }
 
 fn any<T: Copy>(all: &[T]) -> T {
@@ -413,7 +413,7 @@ fn refuses(side: &mut dyn Side) {
             lock.extend(&id, LEASE).call,
             lock.release(&release).call,
             lock.fence(&id, None).call,
-            lock.inspect().call,
+            Protocol::Semaphore(lock.clone()).inspect().call,
         ];
         for call in calls {
             let failure = side.call(&call).unwrap_err();

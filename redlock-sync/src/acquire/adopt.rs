@@ -105,7 +105,7 @@ impl Adoption<'_> {
         }
         self.give_back(ballot, by);
         match error {
-            Error::Busy { .. } | Error::Unavailable { .. } if ballot.tally().no > 0 && may_repeat => None,
+            Error::Busy { .. } | Error::Unavailable { .. } if ballot.answered() > ballot.yes() && may_repeat => None,
             Error::Busy { .. } => Some(self.unsettled(ballot)),
             error => Some(error),
         }

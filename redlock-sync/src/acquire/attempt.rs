@@ -112,7 +112,7 @@ pub(super) fn attempt(
     let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
     let call = if is_set_nx { call.into_set_nx() } else { call };
     let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
-    if is_set_nx && !ballot.tally().won() {
+    if is_set_nx && !ballot.won() {
         quorum.uncontended.record(request.key.as_str(), false, quorum.now());
     }
     quorum.disqualify_restarted(&mut ballot.votes);
@@ -122,11 +122,11 @@ pub(super) fn attempt(
         attempt.roll_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
-    if has_leftover_tokens && ballot.tally().yes == quorum.len() {
+    if has_leftover_tokens && ballot.yes() == quorum.len() {
         client.queues.forget_leftover_tokens(key, &leftover_tokens);
     }
     // A node that said yes has removed the wait from its queue.
-    let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
+    let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.yes() < quorum.len();
     let wait = options.wait.filter(|_| may_be_queued).map(|wait| wait.id.into());
     Ok(attempt.hold(&ballot, wait, options.chain, lent)?)
 }
@@ -171,13 +171,9 @@ impl<'a> Attempt<'a> {
     /// Returns an error if the round was not won, or was won too late for its lease.
     pub(super) fn judge(&self, op: &'static str, ballot: &Ballot<Acquired>) -> Result<(), Error> {
         let (quorum, key, lease) = (&self.client.quorum, self.request.key.as_str(), self.lease);
-        // Checked after the round: only then every node that voted has reported its identity.
-        if let Some(conflict) = quorum.nodes.conflict() {
-            return Err(Error::config(conflict));
-        }
-        let tally = ballot.tally();
-        if !tally.won() {
-            return Err(if tally.is_answered() {
+        quorum.no_conflict()?;
+        if !ballot.won() {
+            return Err(if ballot.is_answered() {
                 Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
             } else {
                 quorum.failed(op, key, ballot)

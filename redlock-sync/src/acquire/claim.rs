@@ -19,11 +19,12 @@ use crate::error::Error;
 use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
+use crate::key::TaskQueue;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::reply::{Acquired, FailureKind, Few, Vote};
-use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, Limits, QUEUE, Tasks};
+use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
@@ -43,16 +44,19 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClaimRequest<'a> {
     pub(crate) client: &'a Arc<ClientInner>,
-    pub(crate) tasks: &'a Tasks,
+    pub(crate) tasks: &'a TaskQueue,
     pub(crate) options: &'a Arc<LockOptions>,
-    pub(crate) limits: Limits,
+    /// A task dies after this many attempts.
+    pub(crate) attempts: u64,
+    /// How many dead tasks the server keeps.
+    pub(crate) keep_dead: u64,
     /// Ends the wait when it becomes true.
     pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 impl ClaimRequest<'_> {
     fn not_cancelled(&self) -> Result<(), Error> {
-        self.options.cancel.check("claim", self.tasks.keys.due.as_str())
+        self.options.cancel.check("claim", self.tasks.due.as_str())
     }
 }
 
@@ -93,7 +97,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     }
     loop {
         let slice = claims.slice();
-        match client.queues.enqueue(request.tasks.keys.due.name(), slice, QUEUE, request.options, &|| {}) {
+        match client.queues.enqueue(request.tasks.due.name(), slice, QUEUE, request.options, &|| {}) {
             QueueOutcome::Head(head) => {
                 let outcome = claims.run();
                 drop(head);
@@ -257,11 +261,11 @@ impl ClaimLoop<'_> {
 
 /// Makes one round with a new token. A claim that it may have made is rolled back before an error is returned.
 fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
-    let ClaimRequest { client, tasks, options, limits, .. } = *request;
+    let ClaimRequest { client, tasks, options, attempts, keep_dead, .. } = *request;
     let quorum = &client.quorum;
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
     let id = token(client, options)?;
-    let call = tasks.claim(&id, lease, limits, wait);
+    let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
     let Ballot { votes, started, duplicate } = quorum.round(&call, Priority::Normal, by, &|_| true);
     let vote = votes.into_iter().next().unwrap_or(Vote::Absent);
     if let Vote::Yes(ClaimReply::Nothing(next)) = vote {
@@ -271,10 +275,10 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
     let is_in_time = won.validity(lease, quorum.now()) >= quorum.limits.min_validity;
     match vote {
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
-            let claim = Arc::new(Claim::new(tasks.keys.clone(), task.id.clone(), limits.keep_dead));
+            let claim = Arc::new(Claim::new(tasks.clone(), task.id.clone(), keep_dead));
             let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
             let protocol = Arc::new(Protocol::Task(Arc::clone(&claim)));
-            let lock = Request { key: tasks.keys.due.clone(), protocol, options: Arc::clone(options) };
+            let lock = Request { key: tasks.due.clone(), protocol, options: Arc::clone(options) };
             let core = Core::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;
             Ok(HeldTask { lease, claim, task })
@@ -284,12 +288,11 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
             let is_of_replica = matches!(&vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
             let ballot = Ballot { votes: Few::from([vote]), started, duplicate };
             roll_back(request, &ballot, &id, lease, by);
-            let failed = quorum.failed("claim", tasks.keys.due.as_str(), &ballot);
+            let failed = quorum.failed("claim", tasks.due.as_str(), &ballot);
             let error = match failed {
-                Error::Unavailable { op, key, of, .. } if is_late => {
+                Error::Unavailable { op, key, .. } if is_late => {
                     let took = quorum.now().since(started);
-                    let nodes = vec![quorum.node_error(0, format!("the claim took {took:?}, too long for its lease"))];
-                    Error::Unavailable { op, key, of, nodes }
+                    quorum.unavailable(op, key, format!("the claim took {took:?}, too long for its lease"))
                 }
                 failed => failed,
             };
@@ -308,7 +311,7 @@ fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
 /// Releases the task that the claim may have taken, as if it had not been claimed.
 fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
     let (client, quorum) = (request.client, &request.client.quorum);
-    let claim = Claim::new(request.tasks.keys.clone(), String::new(), request.limits.keep_dead);
+    let claim = Claim::new(request.tasks.clone(), String::new(), request.keep_dead);
     let claim = Arc::new(Protocol::Task(Arc::new(claim)));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {

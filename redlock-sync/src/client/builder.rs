@@ -12,7 +12,7 @@ use crate::clock::SystemClock;
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::node::Tls;
-use crate::node::{CredentialSource, Credentials, NodeSettings, NodeUrl};
+use crate::node::{CredentialSource, Credentials, NodeUrl};
 use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
@@ -31,35 +31,18 @@ const MAX_CONNECTIONS: u32 = 16;
 ///     .build()?;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[must_use = "a builder makes no client until `build`"]
 pub struct Builder {
     urls: Vec<Result<NodeUrl, Error>>,
     prefix: String,
     limits: ClientOptions,
     pub(super) options: LockOptions,
-    connections: u32,
     credentials: Option<CredentialSource>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
     /// The environment variables from which settings were read.
     pub(super) variables: Vec<&'static str>,
-}
-
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
-            urls: Vec::new(),
-            prefix: String::new(),
-            limits: ClientOptions::default(),
-            options: LockOptions::default(),
-            connections: NodeSettings::default().connections,
-            credentials: None,
-            #[cfg(feature = "tls")]
-            tls: None,
-            variables: Vec::new(),
-        }
-    }
 }
 
 impl Builder {
@@ -339,7 +322,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn connections(mut self, each: u32) -> Builder {
-        self.connections = each;
+        self.limits.connections = each;
         self
     }
 
@@ -465,7 +448,6 @@ impl fmt::Debug for Builder {
             .field("key_prefix", &self.prefix)
             .field("limits", &self.limits)
             .field("options", &self.options)
-            .field("connections", &self.connections)
             .field("credentials", &self.credentials.is_some())
             .field("variables", &self.variables)
             .finish()

@@ -92,7 +92,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn from_env() -> Result<Builder, Error> {
-        Environment::of(env::vars_os()).builder()
+        from_variables(env::vars_os())
     }
 }
 
@@ -113,51 +113,38 @@ fn tls_file(_: Builder, _: TlsFile, _: &str) -> Option<Builder> {
     None
 }
 
-/// The variables that can be settings.
-struct Environment(BTreeMap<String, OsString>);
-
-impl Environment {
-    fn of(all: impl Iterator<Item = (OsString, OsString)>) -> Environment {
-        let named = all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-        Environment(named.filter(|(name, _)| name == URL || name.starts_with(PREFIX)).collect())
+/// Makes a builder with the settings that these variables are.
+fn from_variables(all: impl Iterator<Item = (OsString, OsString)>) -> Result<Builder, Error> {
+    let named = all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let settings = named.filter(|(name, _)| name == URL || name.starts_with(PREFIX));
+    let variables: BTreeMap<String, OsString> = settings.collect();
+    for warning in variables.keys().filter_map(|name| warning(name)) {
+        log::warn!("{warning}");
     }
-
-    fn builder(&self) -> Result<Builder, Error> {
-        for name in self.0.keys() {
-            if let Some(warning) = warning(name) {
-                log::warn!("{warning}");
-            }
+    let mut builder = Builder::default();
+    for name in [NODES, URL] {
+        if let Some(value) = value(&variables, name)? {
+            builder = builder.nodes(urls(name, value)?);
+            builder.variables.push(name);
+            break;
         }
-        let mut builder = self.nodes()?;
-        for (variable, form, set) in &SETTINGS {
-            if let Some(value) = self.value(variable)? {
-                let value = if *variable == "REDLOCK_KEY_PREFIX" { value } else { value.trim() };
-                let wrong = || Error::config(format!("{variable} = `{}` is not {form}", value.escape_debug()));
-                builder = set(builder, value).ok_or_else(wrong)?;
-                builder.variables.push(variable);
-            }
+    }
+    for (variable, form, set) in &SETTINGS {
+        if let Some(value) = value(&variables, variable)? {
+            let value = if *variable == "REDLOCK_KEY_PREFIX" { value } else { value.trim() };
+            let wrong = || Error::config(format!("{variable} = `{}` is not {form}", value.escape_debug()));
+            builder = set(builder, value).ok_or_else(wrong)?;
+            builder.variables.push(variable);
         }
-        Ok(builder)
     }
+    Ok(builder)
+}
 
-    /// The value of a variable. An empty value counts as not set.
-    fn value(&self, name: &str) -> Result<Option<&str>, Error> {
-        let Some(value) = self.0.get(name) else { return Ok(None) };
-        let text = value.to_str().ok_or_else(|| Error::config(format!("{name} is not valid UTF-8")))?;
-        Ok(Some(text).filter(|text| !text.trim().is_empty()))
-    }
-
-    fn nodes(&self) -> Result<Builder, Error> {
-        let mut builder = Builder::default();
-        for name in [NODES, URL] {
-            if let Some(value) = self.value(name)? {
-                builder = builder.nodes(urls(name, value)?);
-                builder.variables.push(name);
-                break;
-            }
-        }
-        Ok(builder)
-    }
+/// The value of a variable. An empty value counts as not set.
+fn value<'a>(variables: &'a BTreeMap<String, OsString>, name: &str) -> Result<Option<&'a str>, Error> {
+    let Some(value) = variables.get(name) else { return Ok(None) };
+    let text = value.to_str().ok_or_else(|| Error::config(format!("{name} is not valid UTF-8")))?;
+    Ok(Some(text).filter(|text| !text.trim().is_empty()))
 }
 
 fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {

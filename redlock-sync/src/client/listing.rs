@@ -10,8 +10,7 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
 use crate::node::Priority;
 use crate::observer::LockKind;
-use crate::protocol::TypedCall;
-use crate::protocol::list::{Listed, Page, START, more, of_key, page};
+use crate::protocol::list::{Listed, Page, START, more, page};
 use crate::protocol::reply::Vote;
 use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
@@ -100,7 +99,8 @@ impl Redlock {
         let key = self.key(&key)?;
         self.inner.serves_holders()?;
         let quorum = &self.inner.quorum;
-        let ballot = quorum.round(&of_key(&key), Priority::Normal, quorum.round_deadline(), &|_| true);
+        let list = more(&[key.as_str()], true, 0);
+        let ballot = quorum.round(&list, Priority::Normal, quorum.round_deadline(), &|_| true);
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.complete(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
         let listings = self.check_answered("inspect", key.as_str(), votes)?;
@@ -182,13 +182,14 @@ impl Redlock {
     }
 
     fn pages(&self, node: usize, patterns: &[String], share: f64) -> (NodeListing, Option<Duration>) {
-        let (mut all, clock, mut shortest) = (Page::default(), &self.inner.quorum.clock, None);
-        for slot in self.inner.quorum.nodes.parts(node) {
+        let (quorum, mut all, mut shortest) = (&self.inner.quorum, Page::default(), None);
+        let clock = &quorum.clock;
+        for slot in quorum.nodes.parts(node) {
             let mut next = START.to_owned();
             // Checked for each page, since a scan can take long.
             while self.inner.serves_holders().is_ok() {
                 let asked = clock.now();
-                let reply = self.ask(node, &page(&next, patterns, slot));
+                let reply = Vote::<Page>::from_result(quorum.ask_one(node, &page(&next, patterns, slot).call));
                 let took = clock.now().since(asked);
                 let reply = if let Vote::Yes(page) = reply { self.complete(node, page, false) } else { reply };
                 let Vote::Yes(page) = reply else { return (reply, shortest) };
@@ -209,12 +210,13 @@ impl Redlock {
 
     /// Completes a page with the details that the node did not return in its first reply.
     fn complete(&self, node: usize, mut page: Page, is_named: bool) -> NodeListing {
+        let quorum = &self.inner.quorum;
         // A call to a cluster cannot name keys of several slots.
-        let most = if self.inner.quorum.nodes.are_in_slots() { 1 } else { usize::MAX };
+        let most = if quorum.nodes.are_in_slots() { 1 } else { usize::MAX };
         while let Some((kind, keys)) = page.more.pop_first() {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             for keys in keys.chunks(most) {
-                match self.ask(node, &more(keys, is_named, kind)) {
+                match Vote::<Page>::from_result(quorum.ask_one(node, &more(keys, is_named, kind).call)) {
                     Vote::Yes(rest) => {
                         page.listed.extend(rest.listed);
                         page.took += rest.took;
@@ -227,15 +229,10 @@ impl Redlock {
         Vote::Yes(page)
     }
 
-    fn ask(&self, node: usize, call: &TypedCall<Page>) -> NodeListing {
-        let quorum = &self.inner.quorum;
-        Vote::from_result(quorum.ask_one(node, &call.call))
-    }
-
     fn check_answered(&self, op: &'static str, key: &str, votes: Vec<NodeListing>) -> Result<Vec<NodeListing>, Error> {
         let quorum = &self.inner.quorum;
         let ballot = Ballot { votes: votes.into(), started: quorum.now(), duplicate: false };
-        if ballot.tally().is_answered() { Ok(ballot.votes.into_vec()) } else { Err(quorum.failed(op, key, &ballot)) }
+        if ballot.is_answered() { Ok(ballot.votes.into_vec()) } else { Err(quorum.failed(op, key, &ballot)) }
     }
 
     /// The holders that any node listed, each with the number of its nodes.
@@ -251,21 +248,15 @@ impl Redlock {
         let read = |((key, kind, token), (nodes, longest)): ((&String, &String, &String), (BTreeSet<usize>, _))| {
             let (kind, token) = holder_of(kind, token)?;
             let lease = (longest != Duration::MAX).then_some(longest);
-            let holder = Holder::new(mode(kind), token, lease);
+            let is_exclusive = matches!(kind, LockKind::Mutex | LockKind::Write);
+            let mode = if is_exclusive { HoldMode::Exclusive } else { HoldMode::Shared };
+            let holder = Holder::new(mode, token, lease);
             let name = key.strip_prefix(&*self.prefix)?.to_owned();
             let (nodes, of) = (nodes.len(), listings.len());
             let waiting = waiting.get(key.as_str()).copied().unwrap_or(0);
             let seen_for = Duration::ZERO;
-            (!holder.id.is_reservation()).then_some(HeldLock {
-                name,
-                kind,
-                holder,
-                nodes,
-                of,
-                waiting,
-                seen_for,
-                lease,
-            })
+            let held = HeldLock { name, kind, holder, nodes, of, waiting, seen_for, lease };
+            (!held.holder.id.is_reservation()).then_some(held)
         };
         held.into_iter().filter_map(read).collect()
     }
@@ -300,13 +291,6 @@ fn holder_of<'a>(kind: &str, token: &'a str) -> Option<(LockKind, &'a str)> {
         }
         "semaphore" => Some((LockKind::Semaphore, token.split_once(' ')?.1)),
         _ => None,
-    }
-}
-
-fn mode(kind: LockKind) -> HoldMode {
-    match kind {
-        LockKind::Mutex | LockKind::Write => HoldMode::Exclusive,
-        LockKind::Read | LockKind::Semaphore => HoldMode::Shared,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Redlock;
 use crate::error::Error;
-use crate::key::{Key, LockKey, QueueKeys};
+use crate::key::{Key, LockKey, TaskQueue};
 use crate::leader::Leader;
 use crate::lock::count_down_latch::CountDownLatch;
 use crate::lock::handle::Handle;
@@ -142,7 +142,7 @@ impl Redlock {
     #[must_use]
     pub fn queue(&self, name: impl LockKey) -> Queue {
         let name = name.lock_key();
-        let keys = QueueKeys::new(&self.prefix, &name, self.inner.quorum.limits.max_key_len);
+        let keys = TaskQueue::new(&self.prefix, &name, self.inner.quorum.limits.max_key_len);
         Queue::new(Arc::clone(&self.inner), keys, &self.options).label(name.into_owned())
     }
 

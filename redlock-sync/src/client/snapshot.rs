@@ -10,7 +10,7 @@ use crate::error::Error;
 #[cfg(feature = "serde")]
 use crate::error::LostReason;
 use crate::health::Health;
-use crate::key::QueueKeys;
+use crate::key::TaskQueue;
 use crate::names::{is_helper, printable, queue_of};
 #[cfg(feature = "serde")]
 use crate::observer::LockKind;
@@ -299,7 +299,7 @@ impl Redlock {
 
     fn seen_queue(&self, name: &str, numbers: &str) -> SeenQueue {
         let parsed: Option<Vec<u64>> = numbers.split(' ').map(|number| number.parse().ok()).collect();
-        let keys = QueueKeys::new(&self.prefix, name, self.inner.quorum.limits.max_key_len);
+        let keys = TaskQueue::new(&self.prefix, name, self.inner.quorum.limits.max_key_len);
         let name = name.to_owned();
         match (keys, parsed.as_deref()) {
             (Ok(_), Some(&[tasks, due, claimed, dead, micros])) => {
@@ -330,13 +330,6 @@ impl serde::Serialize for LockKind {
 #[cfg(feature = "serde")]
 impl serde::Serialize for LostReason {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(match self {
-            LostReason::Expired => "expired",
-            LostReason::Taken => "taken",
-            LostReason::Deleted => "deleted",
-            LostReason::Unreachable => "unreachable",
-            LostReason::Revoked => "revoked",
-            LostReason::MaxHold => "max_hold",
-        })
+        to.serialize_str(self.name())
     }
 }

@@ -2,7 +2,7 @@
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::error::{Error, LostReason};
+use crate::error::Error;
 use crate::observer::{Event, ObservedLock, Observer};
 
 /// Feature `metrics`: an [`Observer`] that counts and measures by the crate `metrics`, for Prometheus and others.
@@ -85,7 +85,7 @@ impl Observer for Metrics {
             Event::Lost { lock, held, reason } => {
                 gauge!("redlock_held", "lock" => label(lock)).decrement(1.0);
                 histogram!("redlock_hold_seconds", "lock" => label(lock)).record(held);
-                counter!("redlock_lost_total", "lock" => label(lock), "reason" => why(reason)).increment(1);
+                counter!("redlock_lost_total", "lock" => label(lock), "reason" => reason.name()).increment(1);
             }
             Event::Released { lock, held, confirmed } => {
                 gauge!("redlock_held", "lock" => label(lock)).decrement(1.0);
@@ -119,17 +119,6 @@ fn outcome(error: &Error) -> &'static str {
         Error::Cancelled { .. } => "cancelled",
         Error::Closed => "closed",
         _ => "error",
-    }
-}
-
-fn why(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Unreachable => "unreachable",
-        LostReason::Taken => "taken",
-        LostReason::Deleted => "deleted",
-        LostReason::MaxHold => "max_hold",
-        LostReason::Revoked => "revoked",
     }
 }
 

@@ -86,7 +86,7 @@ impl GrantEvidence {
 
 /// The lease of a grant. With several nodes: how long each reserves the key for the next attempt of the wait.
 pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
-    if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
+    if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.limits.two_rounds()) }
 }
 
 /// What a release of a lock with these options grants to the next wait.

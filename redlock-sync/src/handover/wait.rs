@@ -66,7 +66,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// True if this wait may enter the server queues.
     fn may_queue(&self) -> bool {
-        !self.request.options.retry.is_counted()
+        self.request.options.retry.most_attempts().is_none()
     }
 
     /// The id under which the next attempt enters the server queues; `None` if it does not.
@@ -245,7 +245,7 @@ impl<'a, T> ServerWait<'a, T> {
 /// that is wrongly believed to be gone only loses its place.
 fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
-    (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
+    quorum.limits.two_rounds().saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
 // --- foreign clients -------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<ThreadQueues<T>>, 
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
     let is_foreign = |vote: &Vote<Holders>| match vote {
-        Vote::Yes(Holders(all)) => all.iter().any(|(token, _)| !is_ours(token)),
+        Vote::Yes(all) => all.iter().any(|(token, _)| !is_ours(token)),
         _ => false,
     };
     if ballot.votes.iter().any(is_foreign) {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::NodeHealth;
 use crate::names::printable;
-use crate::protocol::reply::{self, Done, Failure, FailureKind, Vote};
+use crate::protocol::reply::{Failure, FailureKind, Vote};
 
 /// The part of `maxmemory`, in per cent, from which a warning says that the server will soon refuse writes.
 const NEARLY_FULL: u64 = 95;
@@ -21,9 +21,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn parse(answer: Vote<reply::ServerInfo>, acks: u32) -> Facts {
+    pub(super) fn parse(answer: Vote<String>, acks: u32) -> Facts {
         let (values, failure) = match answer {
-            Vote::Yes(reply::ServerInfo(text)) => {
+            Vote::Yes(text) => {
                 let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
                 (pairs.map(|(name, value)| (name.into(), printable(value))).collect(), None)
             }
@@ -45,7 +45,7 @@ impl Facts {
         self.text(name) == Some(value)
     }
 
-    pub(super) fn node(&self, address: String, written: &Vote<Done>, key: &str) -> NodeHealth {
+    pub(super) fn node(&self, address: String, written: &Vote<()>, key: &str) -> NodeHealth {
         NodeHealth {
             problem: self.problem(written, key),
             version: self.text("valkey_version").or_else(|| self.text("redis_version")).map(str::to_owned),
@@ -62,7 +62,7 @@ impl Facts {
     }
 
     /// Why no lock can be taken on this server now.
-    fn problem(&self, written: &Vote<Done>, key: &str) -> Option<String> {
+    fn problem(&self, written: &Vote<()>, key: &str) -> Option<String> {
         if let Some(failure) = &self.failure {
             return Some(failure.message.clone());
         }
@@ -111,7 +111,7 @@ impl Facts {
     }
 
     /// The warnings that concern this server alone.
-    pub(super) fn warnings(&self, node: &NodeHealth, nodes: usize, written: &Vote<Done>) -> Vec<String> {
+    pub(super) fn warnings(&self, node: &NodeHealth, nodes: usize, written: &Vote<()>) -> Vec<String> {
         let mut all: Vec<Option<String>> = vec![node.problem.as_ref().map(|why| format!("cannot be used: {why}"))];
         if self.failure.is_none() {
             all.extend([self.hides(), self.keeps_clients_waiting(), of_keys(written)]);
@@ -201,7 +201,7 @@ fn is_of_other_keys(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && says("NOPERM") && says("key") && !says("may not run")
 }
 
-fn of_keys(written: &Vote<Done>) -> Option<String> {
+fn of_keys(written: &Vote<()>) -> Option<String> {
     match written {
         Vote::Failed(failure) if is_of_other_keys(failure) => Some(
             "does not let this user use the key that `health` tries to write, so it is not known whether it takes \

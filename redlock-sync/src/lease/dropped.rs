@@ -37,7 +37,7 @@ impl Lease {
     /// For a guard that is dropped. Waits for a renewal round under way, half a node timeout at most. Logs at most one
     /// line.
     pub(crate) fn finish_quietly(&self) {
-        self.finish_quietly_within(self.core.quorum.limits.node_timeout / 2);
+        self.finish_quietly_within(self.core.quorum.limits.half_round());
     }
 
     pub(crate) fn finish_quietly_within(&self, grace: Duration) {

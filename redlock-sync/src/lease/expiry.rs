@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::options::drift;
 use crate::protocol::reply::{Few, Vote};
-use crate::quorum::Tally;
+use crate::quorum::votes_needed;
 
 /// One mark for each node: until then, by this process's clock, the node grants the lock to no other token.
 ///
@@ -50,7 +50,7 @@ impl VoteExpiry {
 
     /// Until when the lock is surely held.
     pub(crate) fn deadline(&self) -> Tick {
-        let need = Tally::need(self.until.len());
+        let need = votes_needed(self.until.len());
         let is_reached = |mark: &Tick| self.until.iter().filter(|until| *until >= mark).count() >= need;
         self.until.iter().copied().filter(is_reached).max().unwrap_or(Tick::ZERO)
     }

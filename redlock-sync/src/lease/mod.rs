@@ -297,7 +297,7 @@ impl Lease {
 
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.node_timeout * 2);
+        let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.two_rounds());
         self.prepare_end(began).unwrap_or_else(|| {
             self.stop_renewals(began);
             self.released(began, self.core.release(grace))
@@ -352,7 +352,7 @@ impl Lease {
 
     /// Ends the lease and leaves the lock held, for a holder that adopts its token.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
-        let outcome = self.core.leave_held(self.core.quorum.limits.node_timeout * 2);
+        let outcome = self.core.leave_held(self.core.quorum.limits.two_rounds());
         self.core.tell_loss();
         outcome?;
         self.is_finished.store(true, Ordering::Release);

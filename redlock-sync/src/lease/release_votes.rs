@@ -1,11 +1,11 @@
 //! What the votes of a release mean, over several rounds. Pure.
 
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Vote};
-use crate::quorum::{Ballot, Tally};
+use crate::quorum::{Ballot, votes_needed};
 
 /// True if a majority said that the token is gone. A node that has another token in its place says so too.
 pub(super) fn is_confirmed(ballot: &Ballot<Released>) -> bool {
-    ballot.definite() >= Tally::need(ballot.votes.len())
+    ballot.definite() >= votes_needed(ballot.votes.len())
 }
 
 /// True if all of these nodes said that the token is gone.

@@ -309,7 +309,7 @@ impl CountDownLatch {
         self.retry.check()?;
         let (client, name, calls) = (Arc::clone(&self.client), key.clone(), LatchCalls::new(key, self.count));
         let (retry, cancel) = (self.retry.clone(), self.cancel.clone());
-        Ok(Latch { client, name, terms: TERMS, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
+        Ok(Latch { client, name, terms: TERMS, calls, lifetime: self.lifetime, retry, cancel })
     }
 }
 

@@ -107,7 +107,7 @@ impl Handle {
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
-        if !ballot.tally().is_answered() {
+        if !ballot.is_answered() {
             return Err(quorum.failed("inspect", key.as_str(), &ballot));
         }
         Ok(ballot.of_majority())
@@ -125,12 +125,11 @@ impl Handle {
         let quorum = &self.client.quorum;
         let release = ReleaseArgs { id: Some(&holder.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let ballot = quorum.round(&protocol.release(&release), Priority::High, quorum.round_deadline(), &|_| true);
-        let tally = ballot.tally();
-        if !tally.is_answered() {
+        if !ballot.is_answered() {
             return Err(quorum.failed("force unlock", key.as_str(), &ballot));
         }
         // If the call was sent twice, the second copy finds no key where the first one released the lock.
-        let is_freed = tally.won() || ballot.duplicate;
+        let is_freed = ballot.won() || ballot.duplicate;
         if is_freed {
             self.client.mark_force_unlocked(&holder.id);
         }

@@ -80,7 +80,7 @@ fn answers(targets: Few<Target>, started: Tick) -> Answers {
 /// The extra time for a call whose arguments contain a body, and as much for one body ahead of it on the connection.
 /// Computed with the lowest rate at which a server counts as healthy.
 fn body_time(call: &Call) -> Duration {
-    if call.script.takes_bodies() { super::link::time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
+    if call.script.takes_bodies { super::link::time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
 }
 
 impl Exchange<'_> {
@@ -182,7 +182,7 @@ impl Exchange<'_> {
         for i in 0..self.targets.len() {
             let Some(target) = self.targets.get(i) else { continue };
             let (TargetState::Unsent, Some(server)) = (&target.state, &target.server) else { continue };
-            let is_release = target.call.purpose == Purpose::Release;
+            let is_release = target.call.script.purpose == Purpose::Release;
             let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
             let preferred = self.targets.iter().find_map(|other| other.pipe_to(server));
             let sent = self.send(i, target, server, prompt, preferred);
@@ -208,7 +208,7 @@ impl Exchange<'_> {
         let (unanswered, PooledPipe { pipe, generation, .. }) =
             server.connections(call).choose(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
-        if call.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
+        if call.script.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
@@ -335,7 +335,7 @@ impl Exchange<'_> {
             let TargetState::Sent { pipe, .. } = &target.state else { return false };
             let has_read = pipe.has_read();
             let moved = has_read.saturating_sub(std::mem::replace(&mut target.has_read, has_read));
-            target.call.script.brings_bodies() && moved >= least
+            target.call.script.brings_bodies && moved >= least
         };
         let is_moving = self.targets.iter_mut().filter_map(|target| is_moving(target).then_some(())).count() > 0;
         if is_moving {
@@ -358,7 +358,7 @@ impl Exchange<'_> {
         let Some(server) = target.server.clone() else { return true };
         let failure = match &target.state {
             TargetState::Sent { pipe, .. } => {
-                let (pipe, is_release) = (Arc::clone(pipe), target.call.purpose == Purpose::Release);
+                let (pipe, is_release) = (Arc::clone(pipe), target.call.script.purpose == Purpose::Release);
                 let Some(progress) = pipe.give_up(&self.outcomes, i, is_release) else {
                     self.handle_outcomes();
                     return false;
@@ -383,7 +383,7 @@ impl Exchange<'_> {
         let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = match progress {
-            Progress::Unsent if target.call.purpose == Purpose::Release => {
+            Progress::Unsent if target.call.script.purpose == Purpose::Release => {
                 timed_out(Executed::Maybe, &format!("{message}; the call will still be sent"))
             }
             Progress::Unsent => Failure::new(
@@ -401,7 +401,7 @@ impl Exchange<'_> {
         if failure.kind == FailureKind::TimedOut
             && waited >= self.node_timeout * 3 / 4
             && !connections.has_answered_since(self.started)
-            && !target.call.script.brings_bodies()
+            && !target.call.script.brings_bodies
         {
             server.record_timeout(&target.call, &failure);
         }

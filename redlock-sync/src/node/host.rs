@@ -155,7 +155,7 @@ impl Host {
             Err(failure) if redis_reply::lacks_commands(failure) => {
                 self.unusable(Step::Acquire, failure);
             }
-            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Step::Acquire),
+            Ok(_) if call.script.purpose == Purpose::Acquire => self.succeeded(Step::Acquire),
             _ => self.succeeded(Step::Call),
         }
     }

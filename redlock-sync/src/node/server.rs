@@ -9,7 +9,7 @@ use super::pipes::connections::Connections;
 use super::pipes::halves::Broken;
 use super::status::Step;
 use super::{Failure, FailureKind, NodeSettings, Value, redis_reply};
-use crate::protocol::script::{Call, Needs, Purpose};
+use crate::protocol::script::{Call, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
 
@@ -34,8 +34,9 @@ pub(crate) struct Server {
     bodies: OnceLock<Connections>,
     /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
     refusals: AtomicU64,
-    /// The kinds of locks for which the user's permissions were checked, each with the number of refusals at that time.
-    permitted: Mutex<Vec<(Needs, u64)>>,
+    /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at that
+    /// time.
+    permitted: Mutex<Vec<(&'static str, u64)>>,
     /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,
 }
@@ -71,9 +72,9 @@ impl Server {
 
     /// The connections for a call. A release uses those for bodies if the acquire of its token is unanswered there.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
-        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY_SIZE;
+        let carries_body = call.script.brings_bodies || call.script.takes_bodies && call.len() > BODY_SIZE;
         let is_behind = |bodies: &&Connections| {
-            let is_release = |token: &&LockId| call.purpose == Purpose::Release && !token.as_str().is_empty();
+            let is_release = |token: &&LockId| call.script.purpose == Purpose::Release && !token.as_str().is_empty();
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
         };
         if carries_body {
@@ -100,7 +101,7 @@ impl Server {
     /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
     /// not sent twice.
     pub(super) fn needs_source(&self, call: &Call) -> bool {
-        let brings_it = call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY_SIZE;
+        let brings_it = call.script.purpose == Purpose::Release || call.script.takes_bodies && call.len() > BODY_SIZE;
         brings_it && !self.known.lock().contains(&&*call.script.sha)
     }
 

@@ -52,7 +52,7 @@ impl Target {
                 let leaves_out = can_leave_out || server.host.is_in_cluster();
                 match leaves_out.then(|| server.outage()).flatten() {
                     // The release must follow an unanswered acquire, if there is one on that connection.
-                    Some(outage) if call.purpose == Purpose::Release => TargetState::Unattended(outage),
+                    Some(outage) if call.script.purpose == Purpose::Release => TargetState::Unattended(outage),
                     Some(outage) => {
                         // The new connection finds out when the server is back.
                         server.connections(call).connect_another();

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::reply::{Acquired, Extended, Fenced, Holders, Released};
+use super::reply::{Acquired, Extended, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
-use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
+use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, RELEASE, UNRESERVE};
 use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -28,14 +28,10 @@ impl Exclusive {
         [self.key.as_str(), self.key.queue(), self.key.fence()]
     }
 
-    fn key_and_queue(&self) -> [&str; 2] {
-        [self.key.as_str(), self.key.queue()]
-    }
-
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
-        let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&ACQUIRE, Some(id), lease, &self.keys(), args).into();
         let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
         let (random, grant_lease) = match attempt.policy {
             QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
@@ -43,18 +39,10 @@ impl Exclusive {
             QueuePolicy::First { random, lease } => (random, lease),
             QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => ("", Duration::ZERO),
         };
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
-        let mut args = vec![
-            token,
-            lease_ms,
-            Number(u64::from(matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder))),
-            Text(wait.map_or("", |w| w.id)),
-            Number(wait.map_or(0, |w| millis(w.stays))),
-            Text(&fence),
-            Number(millis(FENCE_LIFETIME)),
-            Text(random),
-            Number(millis(grant_lease)),
-        ];
+        let ignores_queue = matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder);
+        let mut args = vec![token, lease_ms, Number(ignores_queue.into())];
+        args.extend(attempt.wait_and_fence(wait.map_or("", |w| w.id)));
+        args.extend([Text(random), Number(millis(grant_lease))]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
@@ -72,17 +60,13 @@ impl Exclusive {
         let (usual, _) = all.split_at(2);
         let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
         let args = if is_usual { usual } else { &all };
-        Call::new(&RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), args).into()
+        Call::of_token(&RELEASE, id, keep.max(BEHIND), &self.keys(), args).into()
     }
 
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
-    }
-
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
-        Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
+        Call::of_token(&FENCE, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
 
     /// Passes the lock to a token, if one of the other tokens holds it.
@@ -90,28 +74,28 @@ impl Exclusive {
         let lease_ms = Number(millis(lease));
         let mut args = vec![Text(id.as_str()), lease_ms, Number(fenced.into()), Number(millis(FENCE_LIFETIME))];
         args.extend(from.iter().map(|former| Text(former.as_str())));
-        Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
+        Call::of_token(&ADOPT, Some(id), lease, &self.keys(), &args).into()
     }
 
     /// Passes the lock back from a token to its former holder, if that token holds it.
     pub(crate) fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
         let args = [Text(id.as_str()), Text(former.as_str())];
-        Call::new(&GIVE_BACK, Purpose::Release, Some(id), BEHIND, &[self.key.as_str()], &args).into()
+        Call::of_token(&GIVE_BACK, Some(id), BEHIND, &[self.key.as_str()], &args).into()
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        extend_call(id, lease, &self.key_and_queue())
+        extend_call(id, lease, &[self.key.as_str(), self.key.queue()])
     }
 
     /// Frees what was reserved for a grant, if no wait was notified of it.
     pub(crate) fn unreserve(&self, random: &str) -> TypedCall<Released> {
-        Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.key_and_queue(), &[Text(random)]).into()
+        Call::new(&UNRESERVE, &[self.key.as_str(), self.key.queue()], &[Text(random)]).into()
     }
 }
 
 fn extend_call(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
     let args = [Text(id.as_str()), Number(millis(lease))];
-    Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
+    Call::of_token(&EXTEND, Some(id), lease, keys, &args).into()
 }
 
 /// Most grants fit into this many bytes.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::reply::{Done, LatchStatus, Released};
+use super::reply::{LatchStatus, Released};
 use super::script::Arg::{self, Number, Text};
-use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
+use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET};
 use super::{TypedCall, WaitArgs, millis};
 use crate::key::Key;
 
@@ -14,19 +14,15 @@ const OPEN: &str = "!";
 #[derive(Debug)]
 pub(crate) struct LatchCalls {
     pub(crate) key: Key,
-    waits: String,
+    /// The key of the waits. It is gone once the latch has opened.
+    pub(crate) waits: String,
     /// How many arrivals open it.
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl LatchCalls {
     pub(crate) fn new(key: Key, count: usize) -> LatchCalls {
         LatchCalls { waits: key.latch_waits(), key, count }
-    }
-
-    /// The key of the waits. It is gone once the latch has opened.
-    pub(crate) fn waits(&self) -> &str {
-        &self.waits
     }
 
     fn keys(&self) -> [&str; 2] {
@@ -38,14 +34,14 @@ impl LatchCalls {
     }
 
     /// Stores arrivals, and keeps the latch for at least this long.
-    pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<Done> {
+    pub(crate) fn arrive(&self, arrivals: &[&str], lifetime: Duration) -> TypedCall<()> {
         let mut args = vec![self.count(), Number(millis(lifetime))];
         args.extend(arrivals.iter().map(|arrival| Text(arrival)));
-        Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
+        Call::new(&LATCH_ARRIVE, &self.keys(), &args).into()
     }
 
     /// Marks it as open.
-    pub(crate) fn open(&self, lifetime: Duration) -> TypedCall<Done> {
+    pub(crate) fn open(&self, lifetime: Duration) -> TypedCall<()> {
         self.arrive(&[OPEN], lifetime)
     }
 
@@ -53,11 +49,11 @@ impl LatchCalls {
     pub(crate) fn check(&self, wait: Option<WaitArgs<'_>>, with_arrivals: bool) -> TypedCall<LatchStatus> {
         let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
         let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
-        Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
+        Call::new(&LATCH_LOOK, &self.keys(), &args).into()
     }
 
     /// Forgets the arrivals.
     pub(crate) fn reset(&self) -> TypedCall<Released> {
-        Call::new(&LATCH_RESET, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+        Call::new(&LATCH_RESET, &[self.key.as_str()], &[]).into()
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::TypedCall;
 use super::reply::{Reply, Value, left};
 use super::script::Arg::{Number, Text};
-use super::script::{Arg, Call, LIST, Purpose};
-use crate::key::Key;
+use super::script::{Arg, Call, LIST};
 
 /// The cursor of a node's first page.
 pub(crate) const START: &str = "0";
@@ -38,22 +37,17 @@ pub(crate) struct Page {
     pub(crate) took: Duration,
 }
 
-/// Lists what holds this key, which a user has named.
-pub(crate) fn of_key(key: &Key) -> TypedCall<Page> {
-    more(&[key.as_str()], true, 0)
-}
-
 /// Lists what holds these keys, after the first `listed` members of each. `is_named`: a user has named them, rather than
 /// a page.
 pub(crate) fn more(keys: &[&str], is_named: bool, listed: u64) -> TypedCall<Page> {
     let args = [Number(is_named.into()), Number(listed)];
-    Call::new(&LIST, Purpose::Other, None, Duration::ZERO, keys, &args).into()
+    Call::new(&LIST, keys, &args).into()
 }
 
 /// The locks on one page of a node's keys. In a cluster, the server that serves `slot` is asked.
 pub(crate) fn page(cursor: &str, patterns: &[String], slot: Option<usize>) -> TypedCall<Page> {
     let args: Vec<Arg<'_>> = [cursor].into_iter().chain(patterns.iter().map(String::as_str)).map(Text).collect();
-    Call::at_slot(slot, Call::new(&LIST, Purpose::Other, None, Duration::ZERO, &[], &args)).into()
+    Call::at_slot(slot, Call::new(&LIST, &[], &args)).into()
 }
 
 impl Reply for Page {

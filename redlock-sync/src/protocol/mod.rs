@@ -24,7 +24,7 @@
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
 //!    claim of a task.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
-//! 6. [`server_info`]: questions about a server itself. [`list`]: which of its keys are locks.
+//! 6. [`list`]: which keys of a server are locks.
 
 pub(crate) mod exclusive;
 pub(crate) mod latch;
@@ -33,7 +33,6 @@ pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
-pub(crate) mod server_info;
 pub(crate) mod task_queue;
 
 use std::marker::PhantomData;
@@ -42,15 +41,15 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::exclusive::MUTEX;
-use self::reply::{Acquired, Extended, Fenced, Holders, Released};
+use self::reply::{Acquired, Extended, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
-use self::script::{Arg, Call};
+use self::script::{Arg, Call, INSPECT, Q_COUNT, RW_INSPECT, SEMAPHORE_INSPECT};
 use self::semaphore::{Permits, SEMAPHORE};
 use self::task_queue::{Claim, QUEUE};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
-use crate::options::{Kind, LockOptions, Mode};
+use crate::options::{FENCE_LIFETIME, Kind, LockOptions, Mode};
 use crate::token::LockId;
 
 /// One lock with its settings, ready to be acquired.
@@ -88,6 +87,14 @@ impl AcquireArgs<'_> {
     fn is_fast_path(&self) -> bool {
         let is_holder = matches!(self.policy, QueuePolicy::Holder);
         self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
+    }
+
+    /// Four arguments that the scripts of all kinds have: the wait, how long its queue lives, the fence, and how long
+    /// the counter lives.
+    fn wait_and_fence<'b>(&self, wait: &'b str) -> [Arg<'b>; 4] {
+        let stays = self.wait.map_or(0, |wait| millis(wait.stays));
+        let fence = self.fence.map_or(Arg::Text("-1"), Arg::Number);
+        [Arg::Text(wait), Arg::Number(stays), fence, Arg::Number(millis(FENCE_LIFETIME))]
     }
 }
 
@@ -218,12 +225,14 @@ impl Protocol {
 
     /// Asks for the holders of the lock.
     pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        match self {
-            Protocol::Mutex(lock) => lock.inspect(),
-            Protocol::ReadWrite(lock) => lock.inspect(),
-            Protocol::Semaphore(lock) => lock.inspect(),
-            Protocol::Task(claim) => claim.inspect(),
-        }
+        let (script, key) = match self {
+            Protocol::Mutex(lock) => (&INSPECT, &lock.key),
+            Protocol::ReadWrite(lock) => (&RW_INSPECT, &lock.key),
+            Protocol::Semaphore(lock) => (&SEMAPHORE_INSPECT, &lock.key),
+            // Never called: other calls inspect a queue.
+            Protocol::Task(claim) => (&Q_COUNT, &claim.queue.due),
+        };
+        Call::new(script, &[key.as_str()], &[]).into()
     }
 
     /// The kind of the lock, to the threads of this process.
@@ -247,7 +256,7 @@ impl Protocol {
     }
 
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> Option<TypedCall<Fenced>> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> Option<TypedCall<Acquired>> {
         match self {
             Protocol::Mutex(lock) => Some(lock.fence(id, fence)),
             Protocol::ReadWrite(lock) => Some(lock.fence(id, fence)),

@@ -170,17 +170,9 @@ pub(crate) enum Released {
     InPause,
 }
 
-/// Reply: `{1, fence}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fenced(pub(crate) u64);
-
-/// Reply: `{1, token, ms}`, with more pairs of token and ms for a lock with several holders; `{0}` if there are none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
-
-/// Reply: `1`, for example to an arrival at a latch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Done;
+/// The tokens of the holders, each with its remaining time. Reply: `{1, token, ms}`, with more pairs of token and ms
+/// for a lock with several holders; `{0}` if there are none.
+pub(crate) type Holders = Vec<(String, Option<Duration>)>;
 
 /// The state of a latch. Reply: `{1, is open, number of arrivals, ms}`; the arrivals follow if they were asked for and
 /// it is closed.
@@ -194,13 +186,10 @@ pub(crate) struct LatchStatus {
 }
 
 /// Facts about a server, in lines `name:value`. Reply: `{1, text}`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ServerInfo(pub(crate) String);
-
-impl Reply for ServerInfo {
-    fn read(value: &Value) -> Option<ServerInfo> {
+impl Reply for String {
+    fn read(value: &Value) -> Option<String> {
         let [Value::Int(1), facts] = value.items()? else { return None };
-        facts.text().map(ServerInfo)
+        facts.text()
     }
 }
 
@@ -241,12 +230,6 @@ impl Reply for Released {
     }
 }
 
-impl Reply for Fenced {
-    fn read(value: &Value) -> Option<Fenced> {
-        with_yes(value).flatten().map(Fenced)
-    }
-}
-
 impl Reply for Holders {
     fn read(value: &Value) -> Option<Holders> {
         let (Value::Int(1), pairs) = value.items()?.split_first()? else { return None };
@@ -254,13 +237,14 @@ impl Reply for Holders {
             [token, Value::Int(ms)] => Some((token.text()?, left(*ms))),
             _ => None,
         };
-        pairs.chunks(2).map(holder).collect::<Option<_>>().map(Holders)
+        pairs.chunks(2).map(holder).collect()
     }
 }
 
-impl Reply for Done {
-    fn read(value: &Value) -> Option<Done> {
-        (*value == Value::Int(1)).then_some(Done)
+/// Reply: `1`, for example to an arrival at a latch.
+impl Reply for () {
+    fn read(value: &Value) -> Option<()> {
+        (*value == Value::Int(1)).then_some(())
     }
 }
 
@@ -420,14 +404,13 @@ mod tests {
         assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { slots: vec![4, 7, 10], ..Acquired::default() }));
         assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
         assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));
-        assert_eq!(vote(&with_number), Vote::Yes(Fenced(17)));
         let how = [1, 2, 3, 4].map(|how| vote(&Value::Int(how)));
         assert_eq!(how, [Released::Freed, Released::Granted, Released::Reserved, Released::Untold].map(Vote::Yes));
         let ms = |n| Some(Duration::from_millis(n));
         let pairs = list(&[Value::Int(1), text("a"), Value::Int(5), text("b"), Value::Int(-1)]);
-        assert_eq!(vote(&pairs), Vote::Yes(Holders(vec![("a".into(), ms(5)), ("b".into(), None)])));
+        assert_eq!(vote(&pairs), Vote::Yes(vec![("a".to_owned(), ms(5)), ("b".to_owned(), None)]));
         assert_eq!(vote::<Holders>(&list(&[Value::Int(0)])), Vote::Absent);
-        assert_eq!(vote(&one), Vote::Yes(Done));
+        assert_eq!(vote(&one), Vote::Yes(()));
         let looked = list(&[Value::Int(1), Value::Int(0), Value::Int(1), Value::Int(5), text("a")]);
         let closed = LatchStatus { is_open: false, count: 1, kept: ms(5), arrivals: vec!["a".into()] };
         assert_eq!(vote(&looked), Vote::Yes(closed));

@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Fenced, Holders, Released};
+use super::reply::{Acquired, Extended, Released};
 use super::script::Arg::{self, Number, Text};
-use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
+use super::script::{Call, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_RELEASE};
 use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -24,7 +24,7 @@ const WRITER: &str = "w";
 /// One side of a read-write lock.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadWrite {
-    key: Key,
+    pub(super) key: Key,
     /// The queue of the readers, and that of the writers.
     queues: [String; 2],
     /// `Exclusive` for writers.
@@ -56,26 +56,19 @@ impl ReadWrite {
     fn extend_call(&self, id: &LockId, lease: Duration, what: &str) -> TypedCall<Extended> {
         let several = Number(self.several.into());
         let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), several, Text(what)];
-        Call::new(&RW_EXTEND, Purpose::Other, Some(id), lease, &self.keys(), &args).into()
+        Call::of_token(&RW_EXTEND, Some(id), lease, &self.keys(), &args).into()
     }
 
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
-        let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
-        let call =
-            |args: &[Arg<'_>]| Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
+        let (id, lease) = (attempt.id, attempt.lease);
+        let call = |args: &[Arg<'_>]| Call::of_token(&RW_ACQUIRE, Some(id), lease, &self.keys(), args).into();
         let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
         if attempt.is_fast_path() {
             return call(of_some(&usual, self.several));
         }
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = usual.to_vec();
-        args.extend([
-            Text(wait.map_or("", |w| w.id)),
-            Number(wait.map_or(0, |w| millis(w.stays))),
-            Text(&fence),
-            Number(millis(FENCE_LIFETIME)),
-            Number(matches!(attempt.policy, QueuePolicy::Holder).into()),
-        ]);
+        args.extend(attempt.wait_and_fence(attempt.wait.map_or("", |w| w.id)));
+        args.push(Number(matches!(attempt.policy, QueuePolicy::Holder).into()));
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
@@ -89,9 +82,7 @@ impl ReadWrite {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let is_in_order = !matches!(next, Next::Anybody);
         let usual = [self.letter(), text(id), Number(self.several.into())];
-        let call = |args: &[Arg<'_>]| {
-            Call::new(&RW_RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), args).into()
-        };
+        let call = |args: &[Arg<'_>]| Call::of_token(&RW_RELEASE, id, keep.max(BEHIND), &self.keys(), args).into();
         if wait.is_none() && keep.is_zero() && is_in_order {
             return call(of_some(&usual, self.several));
         }
@@ -99,13 +90,9 @@ impl ReadWrite {
         call(&[&usual[..], &rest].concat())
     }
 
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&RW_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
-    }
-
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
-        Call::new(&RW_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
+        Call::of_token(&RW_FENCE, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {

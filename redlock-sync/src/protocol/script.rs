@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::token::LockId;
 
 /// A server-side script with its digest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Script {
     /// What it does, in the words of the library's users. Two scripts can have the same operation.
     pub(crate) operation: &'static str,
@@ -18,67 +18,36 @@ pub(crate) struct Script {
     pub(crate) sha: String,
     /// `EVALSHA` and the digest, in the form in which Redis reads commands.
     head: Vec<u8>,
-    /// The kind whose commands it checks on request, before it sets anything (`lua/permissions.lua`).
-    pub(crate) needs: Option<Needs>,
+    pub(crate) purpose: Purpose,
+    /// The argument that asks it to check first whether the user may run all commands of its kind of lock, or of queues
+    /// (`lua/permissions.lua`).
+    pub(crate) needs: Option<&'static str>,
+    /// A call carries bodies of tasks.
+    pub(crate) takes_bodies: bool,
+    /// A reply carries bodies of tasks.
+    pub(crate) brings_bodies: bool,
+    /// It gives or lengthens a lease, or stores what a failover must not lose. Its yes comes with a write, even when it
+    /// is executed a second time: a server reports which replicas have a write only on the connection that made it.
+    pub(crate) is_for_replicas: bool,
     /// With this many of its first keys, the script still does what matters. A cluster that moves the slot needs that:
     /// no server accepts a call that names both keys it has and keys it does not have. Zero: there is no such form.
     pub(crate) min_keys: usize,
 }
 
 impl Script {
-    pub(crate) fn new(operation: &'static str, source: &'static str, needs: Option<Needs>, min_keys: usize) -> Script {
+    pub(crate) fn new(operation: &'static str, source: &'static str) -> Script {
         let (sha, mut head) = (sha1_smol::Sha1::from(source).hexdigest(), Vec::new());
         push(&mut head, "EVALSHA");
         push(&mut head, &sha);
-        Script { operation, source, sha, head, needs, min_keys }
-    }
-
-    /// True if a call carries bodies of tasks.
-    pub(crate) fn takes_bodies(&self) -> bool {
-        self.operation == "push"
-    }
-
-    /// True if a reply carries bodies of tasks.
-    pub(crate) fn brings_bodies(&self) -> bool {
-        matches!(self.operation, "claim" | "peek" | "pop")
-    }
-
-    /// True if it gives or lengthens a lease, or stores what a failover must not lose. Its yes comes with a write, even
-    /// when it is executed a second time: a server reports which replicas have a write only on the connection that made
-    /// it.
-    pub(crate) fn is_for_replicas(&self) -> bool {
-        matches!(self.operation, "acquire" | "adopt" | "extend" | "fence" | "count down" | "push" | "claim")
-    }
-}
-
-/// The commands of all scripts of one kind of lock, or of queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    Mutex,
-    Semaphore,
-    Rw,
-    Queue,
-}
-
-impl Needs {
-    /// The argument that asks a script for the check.
-    fn word(self) -> &'static str {
-        match self {
-            Needs::Mutex => "check mutex",
-            Needs::Semaphore => "check semaphore",
-            Needs::Rw => "check rw",
-            Needs::Queue => "check queue",
-        }
+        Script { operation, source, sha, head, ..Script::default() }
     }
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(min_keys $min_keys:literal)?),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $({ $($field:ident: $value:expr),+ })?),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
-            let needs = None $(.or(Some(Needs::$needs)))?;
-            let min_keys = 0 $(+ $min_keys)?;
-            Script::new($operation, source, needs, min_keys)
+            Script { $($($field: $value,)+)? ..Script::new($operation, source) }
         });)+
 
         /// Every script of the crate.
@@ -89,52 +58,53 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex,
-    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex,
-    GIVE_BACK = "give_back" for "release" min_keys 1,
-    EXTEND = "extend" for "extend" min_keys 1,
-    FENCE = "fence" for "fence",
-    RELEASE = "release" behind "push" for "release" min_keys 1,
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
+    ADOPT = "adopt" behind "permissions" for "adopt" { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
+    GIVE_BACK = "give_back" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    EXTEND = "extend" for "extend" { is_for_replicas: true, min_keys: 1 },
+    FENCE = "fence" for "fence" { is_for_replicas: true },
+    RELEASE = "release" behind "push" for "release" { purpose: Purpose::Release, min_keys: 1 },
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
     LIST = "list" for "list",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
-    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "push" "slots" for "acquire" needs Semaphore,
-    SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
-    SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_fast" "push" "slots" for "release" min_keys 1,
+    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "push" "slots" for "acquire" { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
+    SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend" { is_for_replicas: true },
+    SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence" { is_for_replicas: true },
+    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_fast" "push" "slots" for "release" { purpose: Purpose::Release, min_keys: 1 },
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
-    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire" needs Rw,
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" min_keys 1,
-    RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
-    RW_RELEASE = "rw_release" behind "rw_release_fast" "push" "rw" for "release" min_keys 1,
+    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire" { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" { is_for_replicas: true, min_keys: 1 },
+    RW_FENCE = "rw_fence" behind "push" "rw" for "fence" { is_for_replicas: true },
+    RW_RELEASE = "rw_release" behind "rw_release_fast" "push" "rw" for "release" { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
-    LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
+    LATCH_ARRIVE = "latch_arrive" behind "push" for "count down" { is_for_replicas: true },
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
-    Q_PUSH = "q_push" behind "q_push_fast" "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
-    Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
-    Q_EXTEND = "q_extend" behind "q_task" for "extend",
-    Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish" min_keys 4,
-    Q_POP = "q_pop" behind "permissions" "q_task" for "pop" needs Queue,
-    Q_PEEK = "q_peek" behind "q_task" for "peek",
-    Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" needs Queue,
-    Q_REVIVE = "q_revive" behind "permissions" "push" "q_wake" "q_task" for "revive" needs Queue,
-    Q_PURGE = "q_purge" behind "permissions" for "purge" needs Queue,
+    Q_PUSH = "q_push" behind "q_push_fast" "permissions" "push" "q_wake" "q_task" for "push" { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
+    Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim" { purpose: Purpose::Acquire, needs: Some("check queue"), brings_bodies: true, is_for_replicas: true },
+    Q_EXTEND = "q_extend" behind "q_task" for "extend" { is_for_replicas: true },
+    Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish" { purpose: Purpose::Release, min_keys: 4 },
+    Q_POP = "q_pop" behind "permissions" "q_task" for "pop" { needs: Some("check queue"), brings_bodies: true },
+    Q_PEEK = "q_peek" behind "q_task" for "peek" { brings_bodies: true },
+    Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" { needs: Some("check queue") },
+    Q_REVIVE = "q_revive" behind "permissions" "push" "q_wake" "q_task" for "revive" { needs: Some("check queue") },
+    Q_PURGE = "q_purge" behind "permissions" for "purge" { needs: Some("check queue") },
     Q_COUNT = "q_count" for "count",
     Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
 }
 
-/// What a node needs to know of a call besides its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a node needs to know of the calls of a script besides their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Purpose {
     /// May set our token. A late execution has to be undone.
     Acquire,
     /// Removes our token. It has to be executed, also after a late acquire.
     Release,
     /// Changes nothing that could outlive the lease.
+    #[default]
     Other,
 }
 
@@ -150,7 +120,6 @@ pub(crate) enum Arg<'a> {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    pub(crate) purpose: Purpose,
     /// The token of the call. Late connections are found by it.
     pub(crate) token: Option<LockId>,
     /// How long a late execution could matter: the lease that it would set.
@@ -175,16 +144,20 @@ pub(crate) struct Call {
 const USUAL: usize = 384;
 
 impl Call {
-    pub(crate) fn new(
+    /// A call without a token.
+    pub(crate) fn new(script: &'static Script, keys: &[&str], args: &[Arg<'_>]) -> Arc<Call> {
+        Call::of_token(script, None, Duration::ZERO, keys, args)
+    }
+
+    pub(crate) fn of_token(
         script: &'static Script,
-        purpose: Purpose,
         token: Option<&LockId>,
         lifetime: Duration,
         keys: &[&str],
         args: &[Arg<'_>],
     ) -> Arc<Call> {
         let words = 3 + keys.len() + args.len();
-        Arc::new(Call::packed(script, purpose, token.cloned(), lifetime, words, |packed| {
+        Arc::new(Call::packed(script, token.cloned(), lifetime, words, |packed| {
             let mut number = itoa::Buffer::new();
             push(packed, number.format(keys.len()));
             for key in keys {
@@ -203,21 +176,20 @@ impl Call {
     /// `add` appends the number of keys, the keys and the arguments.
     fn packed(
         script: &'static Script,
-        purpose: Purpose,
         token: Option<LockId>,
         lifetime: Duration,
         words: usize,
         add: impl FnOnce(&mut Vec<u8>),
     ) -> Call {
         let mut packed = Vec::with_capacity(USUAL);
-        push_head(&mut packed, words);
+        push_length(&mut packed, b'*', words);
         let head = packed.len();
         packed.extend_from_slice(&script.head);
         let tail = packed.len();
         add(&mut packed);
         let first_key = first_key(&packed, tail).unwrap_or_default();
         let (is_set_nx, slot) = (false, None);
-        Call { script, purpose, token, lifetime, is_set_nx, words, packed, head, tail, first_key, slot }
+        Call { script, token, lifetime, is_set_nx, words, packed, head, tail, first_key, slot }
     }
 
     /// A new call, for the server of a cluster that serves this slot.
@@ -241,10 +213,10 @@ impl Call {
     /// Appends the call by its digest. `checks`: the script first checks whether the user may run all scripts of this
     /// kind.
     pub(crate) fn write_to(&self, bytes: &mut Vec<u8>, checks: bool) {
-        match self.word(checks) {
+        match self.script.needs.filter(|_| checks) {
             None => bytes.extend_from_slice(&self.packed),
             Some(word) => {
-                push_head(bytes, self.words + 1);
+                push_length(bytes, b'*', self.words + 1);
                 bytes.extend_from_slice(self.packed.get(self.head..).unwrap_or_default());
                 push(bytes, word);
             }
@@ -253,9 +225,9 @@ impl Call {
 
     /// Appends the call with its source, for a server that does not know the digest.
     pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, checks: bool) {
-        let word = self.word(checks);
+        let word = self.script.needs.filter(|_| checks);
         bytes.reserve(self.script.source.len() + self.packed.len());
-        push_head(bytes, self.words + usize::from(word.is_some()));
+        push_length(bytes, b'*', self.words + usize::from(word.is_some()));
         push(bytes, "EVAL");
         push(bytes, self.script.source);
         bytes.extend_from_slice(self.packed.get(self.tail..).unwrap_or_default());
@@ -266,7 +238,7 @@ impl Call {
 
     /// Appends the command `SET NX`, which does the same if the key is free.
     pub(crate) fn write_set_nx_to(&self, bytes: &mut Vec<u8>) {
-        push_head(bytes, 6);
+        push_length(bytes, b'*', 6);
         push(bytes, "SET");
         push_bytes(bytes, self.first_key().unwrap_or_default());
         push(bytes, self.token.as_ref().map_or("", LockId::as_str));
@@ -289,17 +261,12 @@ impl Call {
         let mut rest: Vec<&[u8]> = words.by_ref().take(few).collect();
         rest.extend(words.skip(left_out));
         let (token, words) = (self.token.clone(), 3 + rest.len());
-        Some(Call::packed(self.script, self.purpose, token, self.lifetime, words, |packed| {
+        Some(Call::packed(self.script, token, self.lifetime, words, |packed| {
             push(packed, itoa::Buffer::new().format(few));
             for word in &rest {
                 push_bytes(packed, word);
             }
         }))
-    }
-
-    /// The argument that asks for the check.
-    fn word(&self, checks: bool) -> Option<&'static str> {
-        self.script.needs.filter(|_| checks).map(Needs::word)
     }
 }
 
@@ -316,10 +283,6 @@ impl<'a> Iterator for Words<'a> {
         self.0 = self.0.get(end + 4 + len..)?;
         Some(word)
     }
-}
-
-fn push_head(bytes: &mut Vec<u8>, words: usize) {
-    push_length(bytes, b'*', words);
 }
 
 /// Appends one word with its length.
@@ -412,7 +375,7 @@ mod tests {
     fn calls_are_packed_in_the_form_of_the_protocol() {
         let id = LockId::from_server("t");
         let args = [Arg::Text("é \r\n"), Arg::Text(""), Arg::Number(0), Arg::Number(u64::MAX)];
-        let call = Call::new(&RELEASE, Purpose::Release, Some(&id), Duration::ZERO, &["k", "{k}:fence"], &args);
+        let call = Call::of_token(&RELEASE, Some(&id), Duration::ZERO, &["k", "{k}:fence"], &args);
         let tail = ["2", "k", "{k}:fence", "é \r\n", "", "0", "18446744073709551615"];
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());
@@ -425,24 +388,21 @@ mod tests {
 
     #[test]
     fn a_call_can_go_with_its_first_keys_only() {
-        let call = |keys: &[&str]| {
-            Call::new(&RELEASE, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t"), Arg::Number(7)])
-        };
+        let call = |keys: &[&str]| Call::new(&RELEASE, keys, &[Arg::Text("t"), Arg::Number(7)]);
         let reduced = call(&["k", "{k}:queue", "{k}:fence"]).with_min_keys().unwrap();
         assert_eq!(by_digest(&reduced, false), by_digest(&call(&["k"]), false));
         assert_eq!(with_source(&reduced, false), with_source(&call(&["k"]), false));
         assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));
         assert_eq!((call(&[]).first_key(), call(&[]).with_min_keys().is_none()), (None, true));
-        let finish =
-            |keys: &[&str]| Call::new(&Q_FINISH, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t")]);
+        let finish = |keys: &[&str]| Call::new(&Q_FINISH, keys, &[Arg::Text("t")]);
         let reduced = finish(&["a", "b", "c", "d", "e", "f"]).with_min_keys().unwrap();
         assert_eq!(by_digest(&reduced, false), by_digest(&finish(&["a", "b", "c", "d"]), false));
-        assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).with_min_keys().is_none());
+        assert!(Call::new(&Q_PUSH, &["a", "b"], &[]).with_min_keys().is_none());
     }
 
     #[test]
     fn a_script_that_sets_something_is_asked_for_a_check() {
-        let call = |script| Call::new(script, Purpose::Acquire, None, Duration::ZERO, &["k"], &[Arg::Text("t")]);
+        let call = |script| Call::new(script, &["k"], &[Arg::Text("t")]);
         let checked = by_digest(&call(&ACQUIRE), true);
         assert_eq!(checked, packed_by_redis(&["EVALSHA", &ACQUIRE.sha, "1", "k", "t", "check mutex"]));
         let checked = with_source(&call(&Q_PUSH), true);

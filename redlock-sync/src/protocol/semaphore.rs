@@ -8,11 +8,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
+use super::reply::{Acquired, Extended, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
-use super::script::{
-    Call, Purpose, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
-};
+use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_RELEASE};
 use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -82,8 +80,7 @@ impl Permits {
         let marks = self.several.then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
         keys.extend(marks.as_deref());
-        let call =
-            |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_ACQUIRE, Some(id), lease, &keys, args).into();
         // For how long the servers reserve permits for a wait, or keep later attempts away.
         let reservation = if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation };
         let (first, reservation) = (self.first_slots(id), Number(millis(reservation)));
@@ -92,24 +89,17 @@ impl Permits {
             return call(&usual);
         }
         let stored_wait = self.stored_wait(wait.map(|wait| wait.id));
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = usual.to_vec();
-        args.extend([
-            Number((!self.slots.is_empty()).into()),
-            Text(&stored_wait),
-            Number(wait.map_or(0, |w| millis(w.stays))),
-            Text(&fence),
-            Number(millis(FENCE_LIFETIME)),
-            Number(self.many.into()),
-            Number(wait.map_or(0, |w| millis(w.waited))),
-        ]);
+        args.push(Number((!self.slots.is_empty()).into()));
+        args.extend(attempt.wait_and_fence(&stored_wait));
+        args.extend([Number(self.many.into()), Number(wait.map_or(0, |w| millis(w.waited)))]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         let args = [Text(id.as_str()), Text(&self.slots_text()), Number(millis(lease))];
-        Call::new(&SEMAPHORE_EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args).into()
+        Call::of_token(&SEMAPHORE_EXTEND, Some(id), lease, &[self.key.as_str()], &args).into()
     }
 
     /// The script decides which wait is next.
@@ -121,24 +111,18 @@ impl Permits {
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
         keys.extend(marks.as_deref());
-        let call = |args: &[Arg<'_>]| {
-            Call::new(&SEMAPHORE_RELEASE, Purpose::Release, id, keep.max(BEHIND), &keys, args).into()
-        };
+        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_RELEASE, id, keep.max(BEHIND), &keys, args).into();
         if wait.is_none() && keep.is_zero() {
             return call(of_some(&usual, self.several));
         }
         call(&[&usual[..], &[Number(millis(keep)), Text(&stored_wait)]].concat())
     }
 
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        Call::new(&SEMAPHORE_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
-    }
-
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
         let slots = self.slots_text();
         let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
-        Call::new(&SEMAPHORE_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
+        Call::of_token(&SEMAPHORE_FENCE, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
 
     /// Voids all yes votes but those for the slots that most nodes lent: votes count together only if they lent the
@@ -163,7 +147,7 @@ impl Permits {
     pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Permits> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
-            Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
+            Vote::Yes(all) => Some(all.iter().filter_map(slot).collect()),
             _ => None,
         };
         let nodes: Vec<HashSet<u32>> = lent.iter().filter_map(taken).collect();
@@ -208,8 +192,7 @@ mod tests {
 
     #[test]
     fn a_retry_begins_where_a_majority_has_free_slots() {
-        let lent =
-            |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
+        let lent = |slots: &[u32]| Vote::Yes(slots.iter().map(|slot| (format!("{slot} token"), None)).collect());
         let retry = |many, votes: &[Vote<Holders>]| {
             let lock = Permits { many, ..semaphore(true) };
             lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())

@@ -4,19 +4,17 @@
 //! died is due again by itself, and no second set can disagree with the first.
 
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::reply::{Done, Holders, Released, Reply, Value};
+use super::reply::{Released, Reply, Value};
 use super::script::Arg::{Bytes, Number, Text};
 use super::script::{
-    Call, Purpose, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
-    Script,
+    Call, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
 };
 use super::{BEHIND, ReleaseArgs, TypedCall, millis, text};
-use crate::key::QueueKeys;
+use crate::key::TaskQueue;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -53,20 +51,21 @@ pub(crate) enum Ending {
     Undo,
 }
 
+impl Ending {
+    /// Its name, for the script and for observers.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Ending::Done => "done",
+            Ending::Retry(..) => "retry",
+            Ending::Again(_) => "again",
+            Ending::Dead(_) => "dead",
+            Ending::Undo => "undo",
+        }
+    }
+}
+
 /// The calls of one queue.
-#[derive(Debug)]
-pub(crate) struct Tasks {
-    pub(crate) keys: QueueKeys,
-}
-
-/// When tasks die, and how many dead ones are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) attempts: u64,
-    pub(crate) keep_dead: u64,
-}
-
-impl Tasks {
+impl TaskQueue {
     pub(crate) fn push(&self, policy: &str, most: Option<u64>, all: &[NewTask<'_>]) -> TypedCall<PushReply> {
         let times: Vec<String> = all
             .iter()
@@ -80,80 +79,77 @@ impl Tasks {
             // A body never comes last: it could equal the argument that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
-        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
-        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
+        let TaskQueue { due, body, meta, dead, claims, waits, .. } = self;
+        Call::new(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
     }
 
-    /// `wait` is the wait, and how long a wait stays in the queue without another claim. Zero: this wait leaves the
-    /// queue if there is no task.
+    /// A task dies after this many attempts, and the server keeps `keep_dead` dead ones. `wait` is the wait, and how
+    /// long a wait stays in the queue without another claim. Zero: this wait leaves the queue if there is no task.
     pub(crate) fn claim(
         &self,
         id: &LockId,
         lease: Duration,
-        limits: Limits,
+        attempts: u64,
+        keep_dead: u64,
         wait: Option<(&str, Duration)>,
     ) -> TypedCall<ClaimReply> {
-        let QueueKeys { due, body, meta, dead, claims, waits, fence } = &self.keys;
+        let TaskQueue { due, body, meta, dead, claims, waits, fence } = self;
         let (wait, stays) = wait.unwrap_or_default();
         let args = [
             Text(id.as_str()),
             Number(millis(lease)),
-            Number(limits.attempts),
-            Number(limits.keep_dead),
+            Number(attempts),
+            Number(keep_dead),
             Text(wait),
             Number(millis(stays)),
             Number(millis(FENCE_LIFETIME)),
         ];
         let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
-        Call::new(&Q_CLAIM, Purpose::Acquire, Some(id), lease, &keys, &args).into()
+        Call::of_token(&Q_CLAIM, Some(id), lease, &keys, &args).into()
     }
 
     pub(crate) fn leave(&self, wait: &str) -> TypedCall<Released> {
-        other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
+        Call::new(&Q_LEAVE, &[&self.waits], &[Text(wait)]).into()
     }
 
-    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<TaskList> {
-        let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
-        other(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
+    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<Vec<SeenTask>> {
+        let TaskQueue { due, body, meta, dead, claims, .. } = self;
+        Call::new(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
     }
 
-    pub(crate) fn peek(&self, most: u64, of: TaskFilter) -> TypedCall<TaskList> {
-        let QueueKeys { due, body, meta, dead, .. } = &self.keys;
+    pub(crate) fn peek(&self, most: u64, of: TaskFilter) -> TypedCall<Vec<SeenTask>> {
+        let TaskQueue { due, body, meta, dead, .. } = self;
         let set = if of == TaskFilter::Dead { dead } else { due.name() };
         let which = if of == TaskFilter::Due { "due" } else { "all" };
-        other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
+        Call::new(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
     }
 
     /// `seen` is when the task was due, in us, and its version. If the task does not exist, that is a definite no.
-    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Done> {
-        let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
+    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<()> {
+        let TaskQueue { due, body, meta, dead, claims, .. } = self;
         let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
         let keys = [due.as_str(), body, meta, dead, claims];
-        other(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
+        Call::new(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
     }
 
     /// Revives the task with this id. With an empty id, the tasks that have been dead for longest, at most `most`.
-    pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<Count> {
-        let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
-        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
+    pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<u64> {
+        let TaskQueue { due, meta, dead, waits, .. } = self;
+        Call::new(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
     }
 
-    pub(crate) fn purge(&self, most: u64) -> TypedCall<Count> {
-        let QueueKeys { body, meta, dead, .. } = &self.keys;
-        other(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
+    pub(crate) fn purge(&self, most: u64) -> TypedCall<u64> {
+        let TaskQueue { body, meta, dead, .. } = self;
+        Call::new(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
     }
 
-    pub(crate) fn count(&self) -> TypedCall<Count> {
-        other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+    pub(crate) fn count(&self) -> TypedCall<u64> {
+        Call::new(&Q_COUNT, &[self.due.as_str()], &[]).into()
     }
 
-    pub(crate) fn count_dead(&self) -> TypedCall<Count> {
-        other(&Q_COUNT, &[&self.keys.dead], &[]).into()
+    pub(crate) fn count_dead(&self) -> TypedCall<u64> {
+        Call::new(&Q_COUNT, &[&self.dead], &[]).into()
     }
-}
-
-fn other(script: &'static Script, keys: &[&str], args: &[super::script::Arg<'_>]) -> Arc<Call> {
-    Call::new(script, Purpose::Other, None, Duration::ZERO, keys, args)
 }
 
 /// Which tasks are shown.
@@ -169,76 +165,64 @@ pub(crate) enum TaskFilter {
 /// The claim of one task. It is extended and ended like a lock, but cannot be taken again or handed on.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    keys: QueueKeys,
+    pub(super) queue: TaskQueue,
     /// Empty for a claim of unknown outcome, which can only be ended.
     task: String,
     keep_dead: u64,
-    ending: Mutex<ChosenEnding>,
-}
-
-/// The ending that was chosen for a claim.
-#[derive(Debug)]
-struct ChosenEnding {
-    ending: Ending,
-    /// The ending was chosen by the user, or sent. What the backlog repeats later is the same.
-    is_final: bool,
+    /// The ending, and true once it is final: the user has chosen it, or it was sent. What the backlog repeats later is
+    /// the same.
+    ending: Mutex<(Ending, bool)>,
 }
 
 /// No code of users runs under its lock, so a panic in that code leaves nothing half done.
 impl RefUnwindSafe for Claim {}
 
 impl Claim {
-    pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
+    pub(crate) fn new(queue: TaskQueue, task: String, keep_dead: u64) -> Claim {
         // Used if the claim came too late, or if its client is closed before the job was returned.
-        Claim { keys, task, keep_dead, ending: Mutex::new(ChosenEnding { ending: Ending::Undo, is_final: false }) }
+        Claim { queue, task, keep_dead, ending: Mutex::new((Ending::Undo, false)) }
     }
 
     /// Sets the ending for the case that the client gives the claim up before the user ends it.
     pub(crate) fn given_up_by(&self, ending: Ending) {
-        let mut said = self.ending.lock();
-        if !said.is_final {
-            said.ending = ending;
+        let (said, is_final) = &mut *self.ending.lock();
+        if !*is_final {
+            *said = ending;
         }
     }
 
     /// Sets the ending. False if an ending was chosen or sent before; that one stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
-        let mut said = self.ending.lock();
-        let is_first = !said.is_final;
+        let (said, is_final) = &mut *self.ending.lock();
+        let is_first = !*is_final;
         if is_first {
-            *said = ChosenEnding { ending, is_final: true };
+            (*said, *is_final) = (ending, true);
         }
         is_first
     }
 
     pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
-        Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args).into()
+        Call::of_token(&Q_EXTEND, Some(id), lease, &[self.queue.due.as_str(), &self.queue.meta], &args).into()
     }
 
     pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ending = {
-            let mut said = self.ending.lock();
-            said.is_final = true;
-            said.ending.clone()
+            let (ending, is_final) = &mut *self.ending.lock();
+            *is_final = true;
+            ending.clone()
         };
-        let (how, pause, why) = match &ending {
-            Ending::Done => ("done", Duration::ZERO, ""),
-            Ending::Retry(pause, why) => ("retry", *pause, why.as_str()),
-            Ending::Again(pause) => ("again", *pause, ""),
-            Ending::Dead(why) => ("dead", Duration::ZERO, why.as_str()),
-            Ending::Undo => ("undo", Duration::ZERO, ""),
+        let (pause, why) = match &ending {
+            Ending::Done | Ending::Undo => (Duration::ZERO, ""),
+            Ending::Retry(pause, why) => (*pause, why.as_str()),
+            Ending::Again(pause) => (*pause, ""),
+            Ending::Dead(why) => (Duration::ZERO, why.as_str()),
         };
-        let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
+        let (how, micros) = (ending.name(), u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        let TaskQueue { due, body, meta, dead, claims, waits, .. } = &self.queue;
         let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
-        Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
-    }
-
-    /// Never called: other calls inspect a queue.
-    pub(crate) fn inspect(&self) -> TypedCall<Holders> {
-        other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+        Call::of_token(&Q_FINISH, args.id, BEHIND, &keys, &words).into()
     }
 }
 
@@ -271,26 +255,21 @@ pub(crate) struct Claimed {
     pub(crate) waited: Duration,
 }
 
-/// One task as it was seen.
+/// One task as it was seen. Times are in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenTask {
     pub(crate) id: String,
-    /// Since 1970.
-    pub(crate) micros: u64,
-    pub(crate) state: String,
     pub(crate) body: Vec<u8>,
+    /// When it is due.
+    pub(crate) due_at: u64,
+    /// When it was seen. Zero for a task that was popped.
+    pub(crate) seen_at: u64,
+    pub(crate) attempts: u32,
+    pub(crate) version: u64,
+    pub(crate) is_claimed: bool,
+    /// Why the last attempt failed.
+    pub(crate) why: String,
 }
-
-/// Tasks as they were seen, and at what time. Tasks that were popped have no time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TaskList {
-    pub(crate) now: u64,
-    pub(crate) tasks: Vec<SeenTask>,
-}
-
-/// A number of tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Count(pub(crate) u64);
 
 impl Reply for PushReply {
     fn read(value: &Value) -> Option<PushReply> {
@@ -319,29 +298,43 @@ impl Reply for ClaimReply {
     }
 }
 
-impl Reply for TaskList {
-    fn read(value: &Value) -> Option<TaskList> {
+impl Reply for Vec<SeenTask> {
+    fn read(value: &Value) -> Option<Vec<SeenTask>> {
         let items = value.items()?;
         let (now, tasks) = match items.split_first() {
             Some((now @ Value::Text(_), tasks)) => (now.text()?.parse().ok()?, tasks),
             _ => (0, items),
         };
-        Some(TaskList { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
+        tasks.iter().map(|task| SeenTask::read(task, now)).collect()
     }
 }
 
-impl Reply for Count {
-    fn read(value: &Value) -> Option<Count> {
-        whole(value).map(Count)
+/// A number of tasks.
+impl Reply for u64 {
+    fn read(value: &Value) -> Option<u64> {
+        whole(value)
     }
 }
 
-fn seen(value: &Value) -> Option<SeenTask> {
-    match value.items()? {
-        [id, at, state, Value::Text(body)] => {
-            Some(SeenTask { id: id.text()?, micros: micros(&at.text()?)?, state: state.text()?, body: body.clone() })
-        }
-        _ => None,
+impl SeenTask {
+    fn read(value: &Value, seen_at: u64) -> Option<SeenTask> {
+        let [id, at, state, Value::Text(body)] = value.items()? else { return None };
+        let (id, body, due_at) = (id.text()?, body.clone(), micros(&at.text()?)?);
+        let (attempts, version, is_claimed, why) = (0, 1, false, String::new());
+        let new = SeenTask { id, body, due_at, seen_at, attempts, version, is_claimed, why };
+        Some(new.with_state(&state.text()?))
+    }
+
+    /// Parses the state of a task, as `q_task.lua` writes it. A state that cannot be parsed counts as that of a new
+    /// task.
+    fn with_state(self, state: &str) -> SeenTask {
+        let mut words = state.splitn(6, ' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let numbers = (number(), number(), number(), number());
+        let (Some(attempts), Some(version), Some(_), Some(_)) = numbers else { return self };
+        let (Some(token), Some(why)) = (words.next(), words.next()) else { return self };
+        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
+        SeenTask { attempts, version, is_claimed: token != "-", why: why.to_owned(), ..self }
     }
 }
 
@@ -357,32 +350,6 @@ fn int(value: &Value) -> Option<i64> {
 
 fn whole(value: &Value) -> Option<u64> {
     u64::try_from(int(value)?).ok()
-}
-
-/// The state of a task, as `q_task.lua` writes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TaskState {
-    pub(crate) attempts: u32,
-    pub(crate) version: u64,
-    pub(crate) is_claimed: bool,
-    pub(crate) why: String,
-}
-
-impl TaskState {
-    /// A state that cannot be parsed counts as that of a new task.
-    pub(crate) fn read(text: &str) -> TaskState {
-        let mut words = text.splitn(6, ' ');
-        let mut number = || words.next()?.parse::<u64>().ok();
-        let numbers = (number(), number(), number(), number());
-        let (Some(attempts), Some(version), Some(_), Some(_)) = numbers else { return TaskState::new() };
-        let (Some(token), Some(why)) = (words.next(), words.next()) else { return TaskState::new() };
-        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
-        TaskState { attempts, version, is_claimed: token != "-", why: why.to_owned() }
-    }
-
-    fn new() -> TaskState {
-        TaskState { attempts: 0, version: 1, is_claimed: false, why: String::new() }
-    }
 }
 
 #[cfg(test)]
@@ -410,13 +377,13 @@ mod tests {
         assert_eq!(PushReply::read(&each), Some(PushReply::Each(vec![3, 0])));
         assert_eq!(PushReply::read(&list(&[Value::Int(0), Value::Int(9)])), Some(PushReply::Full(9)));
         let task = list(&[text("a"), text("12"), text("0 1 0 0 - "), text("b")]);
-        let one = SeenTask { id: "a".into(), micros: 12, state: "0 1 0 0 - ".into(), body: b"b".to_vec() };
-        assert_eq!(
-            TaskList::read(&list(&[text("99"), task.clone()])),
-            Some(TaskList { now: 99, tasks: vec![one.clone()] })
-        );
-        assert_eq!(TaskList::read(&list(&[task])), Some(TaskList { now: 0, tasks: vec![one] }));
-        assert_eq!((Count::read(&Value::Int(3)), Count::read(&Value::Int(-1))), (Some(Count(3)), None));
+        let one = |seen_at| {
+            let (id, body, why) = ("a".to_owned(), b"b".to_vec(), String::new());
+            Some(vec![SeenTask { id, body, due_at: 12, seen_at, attempts: 0, version: 1, is_claimed: false, why }])
+        };
+        assert_eq!(Vec::<SeenTask>::read(&list(&[text("99"), task.clone()])), one(99));
+        assert_eq!(Vec::<SeenTask>::read(&list(&[task])), one(0));
+        assert_eq!((u64::read(&Value::Int(3)), u64::read(&Value::Int(-1))), (Some(3), None));
         for odd in [Value::Nil, Value::Int(7), list(&[]), list(&[Value::Int(1), Value::Nil])] {
             assert_eq!(ClaimReply::read(&odd), None, "{odd:?}");
             assert_eq!(PushReply::read(&odd), None, "{odd:?}");
@@ -425,17 +392,19 @@ mod tests {
 
     #[test]
     fn states_are_read_and_others_count_as_new() {
-        let state = TaskState::read("3 2 0 17 0af:host two words");
-        assert_eq!((state.attempts, state.version, state.is_claimed, state.why.as_str()), (3, 2, true, "two words"));
-        assert!(!TaskState::read("0 1 0 0 - ").is_claimed);
+        let seen = |state: &str| SeenTask::read(&list(&[text("a"), text("12"), text(state), text("b")]), 99).unwrap();
+        let task = seen("3 2 0 17 0af:host two words");
+        assert_eq!((task.attempts, task.version, task.is_claimed, task.why.as_str()), (3, 2, true, "two words"));
+        let new = seen("0 1 0 0 - ");
+        assert_eq!((new.attempts, new.version, new.is_claimed, new.why.as_str()), (0, 1, false, ""));
         for odd in ["", "x", "1 2 3", "1 2 3 4 t", "-1 2 3 4 t w"] {
-            assert_eq!(TaskState::read(odd), TaskState::new(), "{odd}");
+            assert_eq!(seen(odd), new, "{odd}");
         }
     }
 
     #[test]
     fn the_first_end_of_a_claim_that_was_said_or_sent_stays() {
-        let claim = || Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
+        let claim = || Claim::new(TaskQueue::new("", "q", 100).unwrap(), "a".into(), 5);
         let sent = |claim: &Claim| {
             let (id, next) = (LockId::from_server("t"), super::super::Next::Anybody);
             claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next }).call.args()

@@ -12,10 +12,11 @@ use super::{Queue, on_one_node};
 use crate::acquire::MaxWait;
 use crate::acquire::claim::{ClaimRequest, claim};
 use crate::error::Error;
+use crate::key::TaskQueue;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Reply, Vote};
-use crate::protocol::task_queue::{Count, Limits, NewTask, PushReply, TaskList, Tasks};
+use crate::protocol::task_queue::{NewTask, PushReply, SeenTask};
 
 /// The most tasks and bytes of one call. A server handles no other call meanwhile.
 const BATCH: usize = 100;
@@ -83,7 +84,7 @@ impl Queue {
         let new_tasks = new_tasks.collect::<Result<Vec<NewTask<'_>>, _>>()?;
         match self.ask("push", |tasks| tasks.push(policy, self.max_len, &new_tasks))? {
             Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::parse).collect()),
-            Some(PushReply::Full(len)) => Err(Error::Full { key: self.tasks()?.keys.due.as_str().to_owned(), len }),
+            Some(PushReply::Full(len)) => Err(Error::Full { key: self.tasks()?.due.as_str().to_owned(), len }),
             None => Ok(Vec::new()),
         }
     }
@@ -173,8 +174,8 @@ impl Queue {
         let tasks = self.ready()?;
         self.options.check(&self.client.quorum.limits)?;
         let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
-        let limits = Limits { attempts, keep_dead: self.keep_dead };
-        let request = ClaimRequest { client: &self.client, tasks, options: &self.options, limits, stop };
+        let (client, options, keep_dead) = (&self.client, &self.options, self.keep_dead);
+        let request = ClaimRequest { client, tasks, options, attempts, keep_dead, stop };
         Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
     }
 
@@ -233,26 +234,17 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = check_most(most)?;
-        self.entries("pop", |tasks| tasks.pop(most, self.keep_dead))
+        self.entries("pop", most, |tasks, most| tasks.pop(most, self.keep_dead))
     }
-}
-
-/// `most` as an argument for the server, if it is allowed.
-pub(super) fn check_most(most: usize) -> Result<u64, Error> {
-    if most > MOST_SHOWN {
-        return Err(Error::config(format!("{most} tasks at once are too many; ask for at most {MOST_SHOWN}")));
-    }
-    Ok(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
 /// Helpers of all calls.
 impl Queue {
-    pub(super) fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
+    pub(super) fn tasks(&self) -> Result<&Arc<TaskQueue>, Error> {
         self.tasks.as_ref().map_err(Error::clone)
     }
 
-    pub(super) fn ready(&self) -> Result<&Arc<Tasks>, Error> {
+    pub(super) fn ready(&self) -> Result<&Arc<TaskQueue>, Error> {
         let tasks = self.tasks()?;
         on_one_node(self.client.quorum.len())?;
         self.client.serves_holders()?;
@@ -263,7 +255,7 @@ impl Queue {
     pub(super) fn ask<R: Reply>(
         &self,
         op: &'static str,
-        call: impl FnOnce(&Tasks) -> TypedCall<R>,
+        call: impl FnOnce(&TaskQueue) -> TypedCall<R>,
     ) -> Result<Option<R>, Error> {
         let (tasks, quorum) = (self.ready()?, &self.client.quorum);
         let mut ballot = quorum.round(&call(tasks), Priority::Normal, quorum.round_deadline(), &|_| true);
@@ -271,19 +263,25 @@ impl Queue {
             Some(Vote::Yes(reply)) => Ok(Some(reply)),
             Some(vote @ Vote::Failed(_)) => {
                 ballot.votes.push(vote);
-                Err(quorum.failed(op, tasks.keys.due.as_str(), &ballot))
+                Err(quorum.failed(op, tasks.due.as_str(), &ballot))
             }
             Some(Vote::Taken { .. } | Vote::Absent | Vote::Void) | None => Ok(None),
         }
     }
 
+    /// Makes a call that returns at most this many tasks.
     pub(super) fn entries(
         &self,
         op: &'static str,
-        call: impl FnOnce(&Tasks) -> TypedCall<TaskList>,
+        most: usize,
+        call: impl FnOnce(&TaskQueue, u64) -> TypedCall<Vec<SeenTask>>,
     ) -> Result<Vec<Entry>, Error> {
-        let shown = self.ask(op, call)?.unwrap_or(TaskList { now: 0, tasks: Vec::new() });
-        Ok(shown.tasks.into_iter().map(|seen| Entry::new(seen, shown.now)).collect())
+        if most > MOST_SHOWN {
+            return Err(Error::config(format!("{most} tasks at once are too many; ask for at most {MOST_SHOWN}")));
+        }
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let seen = self.ask(op, |tasks| call(tasks, most))?.unwrap_or_default();
+        Ok(seen.into_iter().map(Entry).collect())
     }
 
     /// Repeats a call on batches of dead tasks, and returns how many tasks were affected. It ends after as many tasks
@@ -291,27 +289,27 @@ impl Queue {
     pub(super) fn in_batches(
         &self,
         op: &'static str,
-        call: impl Fn(&Tasks, u64) -> TypedCall<Count>,
+        call: impl Fn(&TaskQueue, u64) -> TypedCall<u64>,
     ) -> Result<u64, Error> {
         // Tasks that die meanwhile are added at the end. Without this limit, a worker that fails all tasks could keep
         // the loop going for ever.
         let (most, dead, mut total) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
         while total < dead {
-            let Some(Count(done @ 1..)) = self.ask(op, |tasks| call(tasks, most.min(dead - total)))? else { break };
+            let Some(done @ 1..) = self.ask(op, |tasks| call(tasks, most.min(dead - total)))? else { break };
             total += done;
         }
         Ok(total)
     }
 
     pub(super) fn unavailable(&self, op: &'static str, why: String) -> Error {
-        let key = self.tasks.as_ref().map_or_else(|_| String::new(), |tasks| tasks.keys.due.as_str().to_owned());
-        Error::Unavailable { op, key, of: 1, nodes: vec![self.client.quorum.node_error(0, why)] }
+        let key = self.tasks.as_ref().map_or_else(|_| String::new(), |tasks| tasks.due.as_str().to_owned());
+        self.client.quorum.unavailable(op, key, why)
     }
 }
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.tasks.as_ref().map(|tasks| tasks.keys.due.as_str());
+        let key = self.tasks.as_ref().map(|tasks| tasks.due.as_str());
         f.debug_struct("Queue").field("key", &key).field("options", &self.options).finish_non_exhaustive()
     }
 }

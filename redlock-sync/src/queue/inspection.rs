@@ -1,10 +1,10 @@
 //! Shows the tasks of a queue, and removes or revives them.
 
 use super::Queue;
-use super::calls::check_most;
 use super::task::Entry;
 use crate::error::Error;
-use crate::protocol::task_queue::{Count, TaskFilter, Tasks};
+use crate::key::TaskQueue;
+use crate::protocol::task_queue::TaskFilter;
 
 /// # Inspection and removal
 ///
@@ -27,8 +27,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = check_most(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, TaskFilter::All))
+        self.entries("peek", most, |tasks, most| tasks.peek(most, TaskFilter::All))
     }
 
     /// Like [`peek`](Queue::peek), but returns only tasks that are due.
@@ -46,8 +45,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = check_most(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Due))
+        self.entries("peek", most, |tasks, most| tasks.peek(most, TaskFilter::Due))
     }
 
     /// Returns the first `most` dead tasks, at most 1000. The task that has been dead for longest comes first. One call
@@ -66,8 +64,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = check_most(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, TaskFilter::Dead))
+        self.entries("peek", most, |tasks, most| tasks.peek(most, TaskFilter::Dead))
     }
 
     /// Returns the number of tasks in the queue, both waiting and claimed. Dead tasks do not count.
@@ -84,7 +81,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn len(&self) -> Result<u64, Error> {
-        Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
+        Ok(self.ask("count", TaskQueue::count)?.unwrap_or_default())
     }
 
     /// Returns the number of dead tasks.
@@ -102,7 +99,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn dead_len(&self) -> Result<u64, Error> {
-        Ok(self.ask("count", Tasks::count_dead)?.map_or(0, |Count(tasks)| tasks))
+        Ok(self.ask("count", TaskQueue::count_dead)?.unwrap_or_default())
     }
 
     /// Returns whether no task is in the queue. Dead tasks do not count.
@@ -175,7 +172,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn revive(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("revive", |tasks| tasks.revive(id, 0))? == Some(Count(1)))
+        Ok(self.ask("revive", |tasks| tasks.revive(id, 0))? == Some(1))
     }
 
     /// Queues all dead tasks again, in requests of 100 tasks. Returns how many tasks it queued.
@@ -211,6 +208,6 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn purge_dead(&self) -> Result<u64, Error> {
-        self.in_batches("purge", Tasks::purge)
+        self.in_batches("purge", TaskQueue::purge)
     }
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::task::{check_due, limited};
 use crate::acquire::claim::HeldTask;
 use crate::error::{Error, LostReason};
-use crate::lease::{Core, Lease};
+use crate::lease::Lease;
 use crate::observer::Event;
 use crate::options::Retry;
-use crate::protocol::task_queue::{Claim, Due, Ending};
+use crate::protocol::task_queue::{Claim, Claimed, Due, Ending};
 
 /// The most bytes of an error that the server keeps.
 const MAX_ERROR_LEN: usize = 200;
@@ -39,17 +39,14 @@ const MAX_ERROR_LEN: usize = 200;
 pub struct Job {
     lease: Lease,
     claim: Arc<Claim>,
-    id: String,
-    body: Vec<u8>,
-    attempt: u32,
-    waited: Duration,
+    task: Claimed,
     retry: Retry,
 }
 
 impl Job {
     pub(super) fn new(held: HeldTask, retry: Retry) -> Job {
         let HeldTask { lease, claim, task } = held;
-        let job = Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, waited: task.waited, retry };
+        let job = Job { lease, claim, task, retry };
         // A claim that the client gives up counts as a failed attempt. Otherwise the task of a handler that hangs
         // whenever its process stops would have more attempts than others.
         job.claim.given_up_by(job.failed(Some(Duration::ZERO), &"the client gave the claim up"));
@@ -68,7 +65,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        &self.body
+        &self.task.body
     }
 
     /// Returns the id of the task. The id of the claim is [`Lease::id`].
@@ -83,7 +80,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        &self.task.id
     }
 
     /// Returns the number of this claim of the task, counted from 1. Every claim counts, also that of a process that
@@ -101,7 +98,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.task.attempt
     }
 
     /// Returns how long the task had been due when it was claimed, by the server's clock. This time grows if there are
@@ -120,7 +117,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.task.waited
     }
 
     /// Ends the claim because the work is done, and removes the task from the queue. If the task was pushed again
@@ -238,7 +235,7 @@ impl Job {
     }
 
     pub(super) fn end(self, ending: Ending) -> Result<(), Error> {
-        let verdict = verdict_name(&ending);
+        let verdict = ending.name();
         let is_stored = self.claim.end(ending);
         let outcome = self.lease.finish().map_err(|error| match error.lost_reason() {
             // `unlock_all` has given the claim up meanwhile. It sends this ending.
@@ -257,7 +254,7 @@ impl Job {
         let observers = self.lease.observers();
         if observers.are_there() {
             let queue = &*self.core().options.label;
-            let Job { id, attempt, waited, .. } = self;
+            let Claimed { id, attempt, waited, .. } = &self.task;
             let ran = self.lease.held_for();
             observers.notify(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
         }
@@ -265,25 +262,11 @@ impl Job {
 
     /// How a failed attempt ends: with a retry, or with the death of the task after the last attempt.
     pub(super) fn failed(&self, pause: Option<Duration>, why: &dyn fmt::Display) -> Ending {
-        if self.retry.is_exhausted(self.attempt) {
+        if self.retry.is_exhausted(self.task.attempt) {
             return Ending::Dead(truncated(why));
         }
-        let pause = pause.unwrap_or_else(|| self.retry.pause(self.attempt, fastrand::f64()));
+        let pause = pause.unwrap_or_else(|| self.retry.pause(self.task.attempt, fastrand::f64()));
         Ending::Retry(limited(pause), truncated(why))
-    }
-
-    pub(super) fn core(&self) -> &Arc<Core> {
-        self.lease.core()
-    }
-}
-
-fn verdict_name(ending: &Ending) -> &'static str {
-    match ending {
-        Ending::Done => "done",
-        Ending::Retry(..) => "retry",
-        Ending::Again(_) => "again",
-        Ending::Dead(_) => "dead",
-        Ending::Undo => "undo",
     }
 }
 
@@ -308,7 +291,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         if !self.lease.is_over() {
             let ending = self.failed(None, &"the job was dropped");
-            self.notify_observers(if self.lease.check().is_ok() { verdict_name(&ending) } else { "lost" });
+            self.notify_observers(if self.lease.check().is_ok() { ending.name() } else { "lost" });
             self.claim.end(ending);
         }
     }
@@ -317,8 +300,8 @@ impl Drop for Job {
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
-            .field("id", &self.id)
-            .field("attempt", &self.attempt)
+            .field("id", &self.task.id)
+            .field("attempt", &self.task.attempt)
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }

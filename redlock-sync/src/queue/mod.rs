@@ -27,9 +27,8 @@ use std::time::Duration;
 use crate::cancel::{Cancel, Cancelling};
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::key::QueueKeys;
+use crate::key::TaskQueue;
 use crate::options::{LockOptions, Retry};
-use crate::protocol::task_queue::Tasks;
 
 /// A queue of tasks on one server. Each task is due at once or later. [`Redlock::queue`](crate::Redlock::queue) makes
 /// it.
@@ -61,7 +60,7 @@ use crate::protocol::task_queue::Tasks;
 #[derive(Clone)]
 pub struct Queue {
     client: Arc<ClientInner>,
-    tasks: Result<Arc<Tasks>, Error>,
+    tasks: Result<Arc<TaskQueue>, Error>,
     options: Arc<LockOptions>,
     max_len: Option<u64>,
     max_body: usize,
@@ -83,11 +82,11 @@ pub(crate) fn on_one_node(nodes: usize) -> Result<(), Error> {
 ///
 /// Each is a method that returns the handle with this setting.
 impl Queue {
-    pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: &LockOptions) -> Queue {
+    pub(crate) fn new(client: Arc<ClientInner>, tasks: Result<TaskQueue, Error>, options: &LockOptions) -> Queue {
         let retry = Retry::growing(Duration::from_secs(5), Duration::from_secs(3600)).max_attempts(20);
         Queue {
             client,
-            tasks: keys.map(|keys| Arc::new(Tasks { keys })),
+            tasks: tasks.map(Arc::new),
             options: Arc::new(LockOptions { retry, ..options.clone() }),
             max_len: None,
             max_body: 512 * 1024,

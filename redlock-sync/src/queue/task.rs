@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
-use crate::protocol::task_queue::{Due, NewTask, SeenTask, TaskState};
+use crate::protocol::task_queue::{Due, NewTask, SeenTask};
 use crate::token::random_part;
 
 /// The longest id, in bytes.
@@ -273,17 +273,9 @@ impl From<Vec<u8>> for Task {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    seen: SeenTask,
-    state: TaskState,
-    now: u64,
-}
+pub struct Entry(pub(super) SeenTask);
 
 impl Entry {
-    pub(super) fn new(seen: SeenTask, now: u64) -> Entry {
-        Entry { state: TaskState::read(&seen.state), seen, now }
-    }
-
     /// Returns the id of the task.
     ///
     /// ```
@@ -296,7 +288,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.seen.id
+        &self.0.id
     }
 
     /// Returns the body of the task.
@@ -311,7 +303,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        &self.seen.body
+        &self.0.body
     }
 
     /// Returns the time from the reading of the task until it is due, or zero if it was due. If the task is claimed,
@@ -329,7 +321,8 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn due_in(&self) -> Duration {
-        if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
+        let SeenTask { due_at, seen_at, .. } = self.0;
+        if seen_at == 0 { Duration::ZERO } else { Duration::from_micros(due_at.saturating_sub(seen_at)) }
     }
 
     /// Returns when the task is due, by the server's clock; 14 March 2255 at most. If the task is claimed, this is the
@@ -347,7 +340,7 @@ impl Entry {
     #[must_use]
     pub fn due_at(&self) -> SystemTime {
         // Some systems have no times after the year 30828. The addition would panic there.
-        UNIX_EPOCH + Duration::from_micros(self.seen.micros).min(LATEST)
+        UNIX_EPOCH + Duration::from_micros(self.0.due_at).min(LATEST)
     }
 
     /// Returns how often the task has been claimed since it was new. A claim that the client undid before it returned a
@@ -365,7 +358,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn attempts(&self) -> u32 {
-        self.state.attempts
+        self.0.attempts
     }
 
     /// Returns whether the task is claimed, and its claim has not run out.
@@ -382,7 +375,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn is_claimed(&self) -> bool {
-        self.state.is_claimed && !self.due_in().is_zero()
+        self.0.is_claimed && !self.due_in().is_zero()
     }
 
     /// Returns why the last attempt failed. The text is empty if no attempt failed.
@@ -398,12 +391,12 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn why(&self) -> &str {
-        &self.state.why
+        &self.0.why
     }
 
     /// The time and version that `remove_if` compares.
     pub(super) fn version(&self) -> (u64, u64) {
-        (self.seen.micros, self.state.version)
+        (self.0.due_at, self.0.version)
     }
 }
 

@@ -115,7 +115,8 @@ impl Worker {
         // Made before its threads: if a thread cannot be started, the drop of the worker ends the others.
         let worker = Worker { inner };
         for _ in 0..threads {
-            let count = ThreadCount::new(&worker.inner);
+            worker.inner.state.lock().threads += 1;
+            let count = ThreadCount(Arc::clone(&worker.inner));
             if let Err(error) = clock.start("redlock-worker", Box::new(move || count.0.run())) {
                 let why = format!("no worker thread could be started: {error}");
                 return Err(worker.inner.queue.unavailable("claim", why));
@@ -191,15 +192,8 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// Counts a thread of the worker until it is dropped.
+/// A thread that is counted until this is dropped.
 struct ThreadCount(Arc<WorkerInner>);
-
-impl ThreadCount {
-    fn new(inner: &Arc<WorkerInner>) -> ThreadCount {
-        inner.state.lock().threads += 1;
-        ThreadCount(Arc::clone(inner))
-    }
-}
 
 impl Drop for ThreadCount {
     fn drop(&mut self) {

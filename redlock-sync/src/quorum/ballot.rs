@@ -4,37 +4,11 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Fenced, Few, Holders, Vote};
+use crate::protocol::reply::{Acquired, Few, Holders, Vote};
 
-/// The numbers of votes of each sort. An even number of nodes is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) of: usize,
-    pub(crate) yes: usize,
-    pub(crate) no: usize,
-}
-
-impl Tally {
-    pub(crate) fn count<R>(votes: &[Vote<R>]) -> Tally {
-        let yes = votes.iter().filter(|v| v.is_yes()).count();
-        let failed = votes.iter().filter(|v| matches!(v, Vote::Failed(_))).count();
-        Tally { of: votes.len(), yes, no: votes.len() - yes - failed }
-    }
-
-    /// The number of votes that make a majority.
-    pub(crate) fn need(of: usize) -> usize {
-        of / 2 + 1
-    }
-
-    pub(crate) fn won(&self) -> bool {
-        self.yes >= Tally::need(self.of)
-    }
-
-    /// True if a majority gave a yes or a definite no. If such a round is not won, other holders have the lock, and the
-    /// error is `Busy` and not `Unavailable`.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.yes + self.no >= Tally::need(self.of)
-    }
+/// The number of votes that make a majority. An even number of nodes is allowed.
+pub(crate) fn votes_needed(nodes: usize) -> usize {
+    nodes / 2 + 1
 }
 
 /// The votes of one round.
@@ -48,8 +22,24 @@ pub(crate) struct Ballot<R> {
 }
 
 impl<R> Ballot<R> {
-    pub(crate) fn tally(&self) -> Tally {
-        Tally::count(&self.votes)
+    /// The number of nodes that said yes.
+    pub(crate) fn yes(&self) -> usize {
+        self.votes.iter().filter(|vote| vote.is_yes()).count()
+    }
+
+    /// The number of nodes that answered with a yes, a definite no or a void vote.
+    pub(crate) fn answered(&self) -> usize {
+        self.votes.iter().filter(|vote| !matches!(vote, Vote::Failed(_))).count()
+    }
+
+    pub(crate) fn won(&self) -> bool {
+        self.yes() >= votes_needed(self.votes.len())
+    }
+
+    /// True if a majority answered. If such a round is not won, other holders have the lock, and the error is `Busy`
+    /// and not `Unavailable`.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered() >= votes_needed(self.votes.len())
     }
 
     /// The number of nodes that answered with a definite yes or no.
@@ -66,14 +56,14 @@ impl<R> Ballot<R> {
         };
         let mut free_in: Vec<Duration> = self.votes.iter().map(free_in).collect();
         free_in.sort_unstable();
-        let first = free_in.get(Tally::need(self.votes.len()).checked_sub(1)?).copied()?;
+        let first = free_in.get(votes_needed(self.votes.len()).checked_sub(1)?).copied()?;
         (first > Duration::ZERO && first < Duration::MAX).then_some(first)
     }
 
     /// True if our token can no longer get a majority, even if tokens without a majority are released: too many nodes
     /// have no key, or one other token has a majority.
     pub(crate) fn is_lost_for_good(&self) -> bool {
-        let (of, need) = (self.votes.len(), Tally::need(self.votes.len()));
+        let (of, need) = (self.votes.len(), votes_needed(self.votes.len()));
         let absent = self.votes.iter().filter(|vote| matches!(vote, Vote::Absent)).count();
         let has_majority = |holder: &str| {
             let is_its = |vote: &&Vote<R>| matches!(vote, Vote::Taken { token, .. } if token == holder);
@@ -103,20 +93,12 @@ impl Ballot<Acquired> {
     }
 }
 
-impl Ballot<Fenced> {
-    /// The largest fence of the nodes that voted yes.
-    pub(crate) fn largest_fence(&self) -> Option<u64> {
-        let fence = |vote: &Vote<Fenced>| if let Vote::Yes(Fenced(fence)) = vote { Some(*fence) } else { None };
-        self.votes.iter().filter_map(fence).max()
-    }
-}
-
 impl Ballot<Holders> {
     /// The tokens that a majority of the nodes has, in the order in which the nodes list them. Each comes with the
     /// least time for which it keeps its majority (`None`: without end).
     pub(crate) fn of_majority(&self) -> Vec<(String, Option<Duration>)> {
-        let need = Tally::need(self.votes.len());
-        let held = |vote: &Vote<Holders>| if let Vote::Yes(Holders(all)) = vote { all.clone() } else { Vec::new() };
+        let need = votes_needed(self.votes.len());
+        let held = |vote: &Vote<Holders>| if let Vote::Yes(all) = vote { all.clone() } else { Vec::new() };
         let all: Vec<(String, Option<Duration>)> = self.votes.iter().flat_map(held).collect();
         let mut holders: Vec<(String, Option<Duration>)> = Vec::new();
         for (token, _) in &all {
@@ -192,7 +174,7 @@ mod tests {
     #[test]
     fn a_void_vote_is_an_answer_and_no_yes() {
         let split = ballot(vec![yes(None), Vote::Void, Vote::Void]);
-        assert!(!split.tally().won() && split.tally().is_answered() && !split.token_may_remain());
+        assert!(!split.won() && split.is_answered() && !split.token_may_remain());
         assert_eq!(split.expires_in(), None);
     }
 
@@ -208,10 +190,10 @@ mod tests {
                             of - yes - no,
                         ))
                         .collect();
-                    let tally = Tally::count(&votes);
-                    assert_eq!(tally.won(), 2 * yes > of, "{tally:?}");
-                    assert_eq!(tally.is_answered(), 2 * (yes + no) > of, "{tally:?}");
-                    assert_eq!((tally.yes, tally.no), (yes, no));
+                    let ballot = Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false };
+                    assert_eq!(ballot.won(), 2 * yes > of, "{ballot:?}");
+                    assert_eq!(ballot.is_answered(), 2 * (yes + no) > of, "{ballot:?}");
+                    assert_eq!((ballot.yes(), ballot.answered()), (yes, yes + no));
                 }
             }
         }
@@ -220,7 +202,7 @@ mod tests {
     #[test]
     fn two_majorities_always_share_a_node() {
         for of in 1..=9 {
-            assert!(2 * Tally::need(of) > of);
+            assert!(2 * votes_needed(of) > of);
         }
     }
 
@@ -241,7 +223,7 @@ mod tests {
     fn numbers_of_a_round_are_those_of_the_votes_that_have_them() {
         let round = ballot(vec![yes(Some(3)), taken(70), yes(Some(9)), taken(50), failed()]);
         assert_eq!(round.largest_fence(), Some(9));
-        assert_eq!(round.tally(), Tally { of: 5, yes: 2, no: 2 });
+        assert_eq!((round.yes(), round.answered()), (2, 4));
         let none = ballot(vec![Vote::taken(String::new(), None), Vote::Absent, yes(None)]);
         assert_eq!((none.largest_fence(), none.expires_in()), (None, None));
     }
@@ -266,9 +248,8 @@ mod tests {
 
     fn seen(votes: &[Option<(&str, Option<u64>)>]) -> Option<(String, Option<u64>)> {
         let vote = |seen: &Option<(&str, Option<u64>)>| {
-            let taken = |(token, ms): (&str, Option<u64>)| {
-                Vote::Yes(Holders(vec![(token.to_owned(), ms.map(Duration::from_millis))]))
-            };
+            let taken =
+                |(token, ms): (&str, Option<u64>)| Vote::Yes(vec![(token.to_owned(), ms.map(Duration::from_millis))]);
             seen.map_or(Vote::Absent, taken)
         };
         let ballot = Ballot { votes: votes.iter().map(vote).collect(), started: Tick::ZERO, duplicate: false };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::ballot::{Ballot, Tally};
+pub(crate) use self::ballot::{Ballot, votes_needed};
 pub(crate) use self::outage::Outages;
 pub(crate) use self::refusal::Refusal;
 use self::uncontended::UncontendedKeys;
@@ -63,7 +63,7 @@ impl Quorum {
 
     /// The number of nodes that make a majority.
     pub(crate) fn need(&self) -> usize {
-        Tally::need(self.len())
+        votes_needed(self.len())
     }
 
     pub(crate) fn now(&self) -> Tick {
@@ -173,18 +173,12 @@ impl Quorum {
     /// Turns each yes of a node that restarted within `kept` into a failure that names this reason.
     fn invalidate_votes<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
         for (node, vote) in self.members().zip(votes) {
-            match node.uptime() {
-                Some(up) if up < kept && vote.is_yes() => {
-                    *vote = Vote::Failed(Failure {
-                        kind: FailureKind::Quarantined,
-                        executed: Executed::Maybe,
-                        message: format!(
-                            "casts no vote: it restarted or became the master {up:.1?} ago, and votes again once \
-                             {what} of {kept:?} has passed"
-                        ),
-                    });
-                }
-                _ => {}
+            if let Some(up) = node.uptime().filter(|up| *up < kept && vote.is_yes()) {
+                let why = format!(
+                    "casts no vote: it restarted or became the master {up:.1?} ago, and votes again once {what} of \
+                     {kept:?} has passed"
+                );
+                *vote = Vote::Failed(Failure::new(FailureKind::Quarantined, Executed::Maybe, why));
             }
         }
     }
@@ -200,7 +194,7 @@ impl Quorum {
             return ballot.duplicate;
         }
         let mut token_may_remain = ballot.token_may_remain();
-        let pause = self.limits.node_timeout / 10;
+        let pause = self.limits.resend_pause();
         loop {
             let releases = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
             let vote = |i: usize| releases.votes.get(i);
@@ -211,6 +205,12 @@ impl Quorum {
             }
             self.clock.sleep(pause);
         }
+    }
+
+    /// Returns an error if two nodes are one server, or one is a replica of another one. Called after a round: only
+    /// then every node that answered has reported its identity.
+    pub(crate) fn no_conflict(&self) -> Result<(), Error> {
+        self.nodes.conflict().map_or(Ok(()), |conflict| Err(Error::config(conflict)))
     }
 
     /// The failures of a ballot, one for each node, for an error.
@@ -229,6 +229,11 @@ impl Quorum {
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
         let address = self.members().nth(index).map_or_else(String::new, |node| node.address().into_owned());
         NodeError { node: index + 1, address, message }
+    }
+
+    /// The error of a call that could not be made, or whose reply cannot be used.
+    pub(crate) fn unavailable(&self, op: &'static str, key: String, why: String) -> Error {
+        Error::Unavailable { op, key, of: self.len(), nodes: vec![self.node_error(0, why)] }
     }
 
     /// The error if the key holds a value of another type on some node.

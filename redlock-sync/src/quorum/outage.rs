@@ -15,16 +15,9 @@ pub(super) const SAME_OUTAGE: Duration = Duration::from_secs(1);
 /// queue would wait for `unavailable_after` anew.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    current: Mutex<Option<Outage>>,
+    /// When the first failed attempt began, and when the last one ended.
+    current: Mutex<Option<(Tick, Tick)>>,
     has_one: AtomicBool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Outage {
-    /// When the first failed attempt began.
-    since: Tick,
-    /// When the last failed attempt ended.
-    last: Tick,
 }
 
 impl Outages {
@@ -46,8 +39,8 @@ impl Outages {
     pub(crate) fn since(&self, tried_at: Tick, now: Tick, error: &Error) -> Tick {
         let mut outage = self.current.lock();
         let is_first = outage.is_none();
-        let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
-        *outage = Some(Outage { since, last: now });
+        let since = outage.filter(|(_, last)| tried_at.since(*last) < SAME_OUTAGE).map_or(tried_at, |(since, _)| since);
+        *outage = Some((since, now));
         self.has_one.store(true, Ordering::Relaxed);
         drop(outage);
         // Without the lock: the logger of a program may use this client.

@@ -7,9 +7,8 @@ use redlock_tests::{Proxy, Server, eventually, servers};
 use super::*;
 use crate::clock::SystemClock;
 use crate::key::Key;
-use crate::protocol::Exclusive;
 use crate::protocol::reply::Holders;
-use crate::protocol::{Next, ReleaseArgs};
+use crate::protocol::{Exclusive, Next, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -67,7 +66,7 @@ impl Rig {
 
 /// A call without an effect, which needs no release if its answer is late.
 fn question() -> TypedCall<Holders> {
-    Exclusive { key: Key::new("", KEY, 100).unwrap() }.inspect()
+    Protocol::Mutex(Exclusive { key: Key::new("", KEY, 100).unwrap() }).inspect()
 }
 
 fn release() -> TypedCall<Released> {

@@ -89,17 +89,6 @@ impl TestClock {
     fn is_own_thread(&self) -> bool {
         STARTED_BY.get() == Arc::as_ptr(&self.0).addr()
     }
-
-    fn wait_by_clock(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
-        let asleep = SleepGuard::new(self, until, condvar, is_idle && self.is_own_thread());
-        let left = until.since(self.now());
-        if !left.is_zero() {
-            // Returns even if the time is not over. A notification may have been sent while the mutex was locked again,
-            // so the caller must check its condition before it waits again.
-            waiting.wait_for(left.min(LONGEST_WAIT));
-        }
-        drop(asleep);
-    }
 }
 
 impl Threads {
@@ -129,16 +118,20 @@ impl Clock for TestClock {
         }
     }
 
-    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        self.wait_by_clock(condvar, waiting, until, false);
-    }
-
-    fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        self.wait_by_clock(condvar, waiting, until, true);
+    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
+        let asleep = SleepGuard::new(self, until, condvar, is_idle && self.is_own_thread());
+        let left = until.since(self.now());
+        if !left.is_zero() {
+            // Returns even if the time is not over. A notification may have been sent while the mutex was locked again,
+            // so the caller must check its condition before it waits again.
+            waiting.wait_for(left.min(LONGEST_WAIT));
+        }
+        drop(asleep);
     }
 
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let busy = BusyGuard::new(self.clone());
+        self.0.threads.lock().busy += 1;
+        let busy = BusyGuard(self.clone());
         SystemClock.start(
             name,
             Box::new(move || {
@@ -181,15 +174,8 @@ impl Drop for SleepGuard<'_> {
     }
 }
 
-/// Counts a thread of the clock as busy, from before its start until its end.
+/// A thread of the clock that is counted as busy until this is dropped, from before its start until its end.
 struct BusyGuard(TestClock);
-
-impl BusyGuard {
-    fn new(clock: TestClock) -> BusyGuard {
-        clock.0.threads.lock().busy += 1;
-        BusyGuard(clock)
-    }
-}
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {

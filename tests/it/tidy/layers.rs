@@ -197,7 +197,7 @@ fn kinds_leave_waiting_and_counting_to_others() {
         // A worker waits until its own threads have ended.
         source.name == "queue/worker.rs" || !["lock", "queue", "protocol"].contains(&source.module())
     };
-    only_in(may, &["Tally", ".sleep(", "Condvar"]);
+    only_in(may, &["votes_needed", ".sleep(", "Condvar"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::{Broken, Halves, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
-use crate::protocol::script::{ACQUIRE, Arg, Call, Purpose, RELEASE};
+use crate::protocol::script::{ACQUIRE, Arg, Call, RELEASE};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 use crate::world::{self, ModelClock};
@@ -287,11 +287,11 @@ fn script(call: Arc<Call>) -> Payload {
 
 pub(crate) fn acquire(token: &str) -> Payload {
     let id = LockId::from_server(token);
-    script(Call::new(&ACQUIRE, Purpose::Acquire, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
+    script(Call::of_token(&ACQUIRE, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
 }
 
 /// The token is the last argument. This also holds for a call with the source of the script.
 pub(crate) fn release(token: &str) -> Payload {
     let id = LockId::from_server(token);
-    script(Call::new(&RELEASE, Purpose::Release, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
+    script(Call::of_token(&RELEASE, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
 }

@@ -48,7 +48,7 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        check_within("connections", &self.connections, 1..=MAX_CONNECTIONS)?;
+        check_within("connections", &self.limits.connections, 1..=MAX_CONNECTIONS)?;
         if self.limits.node_timeout < Duration::from_millis(1) {
             let timeout = self.limits.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
@@ -71,7 +71,7 @@ impl Builder {
     fn node_settings(&self) -> NodeSettings {
         NodeSettings {
             node_timeout: self.limits.node_timeout,
-            connections: self.connections,
+            connections: self.limits.connections,
             failover_guard: self.limits.failover_guard.unwrap_or(self.urls.len() > 1),
             min_replicas_ack: self.limits.min_replicas_ack,
         }

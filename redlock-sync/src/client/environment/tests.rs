@@ -4,7 +4,7 @@ use super::*;
 use crate::client::Redlock;
 
 fn builder(vars: &[(&str, &str)]) -> Result<Builder, Error> {
-    Environment::of(vars.iter().map(|(name, value)| (name.into(), value.into()))).builder()
+    from_variables(vars.iter().map(|(name, value)| (name.into(), value.into())))
 }
 
 fn client(vars: &[(&str, &str)]) -> Result<Redlock, Error> {

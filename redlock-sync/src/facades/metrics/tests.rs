@@ -11,6 +11,7 @@ use metrics::{
 
 use super::*;
 use crate::client::Redlock;
+use crate::error::LostReason;
 use crate::observer::LockKind;
 use crate::options::Retry;
 use crate::queue::task::Task;

@@ -11,7 +11,7 @@ use super::watching::LockCheck;
 use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::options::jittered;
-use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
+use crate::protocol::script::{Arg, Call, PUBLISH};
 use crate::token;
 
 /// The message of a heartbeat: published to see whether it arrives.
@@ -213,7 +213,7 @@ fn call(subscription: &Subscription, text: &str, checks: &[LockCheck]) -> Arc<Ca
     let keys: Vec<&str> = checks.iter().map(|check| &*check.key).collect();
     let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
     args.extend(checks.iter().map(|check| Arg::Text(&check.what)));
-    Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args)
+    Call::new(&PUBLISH, &keys, &args)
 }
 
 fn number(value: &Value) -> u64 {

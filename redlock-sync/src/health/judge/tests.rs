@@ -6,25 +6,25 @@ use crate::protocol::reply::Executed;
 const SOUND: &str =
     "now_ms:1000\nrole:master\nmaxmemory:0\nmaxmemory_policy:noeviction\naof_enabled:1\nconnected_slaves:0\n";
 
-fn judged(text: &str, written: &Vote<Done>, nodes: usize) -> (NodeHealth, Vec<String>) {
+fn judged(text: &str, written: &Vote<()>, nodes: usize) -> (NodeHealth, Vec<String>) {
     asked(0, text, written, nodes)
 }
 
 /// Judges a server for a client with `min_replicas_ack`.
-fn asked(acks: u32, text: &str, written: &Vote<Done>, nodes: usize) -> (NodeHealth, Vec<String>) {
-    let facts = Facts::parse(Vote::Yes(reply::ServerInfo(text.into())), acks);
+fn asked(acks: u32, text: &str, written: &Vote<()>, nodes: usize) -> (NodeHealth, Vec<String>) {
+    let facts = Facts::parse(Vote::Yes(text.to_owned()), acks);
     let node = facts.node("a:6379".into(), written, "redlock-sync:health");
     let warnings = facts.warnings(&node, nodes, written);
     (node, warnings)
 }
 
-fn failed(kind: FailureKind, message: &str) -> Vote<Done> {
+fn failed(kind: FailureKind, message: &str) -> Vote<()> {
     Vote::Failed(Failure::new(kind, Executed::No, message))
 }
 
 #[test]
 fn each_fault_of_a_server_is_said() {
-    assert_eq!(judged(SOUND, &Vote::Yes(Done), 1).1, Vec::<String>::new());
+    assert_eq!(judged(SOUND, &Vote::Yes(()), 1).1, Vec::<String>::new());
     for (fact, said, only_alone) in [
         ("aof_enabled:0", "set appendonly yes", true),
         ("connected_slaves:2", "use failover_guard and min_replicas_ack(2)", true),
@@ -37,23 +37,23 @@ fn each_fault_of_a_server_is_said() {
         ("refused:NOPERM", "give the user +info", false),
     ] {
         let facts = format!("{SOUND}{fact}\n");
-        let (node, warnings) = judged(&facts, &Vote::Yes(Done), 1);
+        let (node, warnings) = judged(&facts, &Vote::Yes(()), 1);
         assert!(node.problem.is_none() && warnings.len() == 1, "{fact}: {warnings:?}");
         assert!(warnings[0].starts_with("a:6379 ") && warnings[0].contains(said), "{fact}: {warnings:?}");
-        assert_eq!(judged(&facts, &Vote::Yes(Done), 3).1.is_empty(), only_alone, "{fact} among three");
+        assert_eq!(judged(&facts, &Vote::Yes(()), 3).1.is_empty(), only_alone, "{fact} among three");
     }
     let waited_for = format!("{SOUND}connected_slaves:2\nmin_slaves_good_slaves:2\n");
-    assert!(judged(&waited_for, &Vote::Yes(Done), 1).1.is_empty());
+    assert!(judged(&waited_for, &Vote::Yes(()), 1).1.is_empty());
     // A server that evicts keys is never full. Without a memory limit, it evicts nothing.
     let lru = format!("{SOUND}maxmemory_policy:allkeys-lru\n");
-    assert!(judged(&lru, &Vote::Yes(Done), 1).1.is_empty());
+    assert!(judged(&lru, &Vote::Yes(()), 1).1.is_empty());
 }
 
 /// The text is printed on terminals.
 #[test]
 fn what_a_server_says_of_itself_is_escaped() {
     let facts = "valkey_version:9\u{1b}[2J\rX\nmaxmemory:1\nused_memory:0\nmaxmemory_policy:all\u{9b}2Jkeys\nrefused:\u{1b}]0;x\u{7}\n";
-    let (node, warnings) = judged(facts, &Vote::Yes(Done), 1);
+    let (node, warnings) = judged(facts, &Vote::Yes(()), 1);
     assert_eq!(node.version.as_deref(), Some("9\\u{1b}[2J\\rX"));
     assert_eq!(node.eviction_policy.as_deref(), Some("all\\u{9b}2Jkeys"));
     assert_eq!(warnings.len(), 2, "{warnings:?}");
@@ -63,7 +63,7 @@ fn what_a_server_says_of_itself_is_escaped() {
 #[test]
 fn replicas_are_compared_with_those_that_must_confirm() {
     let said = |acks: u32, facts: &str, nodes: usize| {
-        let (node, warnings) = asked(acks, &format!("{SOUND}{facts}\n"), &Vote::Yes(Done), nodes);
+        let (node, warnings) = asked(acks, &format!("{SOUND}{facts}\n"), &Vote::Yes(()), nodes);
         (node.problem.is_none(), warnings.join("; "))
     };
     for nodes in [1, 3] {
@@ -79,16 +79,16 @@ fn replicas_are_compared_with_those_that_must_confirm() {
     assert!(said(1, "connected_slaves:1\nmay_wait:0", 1).1.contains("give the user +wait"));
     assert_eq!(said(0, "may_wait:0", 1), (true, String::new()));
     // A server that reports no number causes no warning.
-    assert!(asked(1, "role:master\naof_enabled:1\n", &Vote::Yes(Done), 1).0.problem.is_none());
+    assert!(asked(1, "role:master\naof_enabled:1\n", &Vote::Yes(()), 1).0.problem.is_none());
 }
 
 #[test]
 fn a_server_that_takes_no_writes_is_a_problem() {
-    let problem = |text: &str, written: &Vote<Done>| judged(text, written, 3).0.problem;
+    let problem = |text: &str, written: &Vote<()>| judged(text, written, 3).0.problem;
     let full = format!("{SOUND}maxmemory:1000\nused_memory:1000\n");
-    assert!(problem(&full, &Vote::Yes(Done)).unwrap().contains("memory is full"));
+    assert!(problem(&full, &Vote::Yes(())).unwrap().contains("memory is full"));
     let replica = format!("{SOUND}role:slave\n");
-    assert!(problem(&replica, &Vote::Yes(Done)).unwrap().contains("is a replica"));
+    assert!(problem(&replica, &Vote::Yes(())).unwrap().contains("is a replica"));
     let refused = failed(FailureKind::Refused, "MISCONF errors writing to the disk");
     assert_eq!(problem(SOUND, &refused).as_deref(), Some("MISCONF errors writing to the disk"));
     let missing = failed(FailureKind::Misuse, "NOPERM this user may not run SET, ZADD");
@@ -103,7 +103,7 @@ fn what_was_not_said_is_not_known() {
     let down = Facts::parse(Vote::Failed(Failure::unsent(FailureKind::Unreachable, "connection refused")), 1);
     let node = down.node("a:6379".into(), &failed(FailureKind::LeftOut, "left out"), "k");
     assert_eq!(node.problem.as_deref(), Some("connection refused"));
-    assert_eq!(down.warnings(&node, 1, &Vote::Yes(Done)), ["a:6379 cannot be used: connection refused"]);
+    assert_eq!(down.warnings(&node, 1, &Vote::Yes(())), ["a:6379 cannot be used: connection refused"]);
     assert_eq!((node.version, node.clock, node.append_only), (None, None, None));
 }
 

@@ -227,8 +227,8 @@ impl Backlog {
     /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
     /// then. Returns an error for each that no majority confirmed.
     pub(in crate::lease) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
-        let (quorum, timeout) = (&self.quorum, self.quorum.limits.node_timeout);
-        let (by, pause) = (quorum.now().after(timeout * 2), timeout / 10);
+        let quorum = &self.quorum;
+        let (by, pause) = (quorum.now().after(quorum.limits.two_rounds()), quorum.limits.resend_pause());
         let mut left = send_releases(quorum, all, quorum.round_deadline());
         let mut confirmed = Vec::new();
         loop {

@@ -44,7 +44,7 @@ impl Core {
         let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        ballot.tally().won() && !ballot.votes.iter().any(keeps_out)
+        ballot.won() && !ballot.votes.iter().any(keeps_out)
     }
 
     /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need
@@ -57,7 +57,7 @@ impl Core {
     fn step_down(&self) -> Result<(), Error> {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
-        let io = self.io.try_lock_for(self.quorum.limits.node_timeout / 2);
+        let io = self.io.try_lock_for(self.quorum.limits.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {

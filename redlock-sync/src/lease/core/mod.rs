@@ -378,7 +378,7 @@ impl Core {
         let ballot = self.quorum.round(call, Priority::High, by, &|_| true);
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
-        let confirmed = ballot.tally().won();
+        let confirmed = ballot.won();
         self.lose_if_gone(&ballot, until);
         let (before, after) = self.state.lock().round_ended(confirmed, until);
         if self.quorum.now() >= until {
@@ -415,7 +415,7 @@ impl Core {
         let before = state.until;
         let call = self.protocol().extend(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
-        let (confirmed, outcome) = (ballot.tally().won(), self.verdict("renew", &ballot));
+        let (confirmed, outcome) = (ballot.won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
         // Two rounds without a majority that each reached another node can extend the lease together.
         if confirmed || state.until > before {
@@ -474,7 +474,7 @@ impl Core {
 
     /// The result of a round for the call that asked for it.
     fn verdict<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
-        let (won, ours) = (ballot.tally().won(), self.still_ours());
+        let (won, ours) = (ballot.won(), self.still_ours());
         if ours.is_err()
             && !won
             && let Some(error) = self.quorum.wrong_type(op, self.key.as_str(), ballot)

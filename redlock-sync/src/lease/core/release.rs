@@ -95,7 +95,7 @@ impl Core {
             grant::unreserve(quorum, self.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
-        let pause = quorum.limits.node_timeout / 10;
+        let pause = quorum.limits.resend_pause();
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
@@ -220,7 +220,7 @@ impl Core {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
                 return Err(self.unconfirmed(None));
             }
-            if ballot.tally().won() {
+            if ballot.won() {
                 return Ok(());
             }
         }

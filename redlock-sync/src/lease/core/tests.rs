@@ -74,7 +74,7 @@ impl Rig {
             AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
-        assert!(ballot.tally().won(), "{ballot:?}");
+        assert!(ballot.won(), "{ballot:?}");
         Core::won(start, &ballot)
     }
 

@@ -260,12 +260,12 @@ impl Command {
 
     /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
-        self.call().is_some_and(|call| call.purpose == Purpose::Release)
+        self.call().is_some_and(|call| call.script.purpose == Purpose::Release)
     }
 
     /// True if a yes counts only after replicas have acknowledged it.
     pub(super) fn is_for_replicas(&self) -> bool {
-        self.call().is_some_and(|call| call.script.is_for_replicas())
+        self.call().is_some_and(|call| call.script.is_for_replicas)
     }
 
     /// Marks that the reply came, and that the reply to the `WAIT` is still due.
@@ -277,7 +277,7 @@ impl Command {
 
     /// The token that it may set, if it is an acquire, or that it removes, if it is a release.
     pub(super) fn token(&self, purpose: Purpose) -> Option<&str> {
-        let call = self.call().filter(|call| call.purpose == purpose)?;
+        let call = self.call().filter(|call| call.script.purpose == purpose)?;
         call.token.as_ref().map(LockId::as_str)
     }
 

@@ -91,7 +91,7 @@ impl Connections {
         let mut open = self.open.lock();
         self.maintain(&mut open);
         let group = Table::group_of(call.first_key().unwrap_or_default());
-        let is_release = call.purpose == Purpose::Release;
+        let is_release = call.script.purpose == Purpose::Release;
         let found = self.table.count(group, |busy| {
             match self.pipe_of_group(&open, busy, group) {
                 Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe)),

@@ -175,9 +175,6 @@ fn clients_meet_at_one_node() {
     for listener in &listeners {
         let call = crate::protocol::script::Call::new(
             &crate::protocol::script::PUBLISH,
-            crate::protocol::script::Purpose::Other,
-            None,
-            Duration::ZERO,
             &[],
             &[crate::protocol::script::Arg::Text("x"), crate::protocol::script::Arg::Text("")],
         );

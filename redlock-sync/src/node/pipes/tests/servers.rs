@@ -28,7 +28,7 @@ impl Client {
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
-        let priority = if call.purpose == Purpose::Release { Priority::High } else { Priority::Normal };
+        let priority = if call.script.purpose == Purpose::Release { Priority::High } else { Priority::Normal };
         self.0.call(call, priority, soon(), &|_| true, self.0.len() / 2 + 1)
     }
 

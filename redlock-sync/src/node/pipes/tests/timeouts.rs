@@ -125,8 +125,11 @@ impl Clock for Starving {
         SystemClock.sleep(d);
     }
 
-    fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        SystemClock.wait(condvar, waiting, until);
+    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
+        SystemClock.wait(condvar, waiting, until, is_idle);
+        if !is_idle {
+            return;
+        }
         waiting.unlocked(&mut || {
             while self.0.load(Ordering::SeqCst) {
                 SystemClock.sleep(Duration::from_millis(1));
