@@ -13,7 +13,7 @@ use std::time::Duration;
 use redlock_tests::Server;
 
 use super::scripts;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::node::memory::Store;
 use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Subscriber, Value};

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, id, in_memory, is_alike, scripts,
-    shown,
+    ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, id, in_memory, is_alike, scripts, shown,
 };
 use crate::key::TaskQueue;
 use crate::protocol::reply::Extended;

@@ -73,7 +73,7 @@ impl Facts {
         match written {
             Vote::Failed(failure) if is_of_other_keys(failure) => None,
             Vote::Failed(failure) => Some(failure.message.clone()),
-            Vote::Yes(_) if self.is_full() => Some(format!(
+            Vote::Yes(()) if self.is_full() => Some(format!(
                 "its memory is full, so it takes no new keys such as `{key}`: raise maxmemory, or remove data"
             )),
             _ => self.lacks_replicas(),

@@ -48,16 +48,16 @@ impl Nodes {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
         // A single node cannot be left out, so the number of nodes is checked first.
-        let healthy = || self.nodes.iter().filter(|node| node.outage().is_none()).count();
+        let healthy = || self.all.iter().filter(|node| node.outage().is_none()).count();
         let can_leave_out = self.len() > 1 && healthy() >= need;
         let targets: Few<Target> = calls
             .iter()
-            .flat_map(|call| self.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
+            .flat_map(|call| self.all.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
             .collect();
         let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
-        let is_instant = self.nodes.iter().all(Node::is_instant);
+        let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
         let outcomes = Outcomes::new(targets.len(), None);
         let mut exchange =
@@ -287,7 +287,7 @@ impl Exchange<'_> {
         }
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
-            && let Some(Node::Cluster(cluster)) = self.nodes.nodes.get(target.node)
+            && let Some(Node::Cluster(cluster)) = self.nodes.all.get(target.node)
             && let Some((next, route)) =
                 cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
         {

@@ -42,7 +42,7 @@ impl Nodes {
     pub(crate) fn post(&self, call: &Arc<Call>, on_answers: OnAnswers) {
         let started = self.context.clock.now();
         let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
-        for (i, node) in self.nodes.iter().enumerate() {
+        for (i, node) in self.all.iter().enumerate() {
             let server = node.server_for(call);
             let found = server.as_ref().and_then(|server| server.connections(call).choose(call, false, None));
             results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
@@ -61,7 +61,7 @@ impl Nodes {
         }
         // All results have a place before the first call is sent, because its reply may come at once.
         let callback = Arc::clone(&replies) as Arc<dyn Callback>;
-        let outcomes = Outcomes::new(self.nodes.len(), Some(callback));
+        let outcomes = Outcomes::new(self.all.len(), Some(callback));
         for (i, pipe, unanswered, payload) in sends {
             pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
         }

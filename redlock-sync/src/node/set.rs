@@ -20,7 +20,7 @@ use crate::protocol::script::Call;
 
 /// The nodes, in the order of the configuration.
 pub(crate) struct Nodes {
-    pub(super) nodes: Vec<Node>,
+    pub(super) all: Vec<Node>,
     pub(super) context: HostContext,
     /// The threads for work that no caller waits for. The threads of the context only make connections.
     background: Background,
@@ -75,8 +75,8 @@ impl Nodes {
             Endpoint::Server(server) => Node::Server(Server::new(Host::new(member, server, context.clone(), None))),
             Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context.clone())),
         };
-        let nodes = endpoints.into_iter().enumerate().map(node).collect();
-        Nodes { nodes, context, background }
+        let all = endpoints.into_iter().enumerate().map(node).collect();
+        Nodes { all, context, background }
     }
 
     /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
@@ -94,7 +94,7 @@ impl Nodes {
 
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
     pub(crate) fn finish(&self, until: Tick) {
-        let servers: Vec<_> = self.nodes.iter().flat_map(Node::servers).collect();
+        let servers: Vec<_> = self.all.iter().flat_map(Node::servers).collect();
         servers.iter().flat_map(|server| server.all_connections()).for_each(|connections| connections.finish(until));
     }
 
@@ -112,35 +112,35 @@ impl Nodes {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+        self.all.len()
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter()
+        self.all.iter()
     }
 
     /// If the node is left out, checks whether it is back.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn probe_now(&self, member: usize) {
-        if let Some(Node::Server(server)) = self.nodes.get(member).filter(|node| node.outage().is_some()) {
+        if let Some(Node::Server(server)) = self.all.get(member).filter(|node| node.outage().is_some()) {
             drop(server.host.connect());
         }
     }
 
     #[cfg(test)]
     pub(super) fn get(&self, i: usize) -> Option<&Node> {
-        self.nodes.get(i)
+        self.all.get(i)
     }
 
     /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
-        self.nodes.iter().any(|node| matches!(node, Node::Cluster(_)))
+        self.all.iter().any(|node| matches!(node, Node::Cluster(_)))
     }
 
     /// The parts of a node, for calls that look at all its keys. For a cluster, one slot of each server. For a single
     /// server, one `None`.
     pub(crate) fn parts(&self, member: usize) -> Vec<Option<usize>> {
-        match self.nodes.get(member) {
+        match self.all.get(member) {
             Some(Node::Cluster(cluster)) => cluster.slots().into_iter().map(Some).collect(),
             _ => vec![None],
         }
@@ -215,6 +215,6 @@ fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Er
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.nodes).finish()
+        f.debug_list().entries(&self.all).finish()
     }
 }

@@ -140,7 +140,7 @@ fn mistakes_name_the_variable() {
 fn a_value_that_is_no_text_names_the_variable() {
     use std::os::unix::ffi::OsStringExt;
     let garbled = [(OsString::from("REDLOCK_LEASE"), OsString::from_vec(vec![0xff]))];
-    let error = Environment::of(garbled.into_iter()).builder().unwrap_err();
+    let error = from_variables(garbled.into_iter()).unwrap_err();
     assert!(error.to_string().contains("REDLOCK_LEASE is not valid UTF-8"));
 }
 

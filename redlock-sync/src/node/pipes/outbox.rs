@@ -119,6 +119,9 @@ struct InFlightCall {
     written: Tick,
 }
 
+/// The calls that a reply completes: mostly one.
+type Completed = SmallVec<[(Command, Outcome); 1]>;
+
 /// Whether threads wait for the next replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -158,9 +161,9 @@ impl InFlight {
 
     /// Assigns the next reply to its call. Returns the calls that it completes, and when its call was written. A call
     /// may have another reply to come, and a `WAIT` can complete several calls. `None` if no reply is due.
-    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(SmallVec<[(Command, Outcome); 1]>, Tick)> {
+    pub(super) fn assign(&mut self, reply: WireReply) -> Option<(Completed, Tick)> {
         let InFlightCall { command, written } = self.calls.pop_front()?;
-        let mut completed: SmallVec<[(Command, Outcome); 1]> = SmallVec::new();
+        let mut completed = Completed::new();
         let Some(command) = command else {
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
             completed.extend(self.unacknowledged.drain(..).map(of));
