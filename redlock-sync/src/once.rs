@@ -255,7 +255,7 @@ impl RunOnce {
     }
 
     /// Takes the lock for a run. `None` if the job has succeeded before.
-    pub(crate) fn begin(&self) -> Result<Option<OnceGuard>, Error> {
+    pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
         let mark = self.mark()?;
         if mark.progress()?.is_open {
             return Ok(None);
@@ -265,7 +265,7 @@ impl RunOnce {
             Error::Busy { key, by_this_thread: true, .. } => Error::WouldDeadlock { key },
             other => other,
         })?;
-        let run = OnceGuard { guard, mark };
+        let run = Run { guard, mark };
         // Another run may have ended since. From here on none can.
         if run.mark.progress()?.is_open {
             return Ok(None);
@@ -285,19 +285,19 @@ impl RunOnce {
 
 /// The lock of a run. Dropping it releases the lock, and sets no mark.
 #[derive(Debug)]
-pub struct OnceGuard {
+pub(crate) struct Run {
     guard: MutexGuard,
     mark: Latch,
 }
 
-impl OnceGuard {
+impl Run {
     pub(crate) fn lease(&self) -> &Lease {
         &self.guard
     }
 
     /// Ends the run: sets the mark if the body succeeded and the lock is still held, and releases the lock.
     pub(crate) fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        let OnceGuard { guard, mark } = self;
+        let Run { guard, mark } = self;
         if !has_succeeded {
             return guard.unlock();
         }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use super::span::{Span, enter};
 use crate::lock::with::after_body;
-pub use crate::once::OnceGuard;
 use crate::{
     Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit,
+    SemaphorePermit, once,
 };
 
 /// The guard of one call of a locked function. The body runs inside [`run`](Hold::run). All of its values are dropped
@@ -150,24 +149,28 @@ impl Guard for MultiLockGuard {
     }
 }
 
+/// The guard of a function with `once`.
+#[derive(Debug)]
+pub struct OnceGuard(once::Run);
+
 /// Takes the lock of a function with `once`. `None` if the job has succeeded before.
 pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
-    job.begin()
+    Ok(job.begin()?.map(OnceGuard))
 }
 
 impl Guard for OnceGuard {
     type Seen = Lease;
 
     fn seen(&self) -> &Lease {
-        self.lease()
+        self.0.lease()
     }
 
     fn leases(&self) -> impl Iterator<Item = &Lease> {
-        std::iter::once(self.lease())
+        std::iter::once(self.0.lease())
     }
 
     fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        OnceGuard::end(self, has_succeeded)
+        self.0.end(has_succeeded)
     }
 }
 

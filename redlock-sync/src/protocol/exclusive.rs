@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::reply::{Acquired, Extended, Released};
+use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, RELEASE, UNRESERVE};
 use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
@@ -63,7 +63,7 @@ impl Exclusive {
         Call::of_token(&RELEASE, id, keep.max(BEHIND), &self.keys(), args).into()
     }
 
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::of_token(&FENCE, Some(id), FENCE_LIFETIME, &keys, &args).into()

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::exclusive::MUTEX;
-use self::reply::{Acquired, Extended, Holders, Released};
+use self::reply::{Acquired, Extended, Fenced, Holders, Released};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call, INSPECT, Q_COUNT, RW_INSPECT, SEMAPHORE_INSPECT};
 use self::semaphore::{Permits, SEMAPHORE};
@@ -256,7 +256,7 @@ impl Protocol {
     }
 
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> Option<TypedCall<Acquired>> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> Option<TypedCall<Fenced>> {
         match self {
             Protocol::Mutex(lock) => Some(lock.fence(id, fence)),
             Protocol::ReadWrite(lock) => Some(lock.fence(id, fence)),

@@ -170,6 +170,10 @@ pub(crate) enum Released {
     InPause,
 }
 
+/// Reply: `{1, fence}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fenced(pub(crate) u64);
+
 /// The tokens of the holders, each with its remaining time. Reply: `{1, token, ms}`, with more pairs of token and ms
 /// for a lock with several holders; `{0}` if there are none.
 pub(crate) type Holders = Vec<(String, Option<Duration>)>;
@@ -227,6 +231,12 @@ impl Reply for Released {
             Value::Int(6) => Released::InPause,
             _ => return None,
         })
+    }
+}
+
+impl Reply for Fenced {
+    fn read(value: &Value) -> Option<Fenced> {
+        with_yes(value).flatten().map(Fenced)
     }
 }
 
@@ -404,6 +414,7 @@ mod tests {
         assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { slots: vec![4, 7, 10], ..Acquired::default() }));
         assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
         assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));
+        assert_eq!(vote(&with_number), Vote::Yes(Fenced(17)));
         let how = [1, 2, 3, 4].map(|how| vote(&Value::Int(how)));
         assert_eq!(how, [Released::Freed, Released::Granted, Released::Reserved, Released::Untold].map(Vote::Yes));
         let ms = |n| Some(Duration::from_millis(n));

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Released};
+use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_RELEASE};
 use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
@@ -90,7 +90,7 @@ impl ReadWrite {
         call(&[&usual[..], &rest].concat())
     }
 
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         Call::of_token(&RW_FENCE, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
     }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::reply::{Acquired, Extended, Holders, Released, Vote};
+use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_RELEASE};
 use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, of_some, text};
@@ -118,7 +118,7 @@ impl Permits {
         call(&[&usual[..], &[Number(millis(keep)), Text(&stored_wait)]].concat())
     }
 
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Acquired> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let slots = self.slots_text();
         let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
