@@ -200,8 +200,8 @@ fn votes_that_are_split_beside_a_server_that_hangs_are_given_back() {
 #[test]
 fn a_lock_that_is_not_adopted_ends_with_its_lease() {
     let server = Server::start();
-    let locks = Redlock::builder().node(server.url()).node_timeout(100 * MS).build().unwrap();
-    let order = locks.mutex(KEY).lease(400 * MS);
+    let locks = Redlock::builder().node(server.url()).node_timeout(400 * MS).build().unwrap();
+    let order = locks.mutex(KEY).lease(1200 * MS);
     let token = order.lock().unwrap().into_token().unwrap();
     let next = order.try_lock_for(SOON).unwrap();
     assert_eq!(lost(&order.clone().adopt(&token).unwrap_err()), None, "the adoption reported a loss");
@@ -215,7 +215,7 @@ fn a_node_that_missed_the_adoption_gets_the_new_token() {
     let late = Proxy::start(&servers[2]);
     let token = open(&servers).mutex(KEY).lease(6 * SOON).lock().unwrap().into_token().unwrap();
     let urls = [servers[0].url(), servers[1].url(), late.url()];
-    let locks = Redlock::builder().nodes(urls).node_timeout(200 * MS).lease(900 * MS).build().unwrap();
+    let locks = Redlock::builder().nodes(urls).node_timeout(1000 * MS).lease(4000 * MS).build().unwrap();
     late.refuse();
     let adopted = locks.mutex(KEY).adopt(&token).unwrap();
     assert_eq!(servers[2].get(KEY).as_deref(), Some(stored(&token)));
@@ -241,12 +241,12 @@ fn a_server_that_is_too_young_for_an_attempt_is_so_for_an_adoption() {
 fn an_adopted_lock_is_renewed_and_goes_to_those_that_wait() {
     let server = Server::start();
     let one = std::slice::from_ref(&server);
-    let short = || Redlock::builder().node(server.url()).node_timeout(200 * MS).lease(600 * MS).build().unwrap();
+    let short = || Redlock::builder().node(server.url()).node_timeout(700 * MS).lease(2100 * MS).build().unwrap();
     let (here, there) = (short(), short());
     let token = here.mutex(KEY).lock().unwrap().into_token().unwrap();
     let adopted = there.mutex(KEY).adopt(&token).unwrap();
     let waiter = thread::spawn(move || here.mutex(KEY).try_lock_for(SOON).map(redlock_sync::MutexGuard::into_send));
-    let passed = std::time::Instant::now() + 1200 * MS;
+    let passed = std::time::Instant::now() + 4200 * MS;
     eventually("two leases pass, with renewals", SOON, || {
         adopted.check().unwrap();
         std::time::Instant::now() > passed

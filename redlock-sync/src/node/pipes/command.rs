@@ -74,8 +74,8 @@ pub(crate) trait Callback: Send + Sync {
 /// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
     states: Mutex<SmallVec<[CallState; 1]>>,
-    /// Notified when an outcome ends the wait of the thread.
-    changed: Arc<Condvar>,
+    /// Notified when an outcome ends the wait of the thread. `None` if a callback gets the outcomes.
+    changed: Option<Arc<Condvar>>,
     /// Gets the outcomes of calls for which no thread waits.
     callback: Option<Arc<dyn Callback>>,
 }
@@ -84,7 +84,8 @@ impl Outcomes {
     /// Outcomes for this many calls.
     pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
         let states = (0..calls).map(|_| CallState::Empty).collect();
-        Arc::new(Outcomes { states: Mutex::new(states), changed: Arc::new(Condvar::new()), callback })
+        let changed = callback.is_none().then(|| Arc::new(Condvar::new()));
+        Arc::new(Outcomes { states: Mutex::new(states), changed, callback })
     }
 
     /// A command for the call with this index. An index has one command at a time.
@@ -127,9 +128,10 @@ impl Outcomes {
 
     /// Sleeps until an outcome ends the wait, or until the deadline.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
+        let Some(changed) = &self.changed else { return };
         let mut states = self.states.lock();
         if is_pending(&states) && clock.now() < until {
-            clock.wait_until(&self.changed, &mut states, until);
+            clock.wait_until(changed, &mut states, until);
         }
     }
 
@@ -358,7 +360,9 @@ impl Wakeup {
     pub(super) fn notify(self) {
         match self {
             Wakeup::Thread(outcomes) => {
-                outcomes.changed.notify_one();
+                if let Some(changed) = &outcomes.changed {
+                    changed.notify_one();
+                }
             }
             Wakeup::Callback { callback, index, outcome, _unanswered } => callback.call(index, outcome),
         }

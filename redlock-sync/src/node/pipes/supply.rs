@@ -62,7 +62,8 @@ impl HandleEvent for ServerArrivals {
     }
 }
 
-/// Makes connections to one server. It makes none before one is needed.
+/// Makes connections to one server. It makes none before one is needed. The caller holds the mutex of the open
+/// connections. For a server in memory, only [`order`](Supply::order) is called.
 pub(super) struct Supply {
     host: Arc<Host>,
     arrivals: ServerArrivals,
