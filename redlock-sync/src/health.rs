@@ -23,7 +23,9 @@ use crate::protocol::script::{Arg, Call, HEALTH, PROBE};
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
-/// let health = redlock_sync::Redlock::open(&url)?.health()?;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
+/// let health = locks.health()?;
 /// assert!(health.is_ready());
 /// println!("{health}");
 /// # Ok::<(), redlock_sync::Error>(())
@@ -43,7 +45,9 @@ pub struct Health {
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
-/// let health = redlock_sync::Redlock::open(&url)?.health()?;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
+/// let health = locks.health()?;
 /// let node = &health.nodes()[0];
 /// assert!(node.problem.is_none() && node.version.is_some());
 /// # Ok::<(), redlock_sync::Error>(())
@@ -88,6 +92,7 @@ impl Health {
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// assert!(locks.health()?.is_ready());
     /// # server.kill();
     /// assert!(!locks.health()?.is_ready()); // the server is down
@@ -119,6 +124,7 @@ impl Health {
     /// # let server = redlock_tests::Server::builder().persistent().start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// for warning in locks.health()?.warnings() {
     ///     println!("{warning}");
     /// }

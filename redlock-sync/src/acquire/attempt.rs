@@ -35,14 +35,17 @@ pub(super) struct AttemptOptions<'a> {
 /// attempt follows if the lock is held by a token of this client that no lease has.
 pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
     let quorum = &client.quorum;
-    let by = quorum.round_deadline();
+    let (by, mut began) = (quorum.round_deadline(), quorum.now());
     let mut outcome = attempt(client, request, &AttemptOptions { is_fast_path: true, ..AttemptOptions::default() }, by);
     for nth in 0..2 {
         let Err(refusal) = &outcome else { break };
         let leftover_tokens = own_tokens(client, request, refusal);
-        if leftover_tokens.is_empty() && (nth > 0 || !refusal.is_queued()) || quorum.now() >= by {
+        // A further round takes about as long. Far from the servers it would end without the answers.
+        let ends = quorum.now().after(quorum.now().since(began));
+        if leftover_tokens.is_empty() && (nth > 0 || !refusal.is_queued()) || ends >= by {
             break;
         }
+        began = quorum.now();
         outcome = attempt(
             client,
             request,
@@ -227,8 +230,8 @@ impl<'a> Attempt<'a> {
 
 /// True if the fast path can be `SET NX`, which costs a server a third of the script.
 ///
-/// On one server the command takes a free lock even if others wait for it, so it is used only if this client knows that
-/// nothing waits. On several servers any attempt may take a free lock.
+/// The command takes a free lock even if others wait for it, and shows only whether the user may write the lock's own
+/// key. So it is used only if this client knows that its last release, a script with all keys of the lock, found no wait.
 fn may_be_set_nx(quorum: &Quorum, request: &Request) -> bool {
     let (limits, options) = (&quorum.limits, &request.options);
     // Only a mutex is a string, which `SET` can set.
@@ -236,5 +239,5 @@ fn may_be_set_nx(quorum: &Quorum, request: &Request) -> bool {
         && options.min_hold.is_zero()
         && limits.min_replicas_ack == 0
         && limits.failover_guard != Some(true)
-        && (quorum.len() > 1 || quorum.uncontended.is_uncontended(request.key.as_str(), quorum.now()))
+        && quorum.uncontended.is_uncontended(request.key.as_str(), quorum.now())
 }

@@ -31,8 +31,8 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
         let by = quorum.round_deadline();
         let calls: Vec<_> = ready.iter().map(|(_, (_, release))| release.call.clone()).collect();
         let ballots = quorum.rounds(&calls, Priority::High, by);
-        for ((lease, (io, release)), ballot) in ready.into_iter().zip(ballots) {
-            over.push((lease, lease.core.conclude(&io, &release, ballot, by, true)));
+        for ((lease, (_io, release)), ballot) in ready.into_iter().zip(ballots) {
+            over.push((lease, lease.core.conclude(&release, ballot, by, true)));
         }
     }
     // All rounds have ended, so no handler and no observer runs between two of them.

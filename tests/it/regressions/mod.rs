@@ -17,11 +17,13 @@
 //! 15. `listing`: the cost of listing a server's locks.
 //! 16. `counted`: attempts with a limited number.
 //! 17. `dead_waits`: waits of processes that are gone and had no notification connection.
+//! 18. `first_attempts`: the first attempt of a call, and a wait for a server that hangs.
 
 mod bodies;
 mod counted;
 mod dead_waits;
 mod fences;
+mod first_attempts;
 mod forks;
 mod grants;
 mod handlers;

@@ -13,11 +13,11 @@ use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::release_votes::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
+use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Priority;
 use crate::protocol::TypedCall;
-use crate::protocol::reply::{Released, Vote};
+use crate::protocol::reply::{Few, Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::RandomPart;
@@ -30,6 +30,8 @@ pub(in crate::lease) struct PreparedRelease {
     keep: Duration,
     /// The random part of the granted token, if the lock is granted.
     random: Option<RandomPart>,
+    /// The nodes that may have had the token.
+    at: Few<bool>,
     /// A copy of our acquire may still be executed on a node.
     acquire_may_run: bool,
 }
@@ -37,7 +39,7 @@ pub(in crate::lease) struct PreparedRelease {
 impl PreparedRelease {
     /// True if a node may still have the token, although the lease is over.
     pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
-        self.keep.is_zero() && (self.acquire_may_run || ballot.duplicate || !is_everywhere(ballot))
+        self.keep.is_zero() && (self.acquire_may_run || ballot.duplicate || !is_gone_from(&self.at, ballot))
     }
 
     /// True if nothing is left to do: all nodes have freed or granted the lock.
@@ -66,20 +68,19 @@ impl Core {
 
     /// Records whether other processes wait for the lock, as the reply shows.
     pub(in crate::lease) fn record_waits(&self, release: &PreparedRelease, ballot: &Ballot<Released>) {
-        if let [vote] = &*ballot.votes {
-            // A grant was offered, and no wait took it.
-            let is_uncontended = release.random.is_some() && *vote == Vote::Yes(Released::Freed);
-            self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
-        }
+        // A grant was offered, and no wait took it. During a minimum hold, nothing is offered.
+        let is_offered = release.random.is_some() && release.keep.is_zero();
+        let is_freed = |vote: &Vote<Released>| !vote.is_yes() || *vote == Vote::Yes(Released::Freed);
+        let is_uncontended = is_offered && ballot.won() && ballot.votes.iter().all(is_freed);
+        self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
     }
 }
 
 impl Core {
     /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
-    /// A repetition grants nothing.
+    /// A repetition grants nothing. The caller has locked `io`, so no other round of the lease begins.
     pub(in crate::lease) fn conclude(
         &self,
-        io: &RoundState,
         release: &PreparedRelease,
         mut ballot: Ballot<Released>,
         by: Tick,
@@ -106,8 +107,8 @@ impl Core {
         let token_may_remain = release.token_may_remain(&ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
-        let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        let result = self.judge_release(&io.at, &ballot, is_inferred);
+        let is_done = is_confirmed(&ballot) && is_gone_from(&release.at, &ballot);
+        let result = self.judge_release(&release.at, &ballot, is_inferred);
         ReleaseOutcome { result, is_orderly: release.is_orderly, token_may_remain, is_done }
     }
 
@@ -118,16 +119,17 @@ impl Core {
         ballot: Ballot<Released>,
     ) -> ReleaseOutcome {
         let by = self.quorum.round_deadline();
-        self.conclude(&self.io.lock(), release, ballot, by, false)
+        let _io = self.io.lock();
+        self.conclude(release, ballot, by, false)
     }
 
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
-        let outcome = self.begin_release(grace).map(|(io, release)| {
+        let outcome = self.begin_release(grace).map(|(_io, release)| {
             let by = self.quorum.round_deadline();
             let ballot = self.quorum.round(&release.call, Priority::High, by, &|_| true);
-            self.conclude(&io, &release, ballot, by, true)
+            self.conclude(&release, ballot, by, true)
         });
         self.end_release(outcome.unwrap_or_else(|outcome| outcome))
     }
@@ -151,7 +153,8 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let release = PreparedRelease { call, is_orderly, keep, random, acquire_may_run: io.acquire_may_run };
+        let (at, acquire_may_run) = (io.at.clone(), io.acquire_may_run);
+        let release = PreparedRelease { call, is_orderly, keep, random, at, acquire_may_run };
         Ok((io, release))
     }
 

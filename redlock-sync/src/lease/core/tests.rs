@@ -378,6 +378,15 @@ fn what_a_release_finds_is_told() {
     }
 }
 
+/// Otherwise each key of a client would have a leftover token while one server is down.
+#[test]
+fn a_node_that_was_down_all_the_time_keeps_no_token() {
+    let rig = Rig::start(3);
+    rig.proxies[2].refuse();
+    let release = rig.lease(options()).release(SECOND);
+    assert_eq!((release.result, release.token_may_remain), (Ok(()), false));
+}
+
 #[test]
 fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
