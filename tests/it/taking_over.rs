@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(20);
 const MS: Duration = Duration::from_millis(1);
 
 fn open(servers: &[Server]) -> Redlock {
-    Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(500 * MS).build().unwrap()
+    Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(1000 * MS).build().unwrap()
 }
 
 /// The part of the token that Redis has.

@@ -65,13 +65,13 @@ fn a_held_lock_far_away_is_busy() {
 #[test]
 fn a_wait_that_relies_on_notifications_notices_that_the_server_hangs() {
     let server = Server::start();
-    let lease = Duration::from_millis(1500);
-    let holder = redlock_tests::open(server.url());
+    let lease = Duration::from_secs(3);
+    let holder = Redlock::builder().node(server.url()).node_timeout(lease / 3).build().unwrap();
     let guard = holder.mutex(KEY).lease(lease).lock().unwrap();
     let settings = patient().node(server.url()).unavailable_after(Duration::from_secs(1));
     let locks = settings.build().unwrap();
     let waiter = thread::spawn(move || locks.mutex(KEY).lock().map(drop));
-    let relies = std::time::Instant::now() + 3 * lease;
+    let relies = std::time::Instant::now() + 2 * lease;
     eventually("the wait relies on notifications", SOON, || std::time::Instant::now() > relies);
     guard.check().unwrap();
     server.stop();

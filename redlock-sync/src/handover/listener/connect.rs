@@ -160,10 +160,16 @@ impl Listener {
         // In a cluster the heartbeat is a call of its own: its reply must not depend on a slot.
         let together = checks.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
         let heartbeat = match self.publish(subscription, HEARTBEAT, together) {
-            // If the server does not answer, its waits must be woken: their attempts find out that it is away. The next
-            // attempt to subscribe reports what is wrong.
-            Ok(0) | Err(_) => Heartbeat::Failed,
+            Ok(0) => Heartbeat::Failed,
             Ok(_) => Heartbeat::Sent(self.quorum.now()),
+            // The next attempt to subscribe will report what is missing.
+            Err(failure) if is_refusal(&failure) => Heartbeat::Failed,
+            // The server may hang, and then it still has the subscription. But these waits rely on its answers, so they
+            // make attempts, which find out whether it is away.
+            Err(_) => {
+                self.waiters.with(|table, _| table.wake_to_check(checks.iter().flatten().map(|check| check.number)));
+                Heartbeat::Idle
+            }
         };
         let more = checks.get(usize::from(!together.is_empty())..).unwrap_or_default();
         if matches!(heartbeat, Heartbeat::Sent(_)) {
