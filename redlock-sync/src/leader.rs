@@ -135,6 +135,9 @@ impl Leader {
         let run = move || {
             let mut body = body;
             let outcome = leader.lead(Some(&cancel), &status, &mut body);
+            if let Err(error) = &outcome {
+                log::warn!("a candidate has ended: {error}");
+            }
             // The body is dropped before the outcome is stored. If its destructor panics, `join` still returns.
             if caught(move || drop(body)).is_err() {
                 log::error!("a value owned by the body of a leader panicked when it was dropped");

@@ -71,14 +71,12 @@ impl<T> ThreadQueues<T> {
         self.foreign_clients.store(true, Ordering::Relaxed);
         let until = self.clock.now().after(FOREIGN_CLIENTS_REMEMBERED);
         let mut by_key = self.by_key.lock();
-        if let Some(queue) = by_key.get_mut(key) {
-            queue.foreign_clients_until = until;
-            return;
+        by_key.entry(Arc::clone(key)).or_default().foreign_clients_until = until;
+        // Removes the keys of which nothing is remembered any more. The table has doubled since the last time, so this
+        // costs little on average.
+        if by_key.len() >= self.sweep_at.load(Ordering::Relaxed) {
+            by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
+            self.sweep_at.store(2 * by_key.len() + 64, Ordering::Relaxed);
         }
-        // Each new entry also removes keys of which nothing else is remembered.
-        by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
-        let mut queue = ThreadQueue::default();
-        queue.foreign_clients_until = until;
-        by_key.insert(Arc::clone(key), queue);
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct ThreadQueues<T> {
     waiting_threads: AtomicUsize,
     /// The leftover tokens of all keys. Usually none: then the table need not be locked.
     pub(super) leftover_tokens: AtomicUsize,
+    /// The number of keys at which those are removed of which nothing is remembered any more.
+    pub(super) sweep_at: AtomicUsize,
     /// True once a foreign client has been seen on any key.
     pub(super) foreign_clients: AtomicBool,
 }
@@ -208,6 +210,7 @@ impl<T> ThreadQueues<T> {
             is_closed: AtomicBool::new(false),
             waiting_threads: AtomicUsize::new(0),
             leftover_tokens: AtomicUsize::new(0),
+            sweep_at: AtomicUsize::new(0),
             foreign_clients: AtomicBool::new(false),
         })
     }

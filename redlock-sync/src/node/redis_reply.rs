@@ -147,7 +147,8 @@ fn classify(code: &str, detail: &str) -> Failure {
 /// The command was renamed or disabled, or the server is not Redis. Nothing was executed.
 fn unknown_command(detail: &str) -> Failure {
     let what = text("ERR", detail.split(", with args").next().unwrap_or(detail));
-    Failure::unsent(FailureKind::Misuse, what + " (the library needs EVAL and EVALSHA under these names)")
+    let remedy = if what.contains("EVAL") { " (the library needs EVAL and EVALSHA under these names)" } else { "" };
+    Failure::unsent(FailureKind::Misuse, what + remedy)
 }
 
 /// A hint for users, where the server's own message has none.

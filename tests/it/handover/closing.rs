@@ -250,3 +250,17 @@ fn a_server_that_is_away_holds_up_no_shutdown() {
     assert_eq!(ended, Ok(Ended::default()));
     assert!(took < SOON / 2, "the shutdown took {took:?}");
 }
+
+/// The grace is for holders. A release that no server confirms does not use it up.
+#[test]
+fn a_shutdown_without_a_holder_does_not_wait_for_its_grace() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let guard = locks.mutex("order:42").lock().unwrap();
+    rig.servers[0].stop();
+    drop(guard);
+    let (ended, took) = timed(|| locks.shutdown(10 * SOON).unwrap());
+    assert_eq!((ended.given_up, ended.unconfirmed), (Vec::<String>::new(), 1));
+    assert!(took < 5 * SOON, "{took:?}");
+    rig.servers[0].cont();
+}

@@ -24,6 +24,11 @@ impl Core {
         self.state();
     }
 
+    /// True if the lease runs, and its guard has not ended it.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.expire_if_overdue(), LeaseState::Held | LeaseState::Suspended)
+    }
+
     /// True if the lease is over, and its guard did not end it.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.expire_if_overdue(), LeaseState::Lost(_))

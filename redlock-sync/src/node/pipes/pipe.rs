@@ -79,6 +79,8 @@ pub(crate) struct Pipe {
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
+    /// The packets can end with a `WAIT`.
+    asks_replicas: bool,
     shut: Box<dyn Fn() + Send + Sync>,
     /// Called with the time at which the latest answered call was written.
     on_reply: Box<dyn Fn(Tick) + Send + Sync>,
@@ -115,6 +117,7 @@ impl Pipe {
             writer: Mutex::new(WriteHalf { sink, packet: Vec::new() }),
             reader: Mutex::new(ReadHalf { source, framer: Framer::new() }),
             outbox: Mutex::new(Outbox::default()),
+            asks_replicas: !wait.is_empty(),
             in_flight: Mutex::new(InFlight::new(wait)),
             wake: Arc::new(Condvar::new()),
             reading_since: AtomicU64::new(FREE),
@@ -178,10 +181,17 @@ impl Pipe {
         outbox.all().any(&is_it) || self.in_flight.lock().unanswered().any(&is_it)
     }
 
+    /// True if the server waits for replicas, and answers nothing else on this connection until then. Calls that are
+    /// written meanwhile would each bring a `WAIT` of their own, and the server executes one after the other.
+    pub(super) fn waits_for_replicas(&self) -> bool {
+        self.asks_replicas && self.in_flight.lock().waits_for_replicas()
+    }
+
     /// True if the reader has waited for so long that no reply is expected at once.
     pub(crate) fn reader_waits(&self) -> bool {
         match self.reading_since.load(Ordering::Relaxed) {
             FREE | AT_WORK => false,
+            _ if self.waits_for_replicas() => false,
             since => {
                 let unanswered = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
                 !self.is_near()

@@ -43,9 +43,9 @@ impl Pipe {
         if !is_awaited {
             self.wake_pump(&mut outbox);
         }
-        let is_enough = outbox.len() >= MANY_CALLS;
+        let are_many = outbox.len() >= MANY_CALLS;
         drop(outbox);
-        if is_enough || !self.gathers() {
+        if are_many && !self.waits_for_replicas() || !self.gathers() {
             self.flush();
         }
     }
