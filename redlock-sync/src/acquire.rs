@@ -255,7 +255,7 @@ impl<'a> AcquireLoop<'a> {
             };
             self.made = self.made.saturating_add(1);
             let is_over = is_last || self.limit.is_over();
-            if self.ends_with(&refusal, tried_at) || is_over {
+            if self.ends_with(&refusal.error, tried_at) || is_over {
                 // If every node has answered the last attempt, it has removed the wait from the server queues already.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
                     self.wait.leave_queues();
@@ -319,13 +319,13 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// True for an error after which no further attempt is made.
-    fn ends_with(&mut self, refusal: &Refusal, tried_at: Tick) -> bool {
-        match &refusal.error {
+    fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
+        match error {
             Error::Busy { .. } => {
                 self.limit.answered();
                 false
             }
-            error if error.is_unavailable() || refusal.is_of_replica() => self.limit.unanswered(error, tried_at),
+            Error::Unavailable { .. } => self.limit.unanswered(error, tried_at),
             _ => true,
         }
     }

@@ -14,7 +14,7 @@ use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::lease::{Lease, PendingRelease};
 use crate::node::Priority;
-use crate::options::jittered;
+use crate::options::{MAX_LEASE, jittered};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{Exclusive, Request};
 use crate::quorum::Ballot;
@@ -80,10 +80,11 @@ impl Adoption<'_> {
     /// The lease of an adoption that was won. On the nodes that did not answer, the former tokens are released, and the
     /// next renewal sets the new token. Otherwise such a node would keep a former token until it expires.
     fn adopted(self, from: &[LockId], ballot: &Ballot<Acquired>) -> Result<Lease, Error> {
-        let Attempt { client, request, lease, .. } = self.attempt;
+        let Attempt { client, request, .. } = self.attempt;
         let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
         if missed.contains(&true) {
-            let ends = client.quorum.now().after(lease);
+            // The lease of the former holder is not known here.
+            let ends = client.quorum.now().after(MAX_LEASE);
             for former in from {
                 client.add_leftover_token(request, former, ends, missed.clone());
             }

@@ -191,7 +191,8 @@ impl ClaimLoop<'_> {
                 (next, false)
             }
             Err(NotClaimed::Failed { error, is_of_replica }) => {
-                let may_pass = error.is_unavailable() || is_of_replica;
+                // A worker goes on through a failover.
+                let may_pass = error.is_unavailable() || is_of_replica && self.request.stop.is_some();
                 if is_last || !may_pass || self.limit.unanswered(&error, tried_at) {
                     return Some(Err(error));
                 }

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
-use crate::protocol::reply::{Acquired, Failure, FailureKind, QueuePlace, Vote};
+use crate::protocol::reply::{Acquired, QueuePlace, Vote};
 use crate::protocol::{Exclusive, Protocol, WaitArgs};
 use crate::quorum::Ballot;
 use crate::tests::quorum;
@@ -52,31 +52,20 @@ fn unavailable() -> Error {
 #[test]
 fn an_acquire_gives_up_when_nothing_can_help() {
     let request = request(LockOptions::default());
-    let ends = |after, wait, error: Error| {
+    let ends = |after, wait, error: &Error| {
         let client = idle(after);
         let mut acquire = AcquireLoop::new(&client, &request, wait, Pauses::default());
-        acquire.ends_with(&Refusal { error, ballot: None }, client.quorum.now())
+        acquire.ends_with(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
     let until = MaxWait::Until(Tick::NEVER);
-    assert!(!ends(none, MaxWait::Forever, busy()));
-    assert!(ends(none, MaxWait::Forever, unavailable()));
-    assert!(!ends(long, MaxWait::Forever, unavailable()));
-    assert!(!ends(none, until, unavailable()), "it has a deadline of its own");
+    assert!(!ends(none, MaxWait::Forever, &busy()));
+    assert!(ends(none, MaxWait::Forever, &unavailable()));
+    assert!(!ends(long, MaxWait::Forever, &unavailable()));
+    assert!(!ends(none, until, &unavailable()), "it has a deadline of its own");
     for hopeless in [Error::Closed, Error::config("no".to_owned())] {
-        assert!(ends(long, until, hopeless.clone()), "{hopeless}");
+        assert!(ends(long, until, &hopeless), "{hopeless}");
     }
-}
-
-/// The address of a replica can soon lead to a new master.
-#[test]
-fn a_replica_is_waited_for_as_long_as_an_outage_may_last() {
-    let client = idle(LONG * 60);
-    let request = request(LockOptions::default());
-    let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Forever, Pauses::default());
-    let replica = Vote::Failed(Failure::unsent(FailureKind::Replica, "READONLY"));
-    let refusal = Refusal { error: Error::config("READONLY".to_owned()), ballot: Some(ballot(&client, vec![replica])) };
-    assert!(!acquire.ends_with(&refusal, client.quorum.now()));
 }
 
 #[test]
@@ -85,9 +74,8 @@ fn a_busy_lock_ends_an_outage() {
     let request = request(LockOptions::default());
     let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER), Pauses::default());
     let first = client.quorum.now();
-    for error in [unavailable(), busy()] {
-        acquire.ends_with(&Refusal { error, ballot: None }, first);
-    }
+    acquire.ends_with(&unavailable(), first);
+    acquire.ends_with(&busy(), first);
     let next = client.quorum.now();
     assert_eq!(client.outages.since(next, next, &unavailable()), next);
 }

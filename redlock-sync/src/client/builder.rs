@@ -361,8 +361,8 @@ impl Builder {
     /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
     /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///
-    /// The node asks its replicas within the same request (`WAIT`). So the request takes the round trip to the replicas
-    /// longer, up to half of [`node_timeout`](Builder::node_timeout). If fewer replicas confirm, there is no lock: the
+    /// The node asks its replicas within the same request (`WAIT`), and waits for them for a quarter of
+    /// [`node_timeout`](Builder::node_timeout) at most. If fewer replicas confirm by then, there is no lock: the
     /// client takes back what was written, and the error is [`Unavailable`](Error::Unavailable) with their number. So a
     /// node without enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may
     /// still be queued. A release asks no replica. The user needs the permission `+wait`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Ballot;
 use crate::error::Error;
-use crate::protocol::reply::{Acquired, FailureKind, Vote};
+use crate::protocol::reply::{Acquired, Vote};
 
 /// The error of such an attempt, with the votes that caused it.
 pub(crate) struct Refusal {
@@ -18,12 +18,6 @@ impl Refusal {
     pub(crate) fn is_queued(&self) -> bool {
         let is_queued = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if token.is_empty());
         self.error.is_busy() && self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(is_queued))
-    }
-
-    /// True if a server is a replica. Soon after a failover, its address can lead to the new master.
-    pub(crate) fn is_of_replica(&self) -> bool {
-        let is_of = |vote: &Vote<_>| matches!(vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
-        self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(is_of))
     }
 
     /// True if every node said a definite no and no copy of the attempt may be executed later. Then the attempt has set
