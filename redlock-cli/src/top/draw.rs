@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
 use redlock_sync::Snapshot;
 
-use super::rows::{Row, holder};
+use super::rows::{Row, holder, rows};
 use super::{Mode, Screen};
 use crate::text::{length, plain};
 use crate::watch::Latest;
@@ -36,9 +36,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
     frame.render_widget(Paragraph::new(footer(screen)), last);
     match &screen.mode {
         Mode::Details => {
-            if let Some(row) = screen.chosen() {
-                popup(frame, &brief(&row.name), details(row));
-            }
+            let name = screen.name.as_deref().unwrap_or_default();
+            // The lock is shown even if it does not match the filter any more.
+            let all = latest.seen.iter().flat_map(|seen| rows(seen, latest.age(), screen.sort, name));
+            let row = all.into_iter().find(|row| row.name == name);
+            let text = row.as_ref().map_or_else(|| "It is not held any more.\n\nEsc: back".to_owned(), details);
+            popup(frame, &brief(name), text);
         }
         Mode::Confirm(held) => {
             let name = brief(&held.name);

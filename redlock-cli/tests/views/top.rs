@@ -75,6 +75,50 @@ fn a_lock_is_found_looked_at_and_released() {
 }
 
 #[test]
+fn the_details_stay_with_their_lock() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let first = locks.mutex("order:1").holder_name("billing").lock().unwrap();
+    let _second = locks.mutex("order:2").holder_name("shop").lock().unwrap();
+    let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
+    top.until(&["order:1", "order:2"]);
+    // The filter keeps the first lock, by its holder.
+    top.keys(&["/"]);
+    top.keys(&["-l", "billing"]);
+    top.keys(&["Enter"]);
+    eventually("the second lock is filtered out", LONG, || !top.screen().contains("order:2"));
+    top.keys(&["Enter"]);
+    top.until(&["on 1 of 1 servers", "billing"]);
+    first.unlock().unwrap();
+    let next = locks.mutex("order:1").holder_name("store").lock().unwrap();
+    top.until(&["on 1 of 1 servers", "store"]);
+    top.keys(&["x", "/", "Escape"]);
+    top.until(&["order:1", "order:2"]);
+    top.keys(&["s", "s", "s"]);
+    top.until(&["sort: name"]);
+    top.keys(&["Home", "Enter"]);
+    top.until(&["on 1 of 1 servers", "store"]);
+    next.unlock().unwrap();
+    let screen = top.until(&["is not held any more"]);
+    assert!(screen.contains("order:1") && !screen.contains("on 1 of 1 servers"), "{screen}");
+}
+
+#[test]
+fn a_paste_goes_to_the_filter() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let _guards = [locks.mutex("order:1").lock().unwrap(), locks.mutex("order:2").lock().unwrap()];
+    let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
+    top.until(&["order:1", "order:2"]);
+    top.paste("k");
+    top.keys(&["/"]);
+    top.until(&["filter: _"]);
+    top.paste("order:2\nq");
+    top.until(&["filter: order:2_"]);
+    eventually("the other lock is filtered out", LONG, || !top.screen().contains("order:1"));
+}
+
+#[test]
 fn names_of_all_sorts_leave_the_screen_whole() {
     let servers = one();
     let locks = client(&servers).max_key_len(8192).build().unwrap();
@@ -112,7 +156,7 @@ fn a_server_that_hangs_or_is_gone_is_said_to() {
     servers[0].stop();
     top.until(&["2 of 3 servers well", "DOWN", "order:42"]);
     servers[1].kill();
-    top.until(&["no majority", "s ago", "order:42"]);
+    top.until(&["1 of 3 servers well", "no majority", "s ago", "order:42"]);
     servers[0].cont();
     top.until(&["2 of 3 servers well"]);
     top.keys(&["C-c"]);
@@ -130,13 +174,15 @@ fn a_signal_gives_the_terminal_back() {
     assert!(!colours.contains("\u{1b}[31m") && !colours.contains("\u{1b}[33m"), "{colours:?}");
     assert!(Command::new("kill").args(["-TERM", &child(&top)]).status().unwrap().success());
     top.until(&["ended 0"]);
-    // Closing the terminal ends the program too.
-    let closed = Terminal::start(&servers, SMALL, "", "top");
-    closed.until(&["order:42"]);
-    let program = child(&closed);
-    drop(closed);
-    let is_there = || Command::new("kill").args(["-0", &program]).stderr(Stdio::null()).status().unwrap().success();
-    eventually("it ends with its terminal", LONG, || !is_there());
+    // Closing the terminal ends the program too, even if the program was started with SIGHUP ignored.
+    for start in ["", "sh -c 'trap \"\" HUP; exec \"$@\"' sh"] {
+        let closed = Terminal::start(&servers, SMALL, start, "top");
+        closed.until(&["order:42"]);
+        let program = child(&closed);
+        drop(closed);
+        let is_there = || Command::new("kill").args(["-0", &program]).stderr(Stdio::null()).status().unwrap().success();
+        eventually("it ends with its terminal", LONG, || !is_there());
+    }
 }
 
 /// The process id of the program that runs in the terminal.
