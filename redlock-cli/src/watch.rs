@@ -111,7 +111,7 @@ impl Watch {
             };
             let seen = locks.snapshot(&options.clone().server_share(share));
             let health_now = seen.as_ref().err().and_then(|_| locks.health().ok());
-            let is_short = began.elapsed().mul_f64(share) <= SHORT;
+            let is_short = seen.is_ok() && began.elapsed().mul_f64(share) <= SHORT;
             share = if is_short { SHARE_OF_SHORT } else { SHARE };
             let mut latest = self.latest();
             match seen {

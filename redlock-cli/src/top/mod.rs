@@ -132,6 +132,10 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
         while event::poll(wait)? {
             wait = Duration::ZERO;
             match event::read()? {
+                // Another program may have written to the terminal.
+                Event::Key(KeyEvent { code: KeyCode::Char('l'), modifiers: KeyModifiers::CONTROL, .. }) => {
+                    terminal.clear()?;
+                }
                 Event::Key(key) if key.kind != KeyEventKind::Release && screen.key(key, locks, watch, &tell) => {
                     return Ok(());
                 }
@@ -180,9 +184,10 @@ impl Screen {
         self.rows = rows;
     }
 
-    /// Scrolls so that the selection is visible in `height` rows.
+    /// Scrolls so that the selection is visible in `height` rows, and no row stays empty without need.
     fn show(&mut self, height: usize) {
         self.page = height.max(1);
+        self.offset = self.offset.min(self.rows.len().saturating_sub(self.page));
         self.offset = self.offset.clamp((self.at + 1).saturating_sub(self.page), self.at);
     }
 

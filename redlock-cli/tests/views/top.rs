@@ -1,5 +1,7 @@
 //! `redlock top`.
 
+use std::fs::File;
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -116,6 +118,36 @@ fn a_paste_goes_to_the_filter() {
     top.paste("order:2\nq");
     top.until(&["filter: order:2_"]);
     eventually("the other lock is filtered out", LONG, || !top.screen().contains("order:1"));
+}
+
+#[test]
+fn the_rows_that_fit_are_shown_and_the_screen_is_drawn_anew() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let _guards: Vec<_> = (0..40).map(|at| locks.mutex(format!("order:{at}")).lock().unwrap()).collect();
+    let _permits = locks.semaphore("prices", 20).acquire_many(20).unwrap();
+    let top = Terminal::start(&servers, SMALL, "", "top");
+    top.until(&["60 holders"]);
+    top.keys(&["End"]);
+    top.keys(&["/"]);
+    top.keys(&["-l", "order:1"]);
+    top.until(&["filter: order:1_", "order:1 ", "order:10", "order:15", "order:19"]);
+    top.keys(&["Escape"]);
+    top.until(&["q quit"]);
+    // Another program writes to the terminal.
+    let mut terminal = File::options().write(true).open(top.tmux(&["display", "-p", "#{pane_tty}"]).trim()).unwrap();
+    terminal.write_all(b"\x1b[Ha message to all\r\nof the users").unwrap();
+    top.until(&["a message to all"]);
+    top.keys(&["C-l"]);
+    top.until(&["1 of 1 servers well"]);
+    eventually("the message is gone", LONG, || !top.screen().contains("message"));
+    // The end of a long window is not cut off.
+    top.keys(&["/"]);
+    top.keys(&["-l", "prices"]);
+    top.keys(&["Enter"]);
+    top.until(&["q quit"]);
+    top.keys(&["Enter"]);
+    top.until(&["more: `redlock inspect`", "Esc: back"]);
 }
 
 #[test]
