@@ -41,7 +41,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
             let all = latest.seen.iter().flat_map(|seen| rows(seen, latest.age(), screen.sort, name));
             let row = all.into_iter().find(|row| row.name == name);
             // Each holder takes three lines, and the rest of the window ten.
-            let fit = usize::from(frame.area().height.saturating_sub(10) / 3);
+            let fit = usize::from(frame.area().height.saturating_sub(10) / 3).max(1);
             let gone = || "It is not held any more.\n\nEsc: back".to_owned();
             let text = row.as_ref().map_or_else(gone, |row| details(row, fit));
             popup(frame, &brief(name), text);
