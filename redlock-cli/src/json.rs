@@ -24,10 +24,16 @@ pub(crate) fn line(shown: impl Serialize) -> String {
 }
 
 /// Escapes characters that change how other characters are shown. They occur only within strings, where JSON has
-/// escapes for them.
+/// escapes for the units of UTF-16.
 fn plain(json: &str) -> String {
-    let each = |c: char| if is_odd(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    json.chars().map(each).collect()
+    json.chars().fold(String::with_capacity(json.len()), |mut shown, c| {
+        if is_odd(c) {
+            shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
 }
 
 #[cfg(test)]
@@ -36,8 +42,8 @@ mod tests {
 
     #[test]
     fn a_terminal_finds_nothing_to_obey() {
-        let shown = std::collections::BTreeMap::from([("name", "a\u{1b}[2J\u{7f}\u{9b}1m\u{202e}b\nc 日")]);
+        let shown = std::collections::BTreeMap::from([("name", "a\u{1b}[2J\u{7f}\u{9b}1m\u{202e}b\nc 日\u{e0067}")]);
         let text = line(&shown);
-        assert_eq!(text, "{\"version\":1,\"name\":\"a\\u001b[2J\\u007f\\u009b1m\\u202eb\\nc 日\"}\n");
+        assert_eq!(text, "{\"version\":1,\"name\":\"a\\u001b[2J\\u007f\\u009b1m\\u202eb\\nc 日\\udb40\\udc67\"}\n");
     }
 }

@@ -89,9 +89,19 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     columns(HEAD, rows.into_iter())
 }
 
-/// Formats the head and the rows in aligned columns, without trailing spaces. If there are no rows, only the head is
-/// returned.
+/// The longest cell, in characters. A longer one would make each line of the table as long.
+const LONGEST: usize = 200;
+
+/// Formats the head and the rows in aligned columns, without trailing spaces. Longer cells are cut, and end with `…`. If
+/// there are no rows, only the head is returned.
 pub(crate) fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let cut = |mut cell: String| {
+        if let Some((end, _)) = cell.char_indices().nth(LONGEST) {
+            cell.replace_range(end.., "…");
+        }
+        cell
+    };
+    let rows = rows.map(|row| row.map(cut));
     let lines: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));

@@ -7,7 +7,7 @@ pub(crate) fn is_odd(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{3164}' | '\u{feff}')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Returns a text of unknown origin on one line, with odd characters escaped.
@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn what_is_odd_is_escaped() {
         assert_eq!(
-            plain("a'b \"日\" \u{1b}[2J\u{9b}\u{202e}\u{61c}\n"),
-            "a'b \"日\" \\u{1b}[2J\\u{9b}\\u{202e}\\u{61c}\\n"
+            plain("a'b \"日\" \u{1b}[2J\u{9b}\u{202e}\u{61c}\u{fff9}\n"),
+            "a'b \"日\" \\u{1b}[2J\\u{9b}\\u{202e}\\u{61c}\\u{fff9}\\n"
         );
     }
 

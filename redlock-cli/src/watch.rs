@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Redlock, Snapshot, SnapshotOptions};
+use redlock_sync::{Health, Redlock, Snapshot, SnapshotOptions};
 
 /// The share of the time for which the snapshots keep a server busy.
 const SHARE: f64 = 0.01;
@@ -21,6 +21,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// The latest snapshot.
 #[derive(Clone, Default)]
 pub(crate) struct Latest {
+    /// If the last attempt to take a newer one failed, the health of the servers is newer than the rest.
     pub(crate) seen: Option<Arc<Snapshot>>,
     /// The time at which the snapshot was taken.
     pub(crate) at: Option<Instant>,
@@ -32,6 +33,9 @@ pub(crate) struct Latest {
     pub(crate) asked: Option<Instant>,
     /// The time of a viewer's last request.
     looked: Option<Instant>,
+    /// The number of finished passes for which `first_look` waits.
+    #[cfg(feature = "dash")]
+    awaited: u64,
     is_urgent: bool,
 }
 
@@ -39,6 +43,11 @@ impl Latest {
     /// The age of the snapshot.
     pub(crate) fn age(&self) -> Duration {
         self.at.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
+    /// Returns true if no viewer has asked for some time.
+    fn is_unwatched(&self) -> bool {
+        self.looked.is_none_or(|at| at.elapsed() > LASTS)
     }
 }
 
@@ -69,12 +78,18 @@ impl Watch {
         latest.clone()
     }
 
-    /// Like [`look`](Watch::look), but waits up to `most` for the first snapshot.
+    /// Like [`look`](Watch::look), but waits up to `most` for the first snapshot, and for a new one after a time without
+    /// viewers.
     #[cfg(feature = "dash")]
     pub(crate) fn first_look(&self, most: Duration) -> Latest {
+        let mut latest = self.latest();
+        if latest.is_unwatched() {
+            latest.awaited = latest.passes + 1;
+        }
+        drop(latest);
         drop(self.look());
-        let is_unknown = |latest: &mut Latest| latest.passes == 0;
-        let waited = self.changed.wait_timeout_while(self.latest(), most, is_unknown);
+        let is_old = |latest: &mut Latest| latest.passes < latest.awaited;
+        let waited = self.changed.wait_timeout_while(self.latest(), most, is_old);
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
@@ -95,7 +110,8 @@ impl Watch {
                 latest.seen.clone()
             };
             let seen = locks.snapshot(&options.clone().server_share(share));
-            let is_short = began.elapsed().mul_f64(share) <= SHORT;
+            let health_now = seen.as_ref().err().and_then(|_| locks.health().ok());
+            let is_short = seen.is_ok() && began.elapsed().mul_f64(share) <= SHORT;
             share = if is_short { SHARE_OF_SHORT } else { SHARE };
             let mut latest = self.latest();
             match seen {
@@ -103,13 +119,15 @@ impl Watch {
                     let seen = if let Some(before) = before { seen.following(&before) } else { seen };
                     (latest.seen, latest.at, latest.problem) = (Some(Arc::new(seen)), Some(Instant::now()), None);
                 }
-                Err(error) => latest.problem = Some(error.to_string()),
+                Err(error) => {
+                    latest.problem = Some(error.to_string());
+                    latest.seen = before.map(|before| with_health(&before, health_now));
+                }
             }
             latest.asked = None;
             latest.passes += 1;
             self.changed.notify_all();
-            while !latest.is_urgent && (began.elapsed() < every || latest.looked.is_none_or(|at| at.elapsed() > LASTS))
-            {
+            while !latest.is_urgent && (began.elapsed() < every || latest.is_unwatched()) {
                 let pause = every.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
                 let pause = if began.elapsed() < every { pause } else { LASTS };
                 latest = self.changed.wait_timeout(latest, pause).unwrap_or_else(PoisonError::into_inner).0;
@@ -117,4 +135,14 @@ impl Watch {
             latest.is_urgent = false;
         }
     }
+}
+
+/// The snapshot with a newer health of the servers.
+fn with_health(seen: &Snapshot, health: Option<Health>) -> Arc<Snapshot> {
+    let mut seen = seen.clone();
+    seen.health = health.unwrap_or(seen.health);
+    for (node, round_trip) in seen.health.nodes().iter().zip(&mut seen.round_trips) {
+        *round_trip = round_trip.filter(|_| node.problem.is_none());
+    }
+    Arc::new(seen)
 }

@@ -19,7 +19,7 @@ pub(crate) fn printable(text: &str) -> String {
         c.is_control()
             || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{3164}' | '\u{feff}')
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-            || matches!(c, '\u{e0000}'..='\u{e007f}')
+            || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
     };
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
         if is_odd(c) {

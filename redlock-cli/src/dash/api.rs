@@ -11,12 +11,12 @@ use super::http::{Request, Response};
 use crate::json;
 use crate::watch::{Latest, Watch};
 
-/// The longest time that the first response waits for the first snapshot.
+/// The longest time that a response waits for the first snapshot, or for a new one after a time without viewers.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The largest number of dead tasks that the page shows.
 const MOST_DEAD: usize = 100;
 
-/// The body for the page, made from one snapshot.
+/// The body for the page, made from one snapshot. Each response adds the age of the snapshot as a last field.
 #[derive(Serialize)]
 struct Shown<'a> {
     allow_release: bool,
@@ -50,7 +50,7 @@ pub(super) struct Api {
     /// A random id of this process. By this id, the page tells a response of this process from one of a former process.
     start: String,
     /// The last body, and the number of its snapshot.
-    body: Mutex<(u64, Arc<[u8]>)>,
+    body: Mutex<(u64, Arc<str>)>,
     /// Locked while dead tasks are read, so that many requests for them put no more load on a server than one request.
     reads_dead: Mutex<()>,
 }
@@ -64,7 +64,7 @@ impl Api {
         guard: Guard,
         may_change: bool,
     ) -> Result<Api, getrandom::Error> {
-        let (locks, body) = (locks.clone(), Mutex::new((0, Arc::default())));
+        let (locks, body) = (locks.clone(), Mutex::new((0, Arc::from(""))));
         Ok(Api { locks, watch, guard, may_change, start: random()?, body, reads_dead: Mutex::default() })
     }
 
@@ -97,17 +97,19 @@ impl Api {
         let response = if is_known {
             Response::new("304 Not Modified", "", Vec::new())
         } else {
-            Response::new("200 OK", "application/json", self.body(&latest))
+            let body = self.body(&latest);
+            let (fields, age) = (body.trim_end_matches("}\n"), if latest.at.is_some() { &age } else { "null" });
+            Response::new("200 OK", "application/json", format!("{fields},\"age_ms\":{age}}}\n").into_bytes())
         };
         response.with("ETag", tag).with("Redlock-Age-Ms", age)
     }
 
-    fn body(&self, latest: &Latest) -> Arc<[u8]> {
+    fn body(&self, latest: &Latest) -> Arc<str> {
         let mut known = self.body.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != latest.passes || known.1.is_empty() {
             let (problem, snapshot) = (latest.problem.as_deref(), latest.seen.as_deref());
             let shown = Shown { allow_release: self.may_change, problem, snapshot };
-            *known = (latest.passes, json::line(shown).into_bytes().into());
+            *known = (latest.passes, json::line(shown).into());
         }
         Arc::clone(&known.1)
     }

@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
 use redlock_sync::Snapshot;
 
-use super::rows::{Row, holder};
+use super::rows::{Row, holder, rows};
 use super::{Mode, Screen};
 use crate::text::{length, plain};
 use crate::watch::Latest;
@@ -36,9 +36,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
     frame.render_widget(Paragraph::new(footer(screen)), last);
     match &screen.mode {
         Mode::Details => {
-            if let Some(row) = screen.chosen() {
-                popup(frame, &brief(&row.name), details(row));
-            }
+            let name = screen.name.as_deref().unwrap_or_default();
+            // The lock is shown even if it does not match the filter any more.
+            let all = latest.seen.iter().flat_map(|seen| rows(seen, latest.age(), screen.sort, name));
+            let row = all.into_iter().find(|row| row.name == name);
+            // Each holder takes three lines, and the rest of the window ten.
+            let fit = usize::from(frame.area().height.saturating_sub(10) / 3).max(1);
+            let gone = || "It is not held any more.\n\nEsc: back".to_owned();
+            let text = row.as_ref().map_or_else(gone, |row| details(row, fit));
+            popup(frame, &brief(name), text);
         }
         Mode::Confirm(held) => {
             let name = brief(&held.name);
@@ -160,7 +166,8 @@ fn footer(screen: &Screen) -> String {
     }
 }
 
-fn details(row: &Row) -> String {
+/// The text about a lock, with at most this many of its holders.
+fn details(row: &Row, most: usize) -> String {
     let mut lines = vec![format!("{}    {} wait", row.kind, row.waiting)];
     if !row.mark.is_empty() {
         lines.push(format!("! {}", row.mark));
@@ -168,13 +175,16 @@ fn details(row: &Row) -> String {
     if row.holders.is_empty() {
         lines.push(row.holder.clone());
     }
-    for held in &row.holders {
+    for held in row.holders.iter().take(most) {
         let first: String = held.holder.id.as_str().chars().take(8).collect();
         let left =
             held.holder.remaining.map_or_else(|| "never ends".to_owned(), |left| format!("{} left", length(left)));
         let (kind, held_for, nodes, of) = (held.kind, length(held.seen_for), held.nodes, held.of);
         lines.push(format!("\n{}", holder(held)));
         lines.push(format!("  {kind}, {first}, held for {held_for} or more, {left}, on {nodes} of {of} servers"));
+    }
+    if row.holders.len() > most {
+        lines.push(format!("\n{} more: `redlock inspect` shows all", row.holders.len() - most));
     }
     lines.push("\nEsc: back".to_owned());
     lines.join("\n")

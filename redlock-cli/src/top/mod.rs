@@ -25,7 +25,6 @@ use signal_hook::iterator::Signals;
 use self::rows::{Row, Sort, releasable};
 use crate::args::View;
 use crate::ending::{Answer, Failure};
-use crate::signals::not_ignored;
 use crate::text::plain;
 use crate::watch::Watch;
 use crate::{look, queue};
@@ -64,7 +63,8 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     }
     // The screen shows problems of servers. Log lines would spoil it.
     log::set_max_level(log::LevelFilter::Off);
-    let signals = Signals::new(not_ignored([SIGHUP, SIGINT, SIGTERM]))?;
+    // This catches SIGHUP even if it was ignored, since a screen without its terminal has no use.
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
     let mut terminal = ratatui::try_init()?;
     // With bracketed paste, a pasted text is one event instead of many keys.
@@ -132,9 +132,14 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::R
         while event::poll(wait)? {
             wait = Duration::ZERO;
             match event::read()? {
+                // Another program may have written to the terminal.
+                Event::Key(KeyEvent { code: KeyCode::Char('l'), modifiers: KeyModifiers::CONTROL, .. }) => {
+                    terminal.clear()?;
+                }
                 Event::Key(key) if key.kind != KeyEventKind::Release && screen.key(key, locks, watch, &tell) => {
                     return Ok(());
                 }
+                Event::Paste(text) => screen.paste(&text),
                 _ => {}
             }
             if screen.asks_anew() {
@@ -179,9 +184,10 @@ impl Screen {
         self.rows = rows;
     }
 
-    /// Scrolls so that the selection is visible in `height` rows.
+    /// Scrolls so that the selection is visible in `height` rows, and no row stays empty without need.
     fn show(&mut self, height: usize) {
         self.page = height.max(1);
+        self.offset = self.offset.min(self.rows.len().saturating_sub(self.page));
         self.offset = self.offset.clamp((self.at + 1).saturating_sub(self.page), self.at);
     }
 
@@ -236,6 +242,13 @@ impl Screen {
                 self.mode = Mode::Table;
             }
             _ => {}
+        }
+    }
+
+    /// Appends the first line of a pasted text to the filter. Elsewhere, a pasted text does nothing.
+    fn paste(&mut self, text: &str) {
+        if matches!(self.mode, Mode::Filter) {
+            self.filter.extend(text.trim().chars().take_while(|c| !c.is_control()));
         }
     }
 

@@ -57,7 +57,7 @@ fn each_lock_is_shown_with_its_holders() {
 fn what_is_shown_is_json_too() {
     let server = Server::start();
     let locks = client(std::slice::from_ref(&server)).build().unwrap();
-    let name = "a\u{1b}[2J\u{9b}\u{202e}\n日<img onerror>";
+    let name = "a\u{1b}[2J\u{9b}\u{202e}\n日\u{e0067}<img onerror>";
     let guard = locks.mutex(name).lock().unwrap();
     locks.count_down_latch("import", 2).count_down().unwrap();
     locks.queue("emails").push("welcome").unwrap();
@@ -90,6 +90,20 @@ fn what_is_shown_is_json_too() {
     let (tree, code) = json(&["ls"]);
     assert!(code == Some(69) && tree["error"]["message"].as_str().unwrap().contains("no majority"), "{tree}");
     assert_eq!(outcome(&mut on(&server, ["run", "--json", "job", "true"])).1, Some(64));
+}
+
+#[test]
+fn a_giant_name_leaves_the_table_readable() {
+    let server = Server::start();
+    let (giant, token) = ("x".repeat(70_000), format!("{:032x}:shop", 1));
+    server.set(&giant, &token);
+    server.set("order:42", &token);
+    let (said, code) = outcome(&mut on(&server, ["ls"]));
+    assert!(code == Some(0) && said.contains("order:42 "), "{code:?} {}", said.len());
+    assert!(said.contains(&format!("\n{}…  mutex", "x".repeat(200))), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() < 300), "{said}");
+    let (said, code) = outcome(&mut on(&server, ["ls", "--json"]));
+    assert!(code == Some(0) && said.contains(&giant), "{code:?} {}", said.len());
 }
 
 #[test]

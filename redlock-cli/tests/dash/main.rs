@@ -60,6 +60,12 @@ fn the_page_and_the_snapshot() {
         let told: Value = serde_json::from_str(&dash.get("/api/snapshot").body).unwrap();
         told["problem"].as_str().is_some_and(|why| why.contains("no majority")) && !told["snapshot"].is_null()
     });
+    // The locks are those of the last good pass, but the state of the servers is that of now.
+    eventually("the server is shown as down", LONG, || {
+        let seen = dash.snapshot();
+        let (health, trips) = (&seen["health"], &seen["round_trips_ms"]);
+        health["ready"] == false && health["nodes"][0]["problem"].is_string() && trips == &json!([null])
+    });
 }
 
 /// Requests that come from a page of another site, with the name of another host, or for a path that does not exist.
@@ -236,4 +242,9 @@ fn all_viewers_have_one_snapshot_and_no_viewer_costs_nothing() {
         thread::sleep(Duration::from_secs(3));
         passes() == before
     });
+    // The first viewer after that gets a new snapshot, not the old one.
+    let _guard = client(&server).mutex("job").lock().unwrap();
+    let told: Value = serde_json::from_str(&dash.get("/api/snapshot").body).unwrap();
+    assert_eq!(told["snapshot"]["locks"][0]["name"], "job", "{told}");
+    assert!(told["age_ms"].as_u64().is_some_and(|age| age < 3000), "{told}");
 }

@@ -241,4 +241,9 @@ fn odd_names_and_a_server_that_is_down() {
     assert_eq!(browser.value("document.documentElement.scrollWidth"), 390, "nothing is wider than a phone");
     three[1].kill();
     browser.until("document.getElementById('state').textContent.includes('no majority')");
+    // The page has not seen the locks since, so it does not count on.
+    browser.until("age() > 5000");
+    let is_held = "[...document.querySelectorAll('#locks tbody tr')].every((row) => \
+                   state.locks.some((lock) => row.cells[3].textContent === `${time(lock.held)} or more`))";
+    assert_eq!(browser.value(&format!("show(), {is_held}")), true);
 }

@@ -1,5 +1,7 @@
 //! `redlock top`.
 
+use std::fs::File;
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -75,6 +77,80 @@ fn a_lock_is_found_looked_at_and_released() {
 }
 
 #[test]
+fn the_details_stay_with_their_lock() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let first = locks.mutex("order:1").holder_name("billing").lock().unwrap();
+    let _second = locks.mutex("order:2").holder_name("shop").lock().unwrap();
+    let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
+    top.until(&["order:1", "order:2"]);
+    // The filter keeps the first lock, by its holder.
+    top.keys(&["/"]);
+    top.keys(&["-l", "billing"]);
+    top.keys(&["Enter"]);
+    eventually("the second lock is filtered out", LONG, || !top.screen().contains("order:2"));
+    top.keys(&["Enter"]);
+    top.until(&["on 1 of 1 servers", "billing"]);
+    first.unlock().unwrap();
+    let next = locks.mutex("order:1").holder_name("store").lock().unwrap();
+    top.until(&["on 1 of 1 servers", "store"]);
+    top.keys(&["x", "/", "Escape"]);
+    top.until(&["order:1", "order:2"]);
+    top.keys(&["s", "s", "s"]);
+    top.until(&["sort: name"]);
+    top.keys(&["Home", "Enter"]);
+    top.until(&["on 1 of 1 servers", "store"]);
+    next.unlock().unwrap();
+    let screen = top.until(&["is not held any more"]);
+    assert!(screen.contains("order:1") && !screen.contains("on 1 of 1 servers"), "{screen}");
+}
+
+#[test]
+fn a_paste_goes_to_the_filter() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let _guards = [locks.mutex("order:1").lock().unwrap(), locks.mutex("order:2").lock().unwrap()];
+    let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
+    top.until(&["order:1", "order:2"]);
+    top.paste("k");
+    top.keys(&["/"]);
+    top.until(&["filter: _"]);
+    top.paste("order:2\nq");
+    top.until(&["filter: order:2_"]);
+    eventually("the other lock is filtered out", LONG, || !top.screen().contains("order:1"));
+}
+
+#[test]
+fn the_rows_that_fit_are_shown_and_the_screen_is_drawn_anew() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let _guards: Vec<_> = (0..40).map(|at| locks.mutex(format!("order:{at}")).lock().unwrap()).collect();
+    let _permits = locks.semaphore("prices", 20).acquire_many(20).unwrap();
+    let top = Terminal::start(&servers, SMALL, "", "top");
+    top.until(&["60 holders"]);
+    top.keys(&["End"]);
+    top.keys(&["/"]);
+    top.keys(&["-l", "order:1"]);
+    top.until(&["filter: order:1_", "order:1 ", "order:10", "order:15", "order:19"]);
+    top.keys(&["Escape"]);
+    top.until(&["q quit"]);
+    // Another program writes to the terminal.
+    let mut terminal = File::options().write(true).open(top.tmux(&["display", "-p", "#{pane_tty}"]).trim()).unwrap();
+    terminal.write_all(b"\x1b[Ha message to all\r\nof the users").unwrap();
+    top.until(&["a message to all"]);
+    top.keys(&["C-l"]);
+    top.until(&["1 of 1 servers well"]);
+    eventually("the message is gone", LONG, || !top.screen().contains("message"));
+    // The end of a long window is not cut off.
+    top.keys(&["/"]);
+    top.keys(&["-l", "prices"]);
+    top.keys(&["Enter"]);
+    top.until(&["q quit"]);
+    top.keys(&["Enter"]);
+    top.until(&["more: `redlock inspect`", "Esc: back"]);
+}
+
+#[test]
 fn names_of_all_sorts_leave_the_screen_whole() {
     let servers = one();
     let locks = client(&servers).max_key_len(8192).build().unwrap();
@@ -107,12 +183,17 @@ fn a_server_that_hangs_or_is_gone_is_said_to() {
     let locks = client(&servers).build().unwrap();
     let _guard = locks.mutex("order:42").lock().unwrap();
     servers[2].del("order:42");
+    // In one scan, the lock could have changed between two servers.
+    let slow = Terminal::start(&servers, (160, 24), "", "top --every 60s");
+    assert!(!slow.until(&["3 of 3 servers well", "order:42"]).contains("servers differ"));
+    slow.keys(&["r"]);
+    slow.until(&["! order:42", "servers differ"]);
     let top = Terminal::start(&servers, (160, 24), "", "top --every 200ms");
     top.until(&["3 of 3 servers well", "! order:42", "servers differ"]);
     servers[0].stop();
     top.until(&["2 of 3 servers well", "DOWN", "order:42"]);
     servers[1].kill();
-    top.until(&["no majority", "s ago", "order:42"]);
+    top.until(&["1 of 3 servers well", "no majority", "s ago", "order:42"]);
     servers[0].cont();
     top.until(&["2 of 3 servers well"]);
     top.keys(&["C-c"]);
@@ -130,13 +211,15 @@ fn a_signal_gives_the_terminal_back() {
     assert!(!colours.contains("\u{1b}[31m") && !colours.contains("\u{1b}[33m"), "{colours:?}");
     assert!(Command::new("kill").args(["-TERM", &child(&top)]).status().unwrap().success());
     top.until(&["ended 0"]);
-    // Closing the terminal ends the program too.
-    let closed = Terminal::start(&servers, SMALL, "", "top");
-    closed.until(&["order:42"]);
-    let program = child(&closed);
-    drop(closed);
-    let is_there = || Command::new("kill").args(["-0", &program]).stderr(Stdio::null()).status().unwrap().success();
-    eventually("it ends with its terminal", LONG, || !is_there());
+    // Closing the terminal ends the program too, even if the program was started with SIGHUP ignored.
+    for start in ["", "sh -c 'trap \"\" HUP; exec \"$@\"' sh"] {
+        let closed = Terminal::start(&servers, SMALL, start, "top");
+        closed.until(&["order:42"]);
+        let program = child(&closed);
+        drop(closed);
+        let is_there = || Command::new("kill").args(["-0", &program]).stderr(Stdio::null()).status().unwrap().success();
+        eventually("it ends with its terminal", LONG, || !is_there());
+    }
 }
 
 /// The process id of the program that runs in the terminal.

@@ -13,7 +13,7 @@ const rows = new Map();
 
 // Characters that are not seen, or turn the direction of others, are shown by their numbers.
 function plain(text) {
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\u{e0000}-\u{e007f}]/gu,
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu,
     (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
 
@@ -78,6 +78,8 @@ async function poll() {
     }
     if (answer.status === 200 || answer.status === 304) {
       [state.age, state.at] = [Number(answer.headers.get("Redlock-Age-Ms")), performance.now()];
+      // A refusal that came after the login may have opened the dialog again.
+      find("login").close();
     }
     state.failed = answer.status === 200 || answer.status === 304 ? null : `the page's server says ${answer.status}`;
   } catch (error) {
@@ -115,6 +117,8 @@ function grouped() {
 
 // What is wrong with a holder, in words: colour alone would not be seen by all.
 function mark(held) {
+  // The servers are read one after the other. So a lock that is taken or released meanwhile is seen on some only.
+  if (!held.seen_for_ms) return "";
   if (held.nodes * 2 <= held.of) return "no majority";
   const half = held.lease_ms / 2;
   if (held.lease_ms && held.seen_for_ms > half && held.remaining_ms < half) return "not renewed";
@@ -224,7 +228,7 @@ function newRow(name) {
 function fill(row, lock) {
   const past = age();
   const left = lock.left === null ? null : Math.max(0, lock.left - past);
-  const held = lock.held === null ? "" : `${time(lock.held + past)} or more`;
+  const held = lock.held === null ? "" : `${time(lock.held)} or more`;
   cells(row, [null, lock.kind, short(lock.holder), held, null, String(lock.waiting)]);
   const [meter, text] = row.cells[4].children;
   meter.hidden = !lock.lease || left === null;
@@ -279,7 +283,7 @@ function details(name) {
     const left = held.remaining_ms === null ? "never ends" : `${time(Math.max(0, held.remaining_ms - age()))} left`;
     const lines = [
       `${plain(held.holder_name) || "a holder without a name"}, token ${plain(held.holder)}…`,
-      `${held.kind}, held for ${time(held.seen_for_ms + age())} or more, ${left}, on ${held.nodes} of ${held.of} servers`,
+      `${held.kind}, held for ${time(held.seen_for_ms)} or more, ${left}, on ${held.nodes} of ${held.of} servers`,
     ];
     if (state.mayChange && held.kind === "mutex") lines.push(make("p", null, button("Release by force", () => confirmRelease(name, held))));
     return entry(...lines);
