@@ -181,8 +181,9 @@ impl Pipe {
         outbox.all().any(&is_it) || self.in_flight.lock().unanswered().any(&is_it)
     }
 
-    /// True if the server waits for replicas, and answers nothing else on this connection until then. Calls that are
-    /// written meanwhile would each bring a `WAIT` of their own, and the server executes one after the other.
+    /// True if the server waits for replicas, and answers nothing else on this connection until then. No call is written
+    /// meanwhile: it would bring a `WAIT` of its own, and the server executes one after the other. The thread that reads
+    /// the reply, or the next one that reads, writes the outbox.
     pub(super) fn waits_for_replicas(&self) -> bool {
         self.asks_replicas && self.in_flight.lock().waits_for_replicas()
     }
@@ -191,7 +192,6 @@ impl Pipe {
     pub(crate) fn reader_waits(&self) -> bool {
         match self.reading_since.load(Ordering::Relaxed) {
             FREE | AT_WORK => false,
-            _ if self.waits_for_replicas() => false,
             since => {
                 let unanswered = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
                 !self.is_near()
@@ -200,9 +200,9 @@ impl Pipe {
         }
     }
 
-    /// True if calls gather: a thread reads, and has not waited for long.
+    /// True if calls gather: a thread reads, and has not waited for long; or the server waits for replicas.
     pub(super) fn gathers(&self) -> bool {
-        self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
+        self.waits_for_replicas() || self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
     }
 
     fn is_near(&self) -> bool {

@@ -43,9 +43,9 @@ impl Pipe {
         if !is_awaited {
             self.wake_pump(&mut outbox);
         }
-        let are_many = outbox.len() >= MANY_CALLS;
+        let is_enough = outbox.len() >= MANY_CALLS;
         drop(outbox);
-        if are_many && !self.waits_for_replicas() || !self.gathers() {
+        if is_enough || !self.gathers() {
             self.flush();
         }
     }
@@ -97,7 +97,7 @@ impl Pipe {
 
     /// Writes the outbox. If another thread is writing, that thread checks the outbox again.
     pub(crate) fn flush(self: &Arc<Self>) {
-        while self.has_unwritten() {
+        while !self.waits_for_replicas() && self.has_unwritten() {
             let writer = self.writer.try_lock().or_else(|| {
                 // Pairs with `take_missed`, which a writing thread calls after it has unlocked `writer`.
                 self.outbox.lock().was_missed = true;
