@@ -65,7 +65,7 @@ fn a_held_lock_far_away_is_busy() {
 #[test]
 fn a_wait_that_relies_on_notifications_notices_that_the_server_hangs() {
     let server = Server::start();
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(5);
     let holder = Redlock::builder().node(server.url()).node_timeout(lease / 3).build().unwrap();
     let guard = holder.mutex(KEY).lease(lease).lock().unwrap();
     let settings = patient().node(server.url()).unavailable_after(Duration::from_secs(1));

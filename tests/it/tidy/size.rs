@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::source::{Source, library};
 
 /// The limits are a little above the sizes of 26 November 2026.
-const MOST_LINES: usize = 20_200;
-const MOST_TYPES: usize = 385;
+const MOST_LINES: usize = 19_300;
+const MOST_TYPES: usize = 335;
 
 #[derive(Default)]
 struct Size {
