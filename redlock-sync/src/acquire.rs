@@ -202,8 +202,8 @@ struct AcquireLoop<'a> {
     /// Number of attempts made.
     made: u32,
     wait: ServerWait<'a, Lease>,
-    /// With several nodes: the random part of the last grant of which the wait was notified. It is kept for all further
-    /// attempts, since the first attempt with it can fail, and an outdated one does no harm.
+    /// With several nodes: the random part of the latest grant that this wait was notified of. Each later attempt names
+    /// it, and a node that reserved the key for it then says yes. An outdated one does no harm.
     pending_grant: Option<LockId>,
     keys_without_ttl: KeysWithoutTtl,
 }

@@ -152,8 +152,8 @@ impl ClientInner {
         self.backlog.add(PendingRelease::of_token(protocol, id.clone(), ends, at));
     }
 
-    /// Removes a wait that is over but may still be in a server queue, and releases what is granted to it: a grant
-    /// that was made by now, as soon as the servers answer; a later one, when its notification arrives.
+    /// Removes a wait that is over from the server queues. The same call releases a grant that the wait has by now. If
+    /// the wait gets a grant later, the listener releases it when the notification arrives.
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.

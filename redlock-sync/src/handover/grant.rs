@@ -44,7 +44,8 @@ pub(crate) struct GrantEvidence {
     anchor: Option<Tick>,
     /// Every attempt was answered by a definite no. Otherwise no grant to the wait is the lock.
     pub(super) is_certain: bool,
-    /// A copy of an attempt may still enter the wait into a queue, or keep it there, after the wait is over.
+    /// The client may have sent an attempt twice. A server can execute the second copy after the wait is over, and the
+    /// queue then has the wait again.
     pub(crate) wait_may_remain: bool,
 }
 
@@ -63,18 +64,18 @@ impl GrantEvidence {
         self.anchor.filter(|_| self.is_certain)
     }
 
-    /// Records what an attempt without success has learned. `marks` says whether the attempt named the wait.
-    pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>, marks: bool) {
+    /// Records what an attempt without success has learned. `named_wait`: the attempt named the wait.
+    pub(crate) fn record(&mut self, ballot: &Ballot<Acquired>, named_wait: bool) {
         let is_clean = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
         let is_unknown = ballot.token_may_remain();
         self.is_certain &= !ballot.duplicate && ballot.votes.iter().all(is_clean);
-        self.wait_may_remain |= marks && is_unknown;
+        self.wait_may_remain |= named_wait && is_unknown;
         for vote in &ballot.votes {
             match vote {
                 Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // `New` after an earlier attempt entered the wait: a grant removed the wait in between, and its
-                    // message was lost. `Kept` at first: a copy of an attempt entered the wait.
+                    // `New`, although an earlier attempt entered the wait: a release has removed the wait since, and
+                    // its message was lost. `Kept` at the first attempt: the server has executed an earlier copy.
                     self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }

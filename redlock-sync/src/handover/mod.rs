@@ -12,8 +12,8 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | thread queue | the threads of one process that want the same key, in order of arrival |
-//! | queue head | the first thread of a thread queue: the only one that talks to servers. More than one if they share |
+//! | thread queue | the threads of one client that want the same key, in order of arrival |
+//! | queue head | the first thread of a thread queue: the only one that waits at servers. More than one if they share |
 //! | server queue | the waits of all clients for one key, in order of arrival, stored on the server |
 //! | wait | one queue head that waits, as the servers know it: `channel/number` |
 //! | notification | a message to a wait: that a lock was granted to it, or a hint to try after some time |

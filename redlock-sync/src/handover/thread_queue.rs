@@ -1,6 +1,6 @@
-//! The thread queues of one process: one for each key that threads want, first come, first served.
+//! The thread queues of one client: one for each key that threads want, first come, first served.
 //!
-//! Only the queue head, the thread at the front, talks to the servers. It stays the queue head while it holds the lock.
+//! Only the queue head, the thread at the front, waits at the servers. It stays the queue head while it holds the lock.
 //! So a hundred waiting threads are one waiter to Redis, and a holder can hand its lease to the next thread without a
 //! call.
 //!

@@ -45,8 +45,8 @@ pub(crate) struct ServerWait<'a, T> {
     pub(crate) queued: Option<ListenerWait>,
     pub(crate) evidence: GrantEvidence,
     pub(crate) chain: Chain,
-    /// The wait has slept, or sleeps, until the end of the holder's lease. If the holder has renewed the lease, the
-    /// client makes later checks ([`Awaits::Lock`]).
+    /// True once the wait has planned a sleep until the end of the holder's lease. From then on, the client's call each
+    /// second checks the lock ([`Awaits::Lock`]).
     has_checked: bool,
 }
 

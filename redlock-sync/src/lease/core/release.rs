@@ -87,7 +87,8 @@ impl Core {
         may_repeat: bool,
     ) -> ReleaseOutcome {
         self.record_waits(release, &ballot);
-        // Read after the reply; `supersede` stored it before its attempt. The next lease then has another token.
+        // An attempt of this client may have taken the lock from this token. Then a server says "not held", and that is
+        // no loss. Read after the reply; `supersede` stored it before its attempt.
         ballot.duplicate |= self.is_superseded.load(Ordering::SeqCst);
         let quorum = &self.quorum;
         if let Some(random) = &release.random {
@@ -215,9 +216,9 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// The result of a release. `at`: the nodes that may have had the token. `is_inferred`: no server was seen to
-    /// confirm. A later "not held" only suggests that an earlier copy released it. That is certain before the lease's
-    /// end, not after it.
+    /// The result of a release. `at`: the nodes that may have had the token. `is_inferred`: no server confirmed the
+    /// release itself. A server said "not held" to a repetition. Before the lease ends, this proves that an earlier
+    /// copy released the lock. Afterwards, the key may have expired.
     fn judge_release(&self, at: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {

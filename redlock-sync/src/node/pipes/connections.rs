@@ -105,9 +105,8 @@ impl Connections {
         found
     }
 
-    /// The connection with unanswered calls of this group, which has the number `busy`. If it is slow or old, and a
-    /// release follows each acquire there, the group may leave it. So queries and renewals bind a group only while the
-    /// connection is prompt.
+    /// The connection with unanswered calls of this group, which has the number `busy`. The group must stay on it while
+    /// an acquire there has no release behind it. Otherwise the group leaves the connection once it is slow or old.
     fn pipe_of_group<'a>(&self, open: &'a OpenPipes, busy: Option<u32>, group: usize) -> Option<&'a PooledPipe> {
         let is_it = |one: &&PooledPipe| Some(one.number) == busy && !one.pipe.is_closed();
         let is_bound = |one: &&PooledPipe| !one.pipe.is_released(Some(group));
