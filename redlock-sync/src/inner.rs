@@ -219,7 +219,7 @@ impl ClientInner {
         self.wait_until(until, || !self.has_active_calls() && !self.leases.live().iter().any(|core| core.is_held()));
         self.has_ended.store(true, Ordering::SeqCst);
         // Other threads may be about to send the releases of their guards.
-        let by = self.quorum.round_deadline().min(until);
+        let by = self.quorum.now().after(self.quorum.limits.two_rounds()).min(until);
         self.wait_until(by, || self.leases.live().iter().all(|core| core.is_lost()));
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.

@@ -135,7 +135,9 @@ impl Leader {
         let run = move || {
             let mut body = body;
             let outcome = leader.lead(Some(&cancel), &status, &mut body);
-            if let Err(error) = &outcome {
+            if let Err(error) = &outcome
+                && *error != Error::Closed
+            {
                 log::warn!("a candidate has ended: {error}");
             }
             // The body is dropped before the outcome is stored. If its destructor panics, `join` still returns.

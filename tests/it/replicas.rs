@@ -219,26 +219,3 @@ fn a_user_that_may_not_ask_replicas_is_told() {
     assert_eq!(server.keys(), [""; 0], "the failed attempt left a key");
     drop(redlock_tests::open(&url).mutex("a").lock().unwrap());
 }
-
-/// While a replica hangs, the calls of many threads share few `WAIT` commands. Otherwise those would fill the node
-/// timeout, and the master would seem to hang.
-#[test]
-fn many_threads_learn_that_a_replica_hangs() {
-    let (master, replica) = pair();
-    let timeout = Duration::from_secs(4);
-    let locks = settings(&master).node_timeout(timeout).min_replicas_ack(1).build().unwrap();
-    let held = locks.mutex("held").lock().unwrap();
-    replica.stop();
-    thread::scope(|scope| {
-        for n in 0..20 {
-            let (locks, master) = (&locks, &master);
-            scope.spawn(move || {
-                for _ in 0..3 {
-                    assert_refused(master, locks.mutex(format!("k{n}")).try_lock());
-                }
-            });
-        }
-        held.unlock().unwrap();
-    });
-    replica.cont();
-}

@@ -80,13 +80,15 @@ impl Adoption<'_> {
     /// The lease of an adoption that was won. On the nodes that did not answer, the former tokens are released, and the
     /// next renewal sets the new token. Otherwise such a node would keep a former token until it expires.
     fn adopted(self, from: &[LockId], ballot: &Ballot<Acquired>) -> Result<Lease, Error> {
-        let Attempt { client, request, .. } = self.attempt;
+        let Attempt { client, request, lease, .. } = self.attempt;
         let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
         if missed.contains(&true) {
-            // The lease of the former holder is not known here.
-            let ends = client.quorum.now().after(MAX_LEASE);
+            let now = client.quorum.now();
             for former in from {
-                client.add_leftover_token(request, former, ends, missed.clone());
+                client.queues.add_leftover_token(request.key.name(), former.clone(), now.after(lease));
+                // The lease of the former holder is not known here.
+                let (protocol, ends) = (Arc::clone(&request.protocol), now.after(MAX_LEASE));
+                client.backlog.add(PendingRelease::of_token(protocol, former.clone(), ends, missed.clone()));
             }
         }
         self.attempt.hold(ballot, None, Chain::default(), None)

@@ -37,7 +37,7 @@ fn a_lock_with_a_minimum_hold_is_not_taken_ahead_of_a_wait() {
     let server = Server::start();
     let locks = open(server.url());
     uncontended(&locks, KEY);
-    let guard = locks.mutex(KEY).min_hold(Duration::from_millis(300)).lock().unwrap();
+    let guard = locks.mutex(KEY).min_hold(Duration::from_secs(3)).lock().unwrap();
     server.ask::<()>(cmd("ZADD").arg(format!("{{{KEY}}}:queue")).arg(1).arg("-another"));
     guard.unlock().unwrap();
     eventually("the minimum hold is over", SOON, || server.get(KEY).is_none());
@@ -50,11 +50,11 @@ fn a_lock_with_a_minimum_hold_is_not_taken_ahead_of_a_wait() {
 fn a_held_lock_far_away_is_busy() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(3)).build().unwrap();
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(10)).build().unwrap();
     uncontended(&locks, KEY);
     let _held = open(server.url()).mutex(KEY).lock().unwrap();
     for name in ["acquire", "set"] {
-        proxy.on_each(name, Act::Delay(Duration::from_millis(1800)));
+        proxy.on_each(name, Act::Delay(Duration::from_secs(6)));
     }
     let refused = locks.mutex(KEY).try_lock().unwrap_err();
     assert!(refused.is_busy(), "{refused}");

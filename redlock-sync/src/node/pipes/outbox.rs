@@ -189,11 +189,6 @@ impl InFlight {
         self.calls.iter().filter_map(|call| call.command.as_ref())
     }
 
-    /// True if the reply to a `WAIT` is due.
-    pub(super) fn waits_for_replicas(&self) -> bool {
-        self.calls.iter().any(|call| call.command.is_none())
-    }
-
     /// All calls without an outcome.
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
         self.unanswered().chain(self.unacknowledged.iter().map(|(command, _)| command))

@@ -79,8 +79,6 @@ pub(crate) struct Pipe {
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
-    /// The packets can end with a `WAIT`.
-    asks_replicas: bool,
     shut: Box<dyn Fn() + Send + Sync>,
     /// Called with the time at which the latest answered call was written.
     on_reply: Box<dyn Fn(Tick) + Send + Sync>,
@@ -117,7 +115,6 @@ impl Pipe {
             writer: Mutex::new(WriteHalf { sink, packet: Vec::new() }),
             reader: Mutex::new(ReadHalf { source, framer: Framer::new() }),
             outbox: Mutex::new(Outbox::default()),
-            asks_replicas: !wait.is_empty(),
             in_flight: Mutex::new(InFlight::new(wait)),
             wake: Arc::new(Condvar::new()),
             reading_since: AtomicU64::new(FREE),
@@ -181,13 +178,6 @@ impl Pipe {
         outbox.all().any(&is_it) || self.in_flight.lock().unanswered().any(&is_it)
     }
 
-    /// True if the server waits for replicas, and answers nothing else on this connection until then. No call is written
-    /// meanwhile: it would bring a `WAIT` of its own, and the server executes one after the other. The thread that reads
-    /// the reply, or the next one that reads, writes the outbox.
-    pub(super) fn waits_for_replicas(&self) -> bool {
-        self.asks_replicas && self.in_flight.lock().waits_for_replicas()
-    }
-
     /// True if the reader has waited for so long that no reply is expected at once.
     pub(crate) fn reader_waits(&self) -> bool {
         match self.reading_since.load(Ordering::Relaxed) {
@@ -200,9 +190,9 @@ impl Pipe {
         }
     }
 
-    /// True if calls gather: a thread reads, and has not waited for long; or the server waits for replicas.
+    /// True if calls gather: a thread reads, and has not waited for long.
     pub(super) fn gathers(&self) -> bool {
-        self.waits_for_replicas() || self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
+        self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
     }
 
     fn is_near(&self) -> bool {

@@ -97,7 +97,7 @@ impl Pipe {
 
     /// Writes the outbox. If another thread is writing, that thread checks the outbox again.
     pub(crate) fn flush(self: &Arc<Self>) {
-        while !self.waits_for_replicas() && self.has_unwritten() {
+        while self.has_unwritten() {
             let writer = self.writer.try_lock().or_else(|| {
                 // Pairs with `take_missed`, which a writing thread calls after it has unlocked `writer`.
                 self.outbox.lock().was_missed = true;
