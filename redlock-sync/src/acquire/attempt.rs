@@ -230,8 +230,8 @@ impl<'a> Attempt<'a> {
 
 /// True if the fast path can be `SET NX`, which costs a server a third of the script.
 ///
-/// The command takes a free lock even if others wait for it, and shows only whether the user may write the lock's own
-/// key. So it is used only if this client knows that its last release, a script with all keys of the lock, found no wait.
+/// The command takes a free lock even if others wait for it, and names only one key, so the server checks the user's
+/// permission for no other. It is used only after a release of this client, by a script with all keys, found no wait.
 fn may_be_set_nx(quorum: &Quorum, request: &Request) -> bool {
     let (limits, options) = (&quorum.limits, &request.options);
     // Only a mutex is a string, which `SET` can set.

@@ -44,9 +44,15 @@ impl Script {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $({ $($field:ident: $value:expr),+ })?),+ $(,)?) => {
+    ($(
+        $ident:ident = $file:literal $(behind $($before:literal)+)?
+        for $operation:literal $({ $($field:ident: $value:expr),+ })?
+    ),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
+            let source = concat!(
+                $($(include_str!(concat!("lua/", $before, ".lua")),)+)?
+                include_str!(concat!("lua/", $file, ".lua"))
+            );
             Script { $($($field: $value,)+)? ..Script::new($operation, source) }
         });)+
 
@@ -58,8 +64,10 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
-    ADOPT = "adopt" behind "permissions" for "adopt" { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire"
+        { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
+    ADOPT = "adopt" behind "permissions" for "adopt"
+        { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
     GIVE_BACK = "give_back" for "release" { purpose: Purpose::Release, min_keys: 1 },
     EXTEND = "extend" for "extend" { is_for_replicas: true, min_keys: 1 },
     FENCE = "fence" for "fence" { is_for_replicas: true },
@@ -70,23 +78,30 @@ scripts! {
     LIST = "list" for "list",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
-    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "push" "slots" for "acquire" { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
+    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "push" "slots" for "acquire"
+        { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend" { is_for_replicas: true },
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence" { is_for_replicas: true },
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_fast" "push" "slots" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_fast" "push" "slots" for "release"
+        { purpose: Purpose::Release, min_keys: 1 },
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
-    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire" { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
+    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire"
+        { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
     RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" { is_for_replicas: true, min_keys: 1 },
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence" { is_for_replicas: true },
-    RW_RELEASE = "rw_release" behind "rw_release_fast" "push" "rw" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    RW_RELEASE = "rw_release" behind "rw_release_fast" "push" "rw" for "release"
+        { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down" { is_for_replicas: true },
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
-    Q_PUSH = "q_push" behind "q_push_fast" "permissions" "push" "q_wake" "q_task" for "push" { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
-    Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim" { purpose: Purpose::Acquire, needs: Some("check queue"), brings_bodies: true, is_for_replicas: true },
+    Q_PUSH = "q_push" behind "q_push_fast" "permissions" "push" "q_wake" "q_task" for "push"
+        { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
+    Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim"
+        { purpose: Purpose::Acquire, needs: Some("check queue"), brings_bodies: true, is_for_replicas: true },
     Q_EXTEND = "q_extend" behind "q_task" for "extend" { is_for_replicas: true },
-    Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish" { purpose: Purpose::Release, min_keys: 4 },
+    Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish"
+        { purpose: Purpose::Release, min_keys: 4 },
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" { needs: Some("check queue"), brings_bodies: true },
     Q_PEEK = "q_peek" behind "q_task" for "peek" { brings_bodies: true },
     Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" { needs: Some("check queue") },
