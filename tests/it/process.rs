@@ -108,11 +108,12 @@ impl<'a> Crowd<'a> {
         Process::built(self.role, self.log.to_str().unwrap(), self.lease, &urls(self.servers))
     }
 
-    /// Causes faults for this time, with pauses. Each fault kills a process, stops one for longer than its lease, or
-    /// makes a server hang. Returns the number of affected processes.
-    pub(crate) fn disturb(&mut self, time: Duration, pause: Duration) -> usize {
+    /// Causes faults for this time, with pauses, and goes on until the lines are enough. Each fault kills a process,
+    /// stops one for longer than its lease, or makes a server hang. Returns the number of affected processes.
+    pub(crate) fn disturb(&mut self, time: Duration, pause: Duration, is_enough: impl Fn(&[String]) -> bool) -> usize {
         let (began, mut hit) = (Instant::now(), 0);
         for turn in 0.. {
+            assert!(began.elapsed() < time * 10, "the processes did too little: {:?}", self.lines());
             let server = &self.servers[turn % self.servers.len()];
             // If lines begin with a process number, then every second victim is the process that wrote last.
             let victim = self.last().filter(|_| turn % 2 == 0).unwrap_or(turn % self.processes.len());
@@ -134,7 +135,7 @@ impl<'a> Crowd<'a> {
                     server.cont();
                 }
             }
-            if began.elapsed() > time {
+            if began.elapsed() > time && is_enough(&self.lines()) {
                 break;
             }
             thread::sleep(pause);
@@ -149,7 +150,10 @@ impl<'a> Crowd<'a> {
     }
 
     fn lines(&self) -> Vec<String> {
-        fs::read_to_string(&self.log).unwrap().lines().map(str::to_owned).collect()
+        let text = fs::read_to_string(&self.log).unwrap();
+        // A process may be writing the line after the last end of a line.
+        let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+        whole.lines().map(str::to_owned).collect()
     }
 
     /// Ends all processes, and returns the lines that they wrote.
