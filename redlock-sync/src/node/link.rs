@@ -85,9 +85,7 @@ impl Broken {
     /// The failure of a step other than a call, such as subscribing. `what` names the step.
     pub(super) fn while_doing(self, what: &str) -> Failure {
         match self {
-            Broken::TimedOut | Broken::Slow => {
-                Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}"))
-            }
+            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}")),
             Broken::Closed(why) => {
                 Failure::unsent(FailureKind::Unreachable, format!("connection lost while {what}: {why}"))
             }
