@@ -241,7 +241,7 @@ impl SlotMapOwner for Cluster {
         let is_new = !former.is_known || !map.has_same_servers(&former);
         drop(map);
         if is_new {
-            self.context.events.notify_return();
+            self.context.notify_return();
         }
         true
     }
