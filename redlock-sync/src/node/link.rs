@@ -73,11 +73,6 @@ pub(crate) trait Connection: Send {
     fn split(self: Box<Self>) -> Halves;
 }
 
-/// How long this many bytes take at 1 Mbit/s, the lowest rate at which a server counts as healthy.
-pub(super) fn time_at_lowest_rate(bytes: usize) -> Duration {
-    Duration::from_micros(8).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX))
-}
-
 /// The shortest read timeout. It suffices to see a reply that has already arrived.
 pub(super) const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
 
