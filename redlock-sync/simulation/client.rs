@@ -18,7 +18,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, LeaseState};
-use crate::node::{Background, Dial, NodeSettings, Nodes, Priority};
+use crate::node::{Background, Dial, Nodes, Priority};
 use crate::options::{ClientOptions, LockOptions, Mode, drift};
 use crate::protocol::reply::{Acquired, Released};
 use crate::protocol::script::{self, Arg};
@@ -33,12 +33,6 @@ const SEEN: Duration = Duration::from_millis(10);
 
 pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quorum {
     let server = |node| Arc::new(SimulatedServer::new(client, node)) as Arc<dyn Dial>;
-    let settings = NodeSettings {
-        node_timeout: limits.node_timeout,
-        failover_guard: limits.failover_guard == Some(true),
-        min_replicas_ack: limits.min_replicas_ack,
-        ..NodeSettings::default()
-    };
     let background = Background::given_to(Box::new(move |delay, job| {
         with(|world| {
             let at = world.true_time(client, delay);
@@ -46,7 +40,7 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quor
         });
     }));
     let clock = VirtualClock::shared(client);
-    let nodes = Nodes::with((0..nodes).map(server).collect(), settings, &clock, background.clone(), background);
+    let nodes = Nodes::with((0..nodes).map(server).collect(), &limits, &clock, background.clone(), background);
     Quorum::new(nodes, clock, limits)
 }
 

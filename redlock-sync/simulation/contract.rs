@@ -16,7 +16,8 @@ use super::scripts;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::node::memory::Store;
-use crate::node::{Executed, Failure, FailureKind, Heard, NodeSettings, NodeUrl, Nodes, Priority, Subscriber, Value};
+use crate::node::{Executed, Failure, FailureKind, Heard, NodeUrl, Nodes, Priority, Subscriber, Value};
+use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
@@ -75,9 +76,9 @@ struct Remote {
 impl Remote {
     fn start() -> Remote {
         let server = Server::start();
-        let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
+        let settings = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
         let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock);
-        let nodes = Nodes::new(&[NodeUrl::parse(&server.url()).unwrap()], settings, &clock).unwrap();
+        let nodes = Nodes::new(&[NodeUrl::parse(&server.url()).unwrap()], &settings, &clock).unwrap();
         Remote { nodes, listener: None, _server: server }
     }
 }

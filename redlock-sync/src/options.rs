@@ -46,8 +46,9 @@ pub(crate) fn drift(lease: Duration) -> Duration {
 /// The settings of a client that concern every lock.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientOptions {
+    /// The longest wait for one node: to connect, to write, and to read.
     pub(crate) node_timeout: Duration,
-    /// The largest number of connections to a node.
+    /// The largest number of connections to each server. All calls share them.
     pub(crate) connections: u32,
     pub(crate) min_validity: Duration,
     pub(crate) unavailable_after: Duration,

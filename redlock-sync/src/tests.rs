@@ -11,7 +11,7 @@ use std::time::Duration;
 use redlock_tests::{Act, Fault, Proxy, Server, eventually, servers};
 
 use crate::clock::{Clock, SystemClock, Tick};
-use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::node::{NodeUrl, Nodes};
 use crate::options::ClientOptions;
 use crate::quorum::Quorum;
 use crate::{Error, Lease, LeaseState, LostReason, Mutex, MutexGuard, Redlock, ReentrantMutex, ReentrantMutexGuard};
@@ -47,8 +47,7 @@ impl Clock for Sleeper {
 /// The nodes at these URLs, for tests of one layer.
 pub(crate) fn quorum(urls: impl Iterator<Item = String>, limits: ClientOptions, clock: Arc<dyn Clock>) -> Quorum {
     let urls: Vec<_> = urls.map(|url| NodeUrl::parse(&url).unwrap()).collect();
-    let settings = NodeSettings { node_timeout: limits.node_timeout, ..NodeSettings::default() };
-    Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), clock, limits)
+    Quorum::new(Nodes::new(&urls, &limits, &clock).unwrap(), clock, limits)
 }
 
 /// The part of the guard contract that these tests need.

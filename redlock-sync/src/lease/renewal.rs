@@ -221,7 +221,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::key::Key;
     use crate::lease::{LeaseStart, Origin};
-    use crate::node::{NodeSettings, NodeUrl, Nodes};
+    use crate::node::{NodeUrl, Nodes};
     use crate::options::ClientOptions;
     use crate::protocol::reply::{Acquired, Vote};
     use crate::protocol::{Exclusive, Protocol};
@@ -231,10 +231,9 @@ mod tests {
     /// A held lease of a client that never connects.
     fn core() -> Arc<Core> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let limits = ClientOptions::default();
+        let limits = ClientOptions { connections: 1, ..ClientOptions::default() };
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
-        let settings = NodeSettings { node_timeout: limits.node_timeout, connections: 1, ..NodeSettings::default() };
-        let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
+        let quorum = Arc::new(Quorum::new(Nodes::new(&urls, &limits, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
         let tokens = TokenSource::new();
         let start = LeaseStart {

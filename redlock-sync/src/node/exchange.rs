@@ -11,6 +11,7 @@ use super::pipes::framer::WireReply;
 use super::pipes::halves::Broken;
 use super::pipes::pipe::Pipe;
 use super::pipes::waiting::wait;
+use super::pipes::writing::time_at_lowest_rate;
 use super::server::{Server, Transmission};
 use super::set::Nodes;
 use super::status::Step;
@@ -80,7 +81,7 @@ fn answers(targets: Few<Target>, started: Tick) -> Answers {
 /// The extra time for a call whose arguments contain a body, and as much for one body ahead of it on the connection.
 /// Computed with the lowest rate at which a server counts as healthy.
 fn body_time(call: &Call) -> Duration {
-    if call.script.takes_bodies { super::link::time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
+    if call.script.takes_bodies { time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
 }
 
 impl Exchange<'_> {

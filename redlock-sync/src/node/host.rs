@@ -12,41 +12,34 @@ use super::identities::{Identity, ServerIdentities};
 use super::link::{Dial, Link};
 use super::pipes::arrivals::Arrivals;
 use super::status::{ServerStatus, StatusChange, Step};
-use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, redis_reply};
+use super::{Background, Failure, FailureKind, Login, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
 use crate::handler::caught;
 use crate::names::printable;
-use crate::observer::{Event, Observers};
+use crate::observer::Event;
+use crate::options::ClientOptions;
 use crate::protocol::script::{Call, Purpose};
 
-/// Callbacks for events of the nodes.
-#[derive(Default)]
-pub(super) struct NodeEvents {
+/// What all servers of a client share.
+#[derive(Clone)]
+pub(super) struct HostContext {
+    pub(super) settings: ClientOptions,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) identities: Arc<ServerIdentities>,
+    /// The threads that connect.
+    pub(super) background: Background,
     /// Called when a node that was left out answers again. Must not wait.
-    pub(super) on_return: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Informed when a node fails or becomes unusable, and when that ends.
-    pub(super) observers: OnceLock<Observers>,
+    pub(super) on_return: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
+    pub(super) arrivals: Arc<Arrivals>,
 }
 
-impl NodeEvents {
+impl HostContext {
     /// Tells that a node that was left out answers again.
     pub(super) fn notify_return(&self) {
         if let Some(tell) = self.on_return.get() {
             tell();
         }
     }
-}
-
-/// What all servers of a client share.
-#[derive(Clone)]
-pub(super) struct HostContext {
-    pub(super) settings: NodeSettings,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) identities: Arc<ServerIdentities>,
-    /// The threads that connect.
-    pub(super) background: Background,
-    pub(super) events: Arc<NodeEvents>,
-    pub(super) arrivals: Arc<Arrivals>,
 }
 
 /// The cluster of a server. It owns the slot map.
@@ -194,14 +187,12 @@ impl Host {
                 StatusChange::Unusable(cause) => log::warn!("node {number} ({address}) cannot be used: {cause}"),
                 StatusChange::Usable(_) => log::info!("node {number} ({address}) can be used again"),
             }
-            if let Some(observers) = self.context.events.observers.get() {
-                // The address of the node, which does not change with a failover.
-                let node = self.server.address();
-                observers.notify(&match &change {
-                    StatusChange::Down(why) | StatusChange::Unusable(why) => Event::NodeDown { node, why },
-                    StatusChange::Up(after) | StatusChange::Usable(after) => Event::NodeUp { node, after: *after },
-                });
-            }
+            // The address of the node, which does not change with a failover.
+            let node = self.server.address();
+            self.context.settings.observers.notify(&match &change {
+                StatusChange::Down(why) | StatusChange::Unusable(why) => Event::NodeDown { node, why },
+                StatusChange::Up(after) | StatusChange::Usable(after) => Event::NodeUp { node, after: *after },
+            });
         });
     }
 
@@ -232,7 +223,7 @@ impl Host {
     /// Records that the server answered: it is not left out any more.
     pub(super) fn record_answer(&self) {
         if self.breaker.recover() {
-            self.context.events.notify_return();
+            self.context.notify_return();
         }
     }
 
@@ -278,7 +269,7 @@ impl Host {
         let mut identity = self.context.identities.with_known_uptime(self.member, identity, self.context.clock.now());
         let master = identity.master.clone();
         let kind = if self.can_fail_over() { FailureKind::Unreachable } else { FailureKind::Replica };
-        if let Some(age) = self.server.master_for().filter(|_| self.context.settings.failover_guard) {
+        if let Some(age) = self.server.master_for().filter(|_| self.context.settings.failover_guard == Some(true)) {
             identity.was_made_master(age, self.context.clock.now());
         }
         if master.is_none() || !self.can_fail_over() {

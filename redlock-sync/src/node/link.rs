@@ -73,11 +73,6 @@ pub(crate) trait Connection: Send {
     fn split(self: Box<Self>) -> Halves;
 }
 
-/// How long this many bytes take at 1 Mbit/s, the lowest rate at which a server counts as healthy.
-pub(super) fn time_at_lowest_rate(bytes: usize) -> Duration {
-    Duration::from_micros(8).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX))
-}
-
 /// The shortest read timeout. It suffices to see a reply that has already arrived.
 pub(super) const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
 
@@ -85,9 +80,7 @@ impl Broken {
     /// The failure of a step other than a call, such as subscribing. `what` names the step.
     pub(super) fn while_doing(self, what: &str) -> Failure {
         match self {
-            Broken::TimedOut | Broken::Slow => {
-                Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}"))
-            }
+            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}")),
             Broken::Closed(why) => {
                 Failure::unsent(FailureKind::Unreachable, format!("connection lost while {what}: {why}"))
             }

@@ -89,30 +89,6 @@ pub(crate) use redis::Client as RedisClient;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
 
-/// The settings that concern the connections to every node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeSettings {
-    /// The longest wait for one node: to connect, to write, and to read.
-    pub(crate) node_timeout: Duration,
-    /// The number of connections to each server. All calls share them.
-    pub(crate) connections: u32,
-    /// If set, a server that was promoted to master counts as restarted at that moment.
-    pub(crate) failover_guard: bool,
-    /// How many replicas must acknowledge a call that takes or extends a lease. With 0, replicas are not asked.
-    pub(crate) min_replicas_ack: u32,
-}
-
-impl Default for NodeSettings {
-    fn default() -> NodeSettings {
-        NodeSettings {
-            node_timeout: Duration::from_millis(250),
-            connections: 3,
-            failover_guard: false,
-            min_replicas_ack: 0,
-        }
-    }
-}
-
 /// The order in which calls that wait in one outbox are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Priority {

@@ -8,7 +8,8 @@ use super::host::Host;
 use super::pipes::connections::Connections;
 use super::pipes::halves::Broken;
 use super::status::Step;
-use super::{Failure, FailureKind, NodeSettings, Value, redis_reply};
+use super::{Failure, FailureKind, Value, redis_reply};
+use crate::options::ClientOptions;
 use crate::protocol::script::{Call, Purpose};
 use crate::sync::Mutex;
 use crate::token::LockId;
@@ -44,7 +45,7 @@ pub(crate) struct Server {
 impl Server {
     pub(super) fn new(host: Arc<Host>) -> Arc<Server> {
         // `WAIT` concerns only writes of its own connection. So a call that is sent again must use the same connection.
-        let NodeSettings { connections, min_replicas_ack, .. } = host.context.settings;
+        let ClientOptions { connections, min_replicas_ack, .. } = host.context.settings;
         let most = if min_replicas_ack > 0 { 1 } else { usize::try_from(connections).unwrap_or(usize::MAX) };
         let server = Arc::new(Server {
             calls: Connections::new(&host, most),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::host::{Host, HostContext};
@@ -12,10 +13,10 @@ use super::pipes::arrivals::Arrivals;
 use super::sentinel::Group;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Background, Few, NodeFilter, NodeSettings, NodeUrl, Priority};
+use super::{Answers, Background, Few, NodeFilter, NodeUrl, Priority};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
-use crate::observer::Observers;
+use crate::options::ClientOptions;
 use crate::protocol::script::Call;
 
 /// The nodes, in the order of the configuration.
@@ -28,16 +29,18 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// The nodes at these URLs. Does no I/O and starts no thread. Connections are made when they are needed.
-    pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
-        let endpoints: Vec<_> = urls.iter().map(|url| Endpoint::of(url, settings, clock)).collect();
-        check_settings(&endpoints, settings)?;
+    pub(crate) fn new(urls: &[NodeUrl], settings: &ClientOptions, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
+        let failover_guard = Some(settings.failover_guard.unwrap_or(urls.len() > 1));
+        let settings = ClientOptions { failover_guard, ..settings.clone() };
+        let endpoints: Vec<_> = urls.iter().map(|url| Endpoint::of(url, settings.node_timeout, clock)).collect();
+        check_settings(&endpoints, failover_guard)?;
         let (connecting, background) =
             (Background::new(endpoints.iter().map(Endpoint::servers).sum()), Background::new(1));
-        Ok(Nodes::at(endpoints, settings, clock, connecting, background))
+        Ok(Nodes::from_endpoints(endpoints, settings, clock, connecting, background))
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
+    pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: &ClientOptions, clock: &Arc<dyn Clock>) -> Nodes {
         // Two thread pools: a server that hangs can block the threads that connect, and must not delay releases.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
         Nodes::with(servers, settings, clock, connecting, background)
@@ -46,18 +49,18 @@ impl Nodes {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(
         servers: Vec<Arc<dyn Dial>>,
-        settings: NodeSettings,
+        settings: &ClientOptions,
         clock: &Arc<dyn Clock>,
         connecting: Background,
         background: Background,
     ) -> Nodes {
         let endpoints = servers.into_iter().map(Endpoint::Server).collect();
-        Nodes::at(endpoints, settings, clock, connecting, background)
+        Nodes::from_endpoints(endpoints, settings.clone(), clock, connecting, background)
     }
 
-    fn at(
+    fn from_endpoints(
         endpoints: Vec<Endpoint>,
-        settings: NodeSettings,
+        settings: ClientOptions,
         clock: &Arc<dyn Clock>,
         connecting: Background,
         background: Background,
@@ -68,7 +71,7 @@ impl Nodes {
             clock: Arc::clone(clock),
             identities: Arc::new(ServerIdentities::new(addresses)),
             background: connecting,
-            events: Arc::default(),
+            on_return: Arc::default(),
             arrivals: Arrivals::new(),
         };
         let node = |(member, endpoint)| match endpoint {
@@ -101,14 +104,7 @@ impl Nodes {
     /// Sets a callback for when a node that was left out answers again. It must not wait. Only the first callback that
     /// is set is used.
     pub(crate) fn on_return(&self, callback: Box<dyn Fn() + Send + Sync>) {
-        drop(self.context.events.on_return.set(callback));
-    }
-
-    /// Sets the observers. They are notified when a node cannot be used, and when it can be used again.
-    pub(crate) fn set_observers(&self, observers: &Observers) {
-        if observers.are_there() {
-            drop(self.context.events.observers.set(observers.clone()));
-        }
+        drop(self.context.on_return.set(callback));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -167,10 +163,10 @@ enum Endpoint {
 }
 
 impl Endpoint {
-    fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Endpoint {
+    fn of(url: &NodeUrl, node_timeout: Duration, clock: &Arc<dyn Clock>) -> Endpoint {
         match (url.hosts(), url.group()) {
             ([], None) => Endpoint::Server(Arc::new(RedisServer::new(url.clone()))),
-            ([], Some(group)) => Endpoint::Server(Group::new(url, group, settings.node_timeout, clock)),
+            ([], Some(group)) => Endpoint::Server(Group::new(url, group, node_timeout, clock)),
             _ => Endpoint::Cluster(Box::new(url.clone())),
         }
     }
@@ -192,8 +188,8 @@ impl Endpoint {
     }
 }
 
-fn check_settings(servers: &[Endpoint], settings: NodeSettings) -> Result<(), Error> {
-    if settings.failover_guard && matches!(servers, [Endpoint::Cluster(_)]) {
+fn check_settings(servers: &[Endpoint], failover_guard: Option<bool>) -> Result<(), Error> {
+    if failover_guard == Some(true) && matches!(servers, [Endpoint::Cluster(_)]) {
         return Err(Error::config(
             "failover_guard cannot be used with a Redis Cluster: its servers do not report when they became masters; \
              use min_replicas_ack, or several nodes",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Msg, Parser, RedisError};
 
-use super::link::{Broken, Connection, Halves, MIN_READ_TIMEOUT, nearly, time_at_lowest_rate};
+use super::link::{Broken, Connection, Halves, MIN_READ_TIMEOUT, nearly};
 use crate::clock::{Clock, SystemClock, Tick};
 
 /// Shorter waits are made by `poll`. The kernel rounds the timeout of a socket up to its ticks, by 4 to 20 ms.
@@ -48,7 +48,7 @@ impl<C: Transport> Stream<C> {
                 self.is_redis = true;
                 Ok(value)
             }
-            Err(error) if error.is_io_error() => Err(self.step_failure(&error)),
+            Err(error) if error.is_io_error() => Err(broken(&error)),
             Err(_) if self.is_redis => Err(Broken::Closed("sent data that is not a Redis reply".into())),
             Err(_) => Err(Broken::Unusable(
                 "the server at this address does not speak the Redis protocol: give the port of the Redis server, \
@@ -57,21 +57,12 @@ impl<C: Transport> Stream<C> {
             )),
         }
     }
-
-    /// Why a step failed.
-    fn step_failure(&mut self, error: &RedisError) -> Broken {
-        match broken(error) {
-            Broken::TimedOut if self.transport.socket().was_moving() => Broken::Slow,
-            other => other,
-        }
-    }
 }
 
 impl<C: Transport + 'static> Connection for Stream<C> {
     fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
         self.transport.socket().begin(self.write_timeout);
-        let written = self.transport.write_all(commands);
-        written.map_err(|error| self.step_failure(&error.into()))
+        self.transport.write_all(commands).map_err(|error| broken(&error.into()))
     }
 
     fn receive(&mut self) -> Result<redis::Value, Broken> {
@@ -117,8 +108,6 @@ pub(super) struct TimedSocket {
     /// True until the first wait of the step.
     is_first_wait: bool,
     by: Tick,
-    /// The number of bytes that the step has moved.
-    moved: usize,
     /// The deadline has passed. One more read is allowed, for bytes that have already arrived.
     has_expired: bool,
     /// The current timeouts of the socket. Zero before they are set.
@@ -132,29 +121,20 @@ impl TimedSocket {
         let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
         let (limit, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::new(socket);
-        TimedSocket {
-            socket,
-            limit,
-            is_first_wait: true,
-            by,
-            moved: 0,
-            has_expired: false,
-            read_timeout,
-            write_timeout,
-        }
+        TimedSocket { socket, limit, is_first_wait: true, by, has_expired: false, read_timeout, write_timeout }
     }
 
     /// Begins a step with this time limit.
     fn begin(&mut self, within: Duration) {
         self.by = SystemClock.now().after(within);
-        (self.limit, self.is_first_wait, self.has_expired, self.moved) = (within, true, false, 0);
+        (self.limit, self.is_first_wait, self.has_expired) = (within, true, false);
     }
 
     /// A second handle to the socket, for the other direction.
     pub(super) fn other_direction(&self) -> TimedSocket {
         let (limit, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::clone(&self.socket);
-        TimedSocket { socket, limit, by, is_first_wait: true, moved: 0, has_expired: false, ..*self }
+        TimedSocket { socket, limit, by, is_first_wait: true, has_expired: false, ..*self }
     }
 
     /// Begins a step that only reads or only writes, until the deadline. `set` is the socket's timeout for it. The
@@ -170,11 +150,6 @@ impl TimedSocket {
         let socket = Arc::clone(&self.socket);
         // An error means that the socket is closed already.
         Box::new(move || _ = socket.shutdown(Shutdown::Both))
-    }
-
-    /// True if the step has moved at least an eighth of what the lowest healthy rate allows.
-    fn was_moving(&self) -> bool {
-        time_at_lowest_rate(self.moved) >= self.limit / 8
     }
 
     /// The timeout of the next wait. The first wait may take the whole limit, to which the socket is set in most cases.
@@ -227,7 +202,7 @@ impl Read for TimedSocket {
             };
             match ready.and_then(|()| (&*self.socket).read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.moved += bytes),
+                result => return result,
             }
         }
     }
@@ -261,7 +236,7 @@ impl Write for TimedSocket {
             }
             match (&*self.socket).write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.inspect(|bytes| self.moved += bytes),
+                result => return result,
             }
         }
     }

@@ -66,7 +66,7 @@ impl Subscriber for ServerSubscription {
         }
         match heard {
             Ok(message) => Heard::Message(message),
-            Err(Broken::TimedOut | Broken::Slow) => Heard::Nothing,
+            Err(Broken::TimedOut) => Heard::Nothing,
             Err(Broken::Closed(why) | Broken::Unusable(why)) => Heard::Broken(why),
         }
     }

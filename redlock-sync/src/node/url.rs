@@ -194,7 +194,7 @@ impl NodeUrl {
     }
 
     /// The URL of one server of a cluster.
-    pub(super) fn at(&self, host: &str, port: u16) -> NodeUrl {
+    pub(super) fn with_host(&self, host: &str, port: u16) -> NodeUrl {
         let mut addr = self.info.addr().clone();
         if let ConnectionAddr::Tcp(of, at) | ConnectionAddr::TcpTls { host: of, port: at, .. } = &mut addr {
             (*of, *at) = (host.to_owned(), port);
@@ -326,7 +326,7 @@ mod tests {
         let login = |url: &NodeUrl| url.info().redis_settings().password().map(str::to_owned);
         assert_eq!((url.address(), login(&url).unwrap()), ("main@h1:7000,h2:26379,[::1]:26379", "a,b@".into()));
         assert_eq!(login(url.group().unwrap().sentinels.last().unwrap()).unwrap(), "secret&");
-        assert_eq!((url.at("x", 9).address(), login(&url.at("x", 9)).unwrap()), ("x:9", "a,b@".into()));
+        assert_eq!((url.with_host("x", 9).address(), login(&url.with_host("x", 9)).unwrap()), ("x:9", "a,b@".into()));
         let url = NodeUrl::parse("redis://user:secret@127.0.0.1/1").unwrap();
         assert_eq!(format!("{url:?}"), "redis://127.0.0.1:6379/1");
         assert_eq!(url.address(), "127.0.0.1:6379");
@@ -342,7 +342,7 @@ mod tests {
         );
         let url = NodeUrl::parse("redis+cluster://me:secret@h1:7000,h2/0").unwrap();
         assert_eq!(url.hosts(), [("h1".to_owned(), 7000), ("h2".to_owned(), 6379)]);
-        let server = url.at("10.0.0.7", 7003);
+        let server = url.with_host("10.0.0.7", 7003);
         assert_eq!((server.to_string().as_str(), server.hosts().len()), ("redis://10.0.0.7:7003/0", 0));
         assert_eq!(server.info().redis_settings().password(), Some("secret"));
         for (bad, why) in [

@@ -48,7 +48,6 @@ impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
-        nodes.set_observers(&limits.observers);
         Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), uncontended: UncontendedKeys::new() }
     }
 

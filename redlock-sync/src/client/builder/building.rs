@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
-use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::node::{NodeUrl, Nodes};
 use crate::options::check_within;
 use crate::quorum::Quorum;
 
@@ -32,7 +32,7 @@ impl Builder {
         if urls.len().is_multiple_of(2) {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
-        let nodes = Nodes::new(&urls, self.node_settings(), &clock)?;
+        let nodes = Nodes::new(&urls, &self.limits, &clock)?;
         Ok(self.on(nodes, clock))
     }
 
@@ -68,15 +68,6 @@ impl Builder {
         self.urls.is_empty()
     }
 
-    fn node_settings(&self) -> NodeSettings {
-        NodeSettings {
-            node_timeout: self.limits.node_timeout,
-            connections: self.limits.connections,
-            failover_guard: self.limits.failover_guard.unwrap_or(self.urls.len() > 1),
-            min_replicas_ack: self.limits.min_replicas_ack,
-        }
-    }
-
     fn on(self, nodes: Nodes, clock: Arc<dyn Clock>) -> Redlock {
         let inner = ClientInner::new(Quorum::new(nodes, clock, self.limits));
         Redlock { inner, prefix: self.prefix.into(), options: Arc::new(self.options) }
@@ -97,7 +88,7 @@ impl Builder {
 
     /// Builds a client on these nodes. The settings must have been checked.
     pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
-        let nodes = Nodes::of(servers, self.node_settings(), &clock);
+        let nodes = Nodes::of(servers, &self.limits, &clock);
         let client = self.on(nodes, clock);
         let inner = Arc::downgrade(&client.inner);
         (client, inner)

@@ -80,7 +80,7 @@ impl Cluster {
 
     /// Makes a server of the cluster. Does no I/O.
     fn server(&self, host: &str, port: u16) -> Arc<Server> {
-        let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
+        let dial = Arc::new(RedisServer::new(self.url.with_host(host, port)));
         let owner: Weak<dyn SlotMapOwner> = self.this.clone();
         Server::new(Host::new(self.member, dial, self.context.clone(), Some(owner)))
     }
@@ -129,9 +129,9 @@ impl Cluster {
                 None
             }
             _ if route.redirects == MAX_REDIRECTS => None,
-            Redirect::Ask(address) => Some((self.at(address, from), on(true))),
+            Redirect::Ask(address) => Some((self.server_at(address, from), on(true))),
             Redirect::Moved(slot, address) => {
-                let server = self.at(address, from);
+                let server = self.server_at(address, from);
                 self.map.write().correct(slot, &server);
                 self.refresh_soon();
                 Some((server, on(false)))
@@ -140,14 +140,14 @@ impl Cluster {
     }
 
     /// The server at this address. It may be new.
-    fn at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
+    fn server_at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
         let host = host.unwrap_or_else(|| host_of(from.address()));
         let address = host_port(&host, port);
-        if let Some(known) = self.map.read().at(&address) {
+        if let Some(known) = self.map.read().server_at(&address) {
             return Arc::clone(known);
         }
         let mut map = self.map.write();
-        if let Some(known) = map.at(&address) {
+        if let Some(known) = map.server_at(&address) {
             return Arc::clone(known);
         }
         let server = self.server(&host, port);
@@ -175,7 +175,7 @@ impl Cluster {
     fn others(&self) -> Vec<Arc<Server>> {
         let mut map = self.map.write();
         for (host, port) in self.url.hosts() {
-            if map.at(&host_port(host, *port)).is_none() {
+            if map.server_at(&host_port(host, *port)).is_none() {
                 let other = self.server(host, *port);
                 map.others.push(other);
             }
@@ -241,7 +241,7 @@ impl SlotMapOwner for Cluster {
         let is_new = !former.is_known || !map.has_same_servers(&former);
         drop(map);
         if is_new {
-            self.context.events.notify_return();
+            self.context.notify_return();
         }
         true
     }

@@ -53,7 +53,7 @@ impl SlotMap {
         self.slots.iter().enumerate().filter_map(|(slot, server)| is_first(server).then_some(slot)).collect()
     }
 
-    pub(super) fn at(&self, address: &str) -> Option<&Arc<Server>> {
+    pub(super) fn server_at(&self, address: &str) -> Option<&Arc<Server>> {
         self.all().find(|server| server.address() == address)
     }
 
@@ -63,7 +63,7 @@ impl SlotMap {
 
     /// Keeps servers of the former map that are not in this one, if they are not left out.
     pub(super) fn keep(&mut self, met: Vec<Arc<Server>>) {
-        let is_other = |server: &Arc<Server>| server.outage().is_none() && self.at(server.address()).is_none();
+        let is_other = |server: &Arc<Server>| server.outage().is_none() && self.server_at(server.address()).is_none();
         self.others = met.into_iter().filter(is_other).collect();
     }
 

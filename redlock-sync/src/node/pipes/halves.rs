@@ -9,9 +9,6 @@ use crate::clock::Tick;
 #[derive(Debug)]
 pub(crate) enum Broken {
     TimedOut,
-    /// The time was up while bytes were still moving, at an eighth of the lowest healthy rate or faster. There is more
-    /// data than fits the time, so the failure says nothing about the server.
-    Slow,
     /// The connection was reset or closed, or sent bytes that cannot be understood. The string says why.
     Closed(String),
     /// The peer is not Redis, or TLS fails because of a setting or a certificate. The string says why.
@@ -23,7 +20,7 @@ impl Broken {
     pub(crate) fn words(&self) -> String {
         match self {
             Broken::Closed(why) | Broken::Unusable(why) => why.clone(),
-            Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
+            Broken::TimedOut => "timed out while writing".to_owned(),
         }
     }
 }

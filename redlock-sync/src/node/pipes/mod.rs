@@ -37,4 +37,4 @@ mod table;
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
 pub(super) mod waiting;
-mod writing;
+pub(super) mod writing;

@@ -13,6 +13,11 @@ use crate::sync::MutexGuard;
 /// A packet up to this size gets no extra time.
 const SMALL: usize = 64 << 10;
 
+/// How long this many bytes take at 1 Mbit/s, the lowest rate at which a server counts as healthy.
+pub(crate) fn time_at_lowest_rate(bytes: usize) -> Duration {
+    Duration::from_micros(8).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
 impl Pipe {
     /// Writes the call, or leaves it in the outbox for another thread. If the connection is closed, the call is
     /// completed at once.
@@ -88,11 +93,9 @@ impl Pipe {
         self.flush_missed();
     }
 
-    /// The deadline of a write. Large packets get extra time, at 1 Mbit/s, the lowest rate at which a server counts as
-    /// healthy.
+    /// The deadline of a write. Large packets get extra time.
     fn write_by(&self, packet: &[u8], now: Tick) -> Tick {
-        let bytes = u32::try_from(packet.len().saturating_sub(SMALL)).unwrap_or(u32::MAX);
-        now.after(self.node_timeout).after(Duration::from_micros(8).saturating_mul(bytes))
+        now.after(self.node_timeout).after(time_at_lowest_rate(packet.len().saturating_sub(SMALL)))
     }
 
     /// Writes the outbox. If another thread is writing, that thread checks the outbox again.

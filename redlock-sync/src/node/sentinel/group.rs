@@ -110,7 +110,7 @@ impl Group {
         let address = host_port(host, port);
         match &*dialled {
             Some(known) if known.address() == address => Arc::clone(known),
-            _ => Arc::clone(dialled.insert(Arc::new(RedisServer::new(self.url.at(host, port))))),
+            _ => Arc::clone(dialled.insert(Arc::new(RedisServer::new(self.url.with_host(host, port))))),
         }
     }
 

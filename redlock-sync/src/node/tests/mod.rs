@@ -19,6 +19,7 @@ use super::members::Node;
 use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
+use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
 use crate::protocol::script::Call;
 use crate::protocol::{AcquireArgs, Next, QueuePolicy, ReleaseArgs};
@@ -33,23 +34,23 @@ fn now() -> Tick {
     SystemClock.now()
 }
 
-fn nodes_with(urls: &[String], settings: NodeSettings) -> Nodes {
+fn nodes_with(urls: &[String], settings: &ClientOptions) -> Nodes {
     let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     Nodes::new(&urls, settings, &clock).unwrap()
 }
 
-fn settings(node_timeout: Duration) -> NodeSettings {
-    NodeSettings { node_timeout, ..NodeSettings::default() }
+fn settings(node_timeout: Duration) -> ClientOptions {
+    ClientOptions { node_timeout, ..ClientOptions::default() }
 }
 
 fn nodes(urls: &[String]) -> Nodes {
-    nodes_with(urls, settings(TIMEOUT))
+    nodes_with(urls, &settings(TIMEOUT))
 }
 
 /// Nodes for tests in which nothing may time out.
 fn patient(urls: &[String]) -> Nodes {
-    nodes_with(urls, settings(SOON))
+    nodes_with(urls, &settings(SOON))
 }
 
 /// One node of a client, which a test asks alone.

@@ -69,7 +69,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
     let proxy = Proxy::start(&servers[0]);
     proxy.black_hole();
     // On a busy machine, it takes a while to make twelve connections one after the other.
-    let nodes = nodes_with(&[proxy.url(), servers[1].url()], settings(SLOW));
+    let nodes = nodes_with(&[proxy.url(), servers[1].url()], &settings(SLOW));
     std::thread::scope(|scope| {
         for i in 0..12 {
             let nodes = &nodes;
@@ -88,7 +88,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
 fn calls_go_on_when_one_of_three_servers_begins_to_hang() {
     const SLOW: Duration = Duration::from_secs(2);
     let servers = servers(3);
-    let nodes = nodes_with(&servers.iter().map(Server::url).collect::<Vec<_>>(), settings(SLOW));
+    let nodes = nodes_with(&servers.iter().map(Server::url).collect::<Vec<_>>(), &settings(SLOW));
     let call = |key: &str| nodes.call(&acquire(key, "t"), Priority::Normal, now().after(SLOW), &|_| true, 2).results;
     let won = |results: &[Result<Value, Failure>]| results.iter().filter(|result| result.is_ok()).count() >= 2;
     eventually("all are warm", SOON, || call("warm").iter().all(Result::is_ok));

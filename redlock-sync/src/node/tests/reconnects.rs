@@ -112,7 +112,7 @@ fn construction_does_no_io_and_a_server_twice_is_refused() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let of = |urls: &[&str]| {
         let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
-        Nodes::new(&urls, NodeSettings::default(), &clock).map(|nodes| nodes.len()).map_err(|e| e.to_string())
+        Nodes::new(&urls, &ClientOptions::default(), &clock).map(|nodes| nodes.len()).map_err(|e| e.to_string())
     };
     assert_eq!(of(&["redis://a", "redis://b"]), Ok(2));
     assert!(of(&["redis://a", "redis://b", "redis://A:6379/1"]).unwrap_err().starts_with("nodes 1 and 3 are the same"));

@@ -78,7 +78,7 @@ fn names_are_resolved() {
     let server = Server::start();
     let nodes = patient(&[format!("redis://localhost:{}", server.port())]);
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
-    let nowhere = nodes_with(&["redis://nowhere.invalid".into()], settings(SOON));
+    let nowhere = nodes_with(&["redis://nowhere.invalid".into()], &settings(SOON));
     let failure = failure(ask(first(&nowhere), &acquire("k", "a")));
     assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::No));
     assert!(failure.message.contains("nowhere.invalid"), "{}", failure.message);

@@ -9,7 +9,8 @@ use super::super::connections::{Connections, PooledPipe};
 use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
-use crate::node::{Answers, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Priority, Value, server};
+use crate::node::{Answers, Executed, FailureKind, NodeUrl, Nodes, Priority, Value, server};
+use crate::options::ClientOptions;
 use crate::protocol::{AcquireArgs, Exclusive, Next, QueuePolicy, ReleaseArgs};
 
 /// A client of some servers.
@@ -18,9 +19,9 @@ pub(super) struct Client(Nodes);
 impl Client {
     pub(super) fn new(urls: &[String], node_timeout: Duration) -> Client {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let settings = NodeSettings { node_timeout, ..NodeSettings::default() };
+        let settings = ClientOptions { node_timeout, ..ClientOptions::default() };
         let parsed: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
-        Client(Nodes::new(&parsed, settings, &clock).unwrap())
+        Client(Nodes::new(&parsed, &settings, &clock).unwrap())
     }
 
     pub(super) fn server(&self) -> &server::Server {
