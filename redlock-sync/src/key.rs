@@ -85,18 +85,22 @@ impl Key {
                 full.len(),
             )));
         }
+        let shown = || match full.char_indices().nth(40) {
+            Some((end, _)) => format!("{}…", full.get(..end).unwrap_or_default().escape_debug()),
+            None => full.escape_debug().to_string(),
+        };
         if full.contains('}') && !has_hash_tag(&full) {
             return Err(Error::config(format!(
                 "{what} key `{}` has a `}}` but no hash tag (`{{…}}` that is not empty), so the library cannot \
                  keep other keys in its hash slot; remove the `}}`, or enclose a part of the name in braces",
-                full.escape_debug()
+                shown()
             )));
         }
         if is_helper(&full) {
             return Err(Error::config(format!(
                 "{what} key `{}` is reserved: the library keeps data of another lock or queue there; choose \
                  another name (reserved: `{{…}}` or a name with `:`, followed by {} or `:q:…`)",
-                full.escape_debug(),
+                shown(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
         }
@@ -196,6 +200,15 @@ mod tests {
 
     fn key(name: &str) -> Key {
         Key::new("", name, 1024).unwrap()
+    }
+
+    #[test]
+    fn messages_show_only_the_beginning_of_a_long_name() {
+        let start = format!("b:{}", "a".repeat(38));
+        for end in ["}", ":fence"] {
+            let error = Key::new("", &format!("{start}{}{end}", "a".repeat(60_000)), 65_536).unwrap_err().to_string();
+            assert!(error.len() < 500 && error.contains(&format!("`{start}…`")), "{error}");
+        }
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Exchange<'_> {
         let sent = server.transmission(call, generation, target.route.first_keys_only);
         let checks = sent.checks;
         let form = match () {
-            () if target.needs_source || server.needs_source(call) => Form::Source,
+            () if target.needs_source || server.needs_source(call, &pipe) => Form::Source,
             () if call.is_set_nx && !checks && target.is_first() => Form::SetNx,
             () => Form::Digest,
         };

@@ -48,7 +48,7 @@ impl Nodes {
             results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
             pending.push(server.zip(found).map(|(server, (unanswered, PooledPipe { pipe, generation, .. }))| {
                 let sent = server.transmission(call, generation, false);
-                let form = if server.needs_source(call) { Form::Source } else { Form::Digest };
+                let form = if server.needs_source(call, &pipe) { Form::Source } else { Form::Digest };
                 let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
                 sends.push((i, pipe, unanswered, payload));
                 (server, sent)

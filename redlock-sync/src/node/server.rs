@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::host::Host;
 use super::pipes::connections::Connections;
 use super::pipes::halves::Broken;
+use super::pipes::pipe::Pipe;
 use super::status::Step;
 use super::{Failure, FailureKind, Value, redis_reply};
 use crate::options::ClientOptions;
@@ -99,9 +100,18 @@ impl Server {
         Transmission { generation, checks, refusals }
     }
 
-    /// True if the call must carry the script's source. No thread may be there to send a release again, and a body is
-    /// not sent twice.
-    pub(super) fn needs_source(&self, call: &Call) -> bool {
+    /// True if the call must carry the script's source on this connection.
+    ///
+    /// If an unanswered call there brings the source, the server knows the script before it executes this call. Without
+    /// this rule, each of many releases would carry the source to a server that hangs. They would fill the socket, and
+    /// the threads that drop guards would wait for it.
+    pub(super) fn needs_source(&self, call: &Call, pipe: &Pipe) -> bool {
+        self.is_unknown(call) && !pipe.has_source_of(call)
+    }
+
+    /// True if the call brings the script's source, and the server has not executed the script yet. No thread may be
+    /// there to send a release again, and a body is not sent twice.
+    fn is_unknown(&self, call: &Call) -> bool {
         let brings_it = call.script.purpose == Purpose::Release || call.script.takes_bodies && call.len() > BODY_SIZE;
         brings_it && !self.known.lock().contains(&&*call.script.sha)
     }
@@ -128,7 +138,7 @@ impl Server {
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                if self.needs_source(call) {
+                if self.is_unknown(call) {
                     self.known.lock().push(&call.script.sha);
                 }
                 if sent.checks {

@@ -324,7 +324,8 @@ impl<R> Vote<R> {
         R: Reply,
     {
         let unexpected = |value: &Value| {
-            let message = format!("unexpected reply {value:?}");
+            let reply = value.text().map_or_else(|| format!("{value:?}"), |text| format!("`{}`", printable(&text)));
+            let message = format!("unexpected reply {}", reply.chars().take(200).collect::<String>());
             Vote::Failed(Failure { kind: FailureKind::Refused, executed: Executed::Maybe, message })
         };
         match result {
@@ -401,6 +402,17 @@ mod tests {
 
     fn vote<R: Reply>(value: &Value) -> Vote<R> {
         Vote::from_result(Ok(value.clone()))
+    }
+
+    #[test]
+    fn an_unexpected_reply_is_shown_as_text_and_cut() {
+        let message = |reply: Vec<u8>| match Vote::<Holders>::from_result(Ok(Value::Text(reply))) {
+            Vote::Failed(failure) => failure.message,
+            _ => String::new(),
+        };
+        assert_eq!(message(b"hello".to_vec()), "unexpected reply `hello`");
+        let long = message(vec![b'a'; 1 << 20]);
+        assert!(long.len() < 300 && long.ends_with("aa"), "{} bytes", long.len());
     }
 
     #[test]

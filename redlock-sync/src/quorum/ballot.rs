@@ -121,6 +121,22 @@ impl Ballot<Holders> {
         }
         holders
     }
+
+    /// The tokens without a majority that have one if the nodes that did not answer have them too.
+    pub(crate) fn perhaps_of_majority(&self) -> Vec<&str> {
+        let need = votes_needed(self.votes.len());
+        let silent = self.votes.len() - self.answered();
+        if silent == 0 {
+            return Vec::new();
+        }
+        let held = self.votes.iter().filter_map(|vote| if let Vote::Yes(all) = vote { Some(all) } else { None });
+        let tokens: Vec<&str> = held.flatten().map(|(token, _)| token.as_str()).collect();
+        let is_open = |token: &&str| {
+            let nodes = tokens.iter().filter(|other| *other == token).count();
+            nodes < need && nodes + silent >= need
+        };
+        tokens.iter().copied().filter(is_open).collect()
+    }
 }
 
 #[cfg(test)]
@@ -274,6 +290,31 @@ mod tests {
         assert_eq!(seen(&[a(50), a(10), None, None, a(30)]), Some(("a".into(), Some(10))));
         assert_eq!(seen(&[a(10), b(10), None]), None);
         assert_eq!(seen(&[None]), None);
+    }
+
+    #[test]
+    fn a_node_that_did_not_answer_may_give_a_token_its_majority() {
+        let held =
+            |tokens: &[&str]| Vote::<Holders>::Yes(tokens.iter().map(|token| ((*token).to_owned(), None)).collect());
+        let (a, b, free) = (|| held(&["a"]), || held(&["b"]), || Vote::<Holders>::Absent);
+        let silent = || Vote::<Holders>::Failed(Failure::new(FailureKind::TimedOut, Executed::Maybe, ""));
+        let open = |votes: Vec<Vote<Holders>>| {
+            let ballot = Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false };
+            ballot.perhaps_of_majority().join(" ")
+        };
+        assert_eq!(open(vec![a(), free(), silent()]), "a");
+        assert_eq!(open(vec![a(), b(), silent()]), "a b");
+        assert_eq!(open(vec![held(&["a", "b"]), b(), silent()]), "a");
+        for clear in [
+            vec![a()],
+            vec![a(), free(), b()],
+            vec![a(), a(), silent()],
+            vec![free(), free(), silent()],
+            vec![a(), free(), free(), free(), silent()],
+            vec![a(), a(), a(), b(), silent()],
+        ] {
+            assert_eq!(open(clear.clone()), "", "{clear:?}");
+        }
     }
 
     #[test]

@@ -34,6 +34,15 @@ fn a_web_server_in_place_of_redis_is_named_as_such() {
 }
 
 #[test]
+fn a_prefix_with_which_most_names_are_refused_is_refused() {
+    let build = |prefix: &str| Redlock::builder().node("redis://127.0.0.1/").key_prefix(prefix).build();
+    is_config(&build("a}").unwrap_err(), &["key_prefix", "a}", "hash tag"]);
+    for prefix in ["{a}", "{a", "a:"] {
+        build(prefix).unwrap();
+    }
+}
+
+#[test]
 fn a_server_without_scripts_is_named_as_such() {
     for disabled in ["EVALSHA", "EVAL"] {
         let server = Server::builder().arg("--rename-command").arg(disabled).arg("").start();

@@ -113,6 +113,20 @@ fn permits_have_slots_and_those_that_are_free_are_counted() {
     }
 }
 
+/// One server has lent the permit, one has not, and one is down. Whether the permit is free depends on the last one.
+#[test]
+fn the_server_that_is_down_may_have_lent_the_permit() {
+    let servers = servers(3);
+    let semaphore = open(&servers).semaphore(KEY, 2);
+    assert_eq!(semaphore.available().unwrap(), 2);
+    let lend = |server: &Server| server.ask::<u64>(cmd("ZADD").arg(KEY).arg("9000000000000000").arg("0 token"));
+    servers[2].kill();
+    assert_eq!(lend(&servers[0]), 1);
+    assert!(semaphore.available().unwrap_err().is_unavailable());
+    assert_eq!(lend(&servers[1]), 1);
+    assert_eq!(semaphore.available().unwrap(), 1);
+}
+
 #[test]
 fn kind_03_a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
     let servers = servers(1);

@@ -9,6 +9,16 @@ use redlock_tests::{Stopwatch, eventually, servers};
 
 use super::{KEY, SOON, brisk, ms, open, until_queued};
 
+/// The release keeps the permit for the rest of its minimum hold. The lease is much longer.
+#[test]
+fn the_key_ends_with_the_minimum_hold_of_its_last_permit() {
+    let servers = servers(1);
+    let semaphore = open(&servers).semaphore(KEY, 2).lease(ms(3_600_000)).min_hold(ms(2000));
+    semaphore.acquire().unwrap().release().unwrap();
+    let left = servers[0].pttl(KEY);
+    assert!(left.is_none_or(|left| left <= ms(2000)), "{left:?}");
+}
+
 #[test]
 fn the_permit_of_a_holder_that_is_gone_comes_back_after_its_lease() {
     for nodes in [1, 3] {

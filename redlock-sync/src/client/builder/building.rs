@@ -9,6 +9,7 @@ use super::{Builder, MAX_CONNECTIONS, Redlock};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::inner::ClientInner;
+use crate::names::has_hash_tag;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeUrl, Nodes};
@@ -52,6 +53,14 @@ impl Builder {
         if self.limits.node_timeout < Duration::from_millis(1) {
             let timeout = self.limits.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
+        }
+        // Names without a hash tag would all be refused (`Key::of`), also the key by which `health` asks the servers.
+        if self.prefix.contains('}') && !has_hash_tag(&self.prefix) {
+            let prefix = self.prefix.chars().take(40).collect::<String>();
+            return Err(Error::config(format!(
+                "key_prefix = `{}` has a `}}` but no hash tag (`{{…}}` that is not empty); remove the `}}`",
+                prefix.escape_debug()
+            )));
         }
         self.options.check(&self.limits)
     }

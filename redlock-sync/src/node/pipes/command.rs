@@ -260,6 +260,12 @@ impl Command {
         self.call().is_some_and(|own| own.is_like(call))
     }
 
+    /// True if it brings the source of this call's script.
+    pub(super) fn brings_source_of(&self, call: &Call) -> bool {
+        let Payload::Script { call: own, form: Form::Source, .. } = &self.payload else { return false };
+        own.script.sha == call.script.sha
+    }
+
     /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
         self.call().is_some_and(|call| call.script.purpose == Purpose::Release)

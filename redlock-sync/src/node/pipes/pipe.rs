@@ -173,6 +173,11 @@ impl Pipe {
         self.has_unanswered(|command| command.is_like(call))
     }
 
+    /// True if an unanswered call brings the source of this call's script. The server executes that call first.
+    pub(crate) fn has_source_of(&self, call: &Call) -> bool {
+        self.has_unanswered(|command| command.brings_source_of(call))
+    }
+
     fn has_unanswered(&self, is_it: impl Fn(&Command) -> bool) -> bool {
         let outbox = self.outbox.lock();
         outbox.all().any(&is_it) || self.in_flight.lock().unanswered().any(&is_it)

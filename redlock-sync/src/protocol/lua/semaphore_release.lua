@@ -29,7 +29,9 @@ for at, other in pairs(lent.tokens) do
     if keep > 0 and other == token and (#slots == 0 or set[at]) then
       purge(key, now)
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
-      lengthen(key, keep)
+      -- Another member may end later. No later call shortens the life of the key.
+      local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+      redis.call('PEXPIRE', key, math.max(1, last[2] - now))
       lent.first = math.min(lent.first or math.huge, now + keep)
       if queue then hint(queue, ARGV[6], '0 0') end
     else

@@ -67,6 +67,22 @@ fn fault_44_five_hundred_guards_are_dropped_while_a_server_hangs() {
     eventually("all are free", SOON, || (0..500).all(|n| rig.servers[0].get(&format!("{n}")).is_none()));
 }
 
+/// The client has released nothing before, so the server may not know the script. The client has no proxy, which would
+/// read everything: the socket of the server that hangs can be full.
+#[test]
+fn fault_44_a_new_client_drops_a_thousand_guards_while_its_server_hangs() {
+    let rig = Rig::start(1);
+    let timeout = Duration::from_secs(5);
+    let locks = redlock_sync::Redlock::builder().node(rig.servers[0].url()).node_timeout(timeout).build().unwrap();
+    let lock = |n: usize| locks.mutex(format!("{n}")).renew(false).lease(LONG);
+    let guards: Vec<_> = (0..1000).map(|n| lock(n).lock().unwrap()).collect();
+    rig.servers[0].stop();
+    let ((), took) = timed(|| drop(guards));
+    rig.servers[0].cont();
+    assert!(took < timeout, "{took:?}");
+    eventually("all are free", SOON, || (0..1000).all(|n| rig.servers[0].get(&format!("{n}")).is_none()));
+}
+
 fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let lock = K::new(&rig.client(), KEY).lease(LONG);

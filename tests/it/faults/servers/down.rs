@@ -17,6 +17,7 @@ each_kind!(all:
     fault_01_unlock_while_a_renewal_hangs,
     fault_01_loss_is_told_in_time_though_a_renewal_hangs,
     fault_10_a_minority_is_down,
+    fault_10_the_node_that_is_down_may_have_the_lock,
     fault_11_a_majority_is_down_while_held,
     fault_11_a_majority_is_down_at_acquire,
 );
@@ -100,6 +101,24 @@ fn fault_10_a_minority_is_down<K: Kind>() {
         K::unlock(before).unwrap();
         assert!(rig.servers[rig.spare()..].iter().all(|server| server.holder("before").is_none()));
     });
+}
+
+/// One node has the token, one is free, and one is down. Whether the lock is held depends on the last one.
+fn fault_10_the_node_that_is_down_may_have_the_lock<K: Kind>() {
+    let rig = Rig::start(3);
+    let lock = K::new(&rig.open_warm::<K>(), "a");
+    K::give(&rig.servers[0], "a", "token");
+    rig.servers[2].kill();
+    let error = lock.inspect().unwrap_err();
+    let [(3, message)] = &nodes_named(&error)[..] else { panic!("{error}") };
+    assert!(error.is_unavailable() && message.ends_with("(the other nodes differ about a holder)"), "{error}");
+    assert!(lock.is_locked().unwrap_err().is_unavailable());
+    K::give(&rig.servers[1], "a", "token");
+    assert_eq!(lock.inspect().unwrap().unwrap().id.as_str(), "token");
+    assert!(lock.is_locked().unwrap());
+    rig.servers[..2].iter().for_each(|server| _ = server.del("a"));
+    assert_eq!(lock.inspect().unwrap(), None);
+    assert!(!lock.is_locked().unwrap());
 }
 
 fn fault_11_a_majority_is_down_while_held<K: Kind>() {
