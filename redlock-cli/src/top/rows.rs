@@ -102,7 +102,7 @@ fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static st
     // A renewal is due at a third of the lease and is repeated soon. In the second half of a lease, none has succeeded.
     let is_late = |lease: Duration| held.seen_for > lease / 2 && left.is_some_and(|left| left < lease / 2);
     if held.seen_for.is_zero() {
-        // The servers are read one after the other. So a lock that is taken or released meanwhile is seen on some only.
+        // The servers are not read at one moment. So a lock that is taken or released meanwhile is seen on some only.
         ""
     } else if held.nodes <= held.of / 2 {
         "no majority"
