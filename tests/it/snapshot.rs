@@ -246,7 +246,14 @@ fn a_snapshot_is_json() {
     let guard = locks.mutex("order:42").holder_name("bil\u{1b}ling").lock().unwrap();
     locks.queue("emails").push(vec![0xff, b'a']).unwrap();
     locks.count_down_latch("import", 1).count_down().unwrap();
+    for (name, wait) in [("passed", "web-3:1234:00ff/7"), ("passed:old", "00ff/7")] {
+        let token = format!("{:032x}:granted:redlock-sync:{wait}", 7);
+        server.ask::<()>(redis::cmd("SET").arg(name).arg(token).arg("PX").arg(60_000));
+    }
     let tree = serde_json::to_value(seen(&locks)).unwrap();
+    let passed = |at: usize| (tree["locks"][at]["state"].as_str(), tree["locks"][at]["holder_name"].as_str());
+    assert_eq!(passed(1), (Some("granted"), Some("web-3:1234")));
+    assert_eq!(passed(2), (Some("granted"), Some("granted:redlock-sync:00ff/7")));
     let lock = &tree["locks"][0];
     assert_eq!(
         (lock["kind"].as_str(), lock["state"].as_str(), lock["mode"].as_str()),
