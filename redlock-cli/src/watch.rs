@@ -9,7 +9,8 @@ use redlock_sync::{Health, Redlock, Snapshot, SnapshotOptions};
 
 /// The share of the time for which the snapshots keep a server busy.
 const SHARE: f64 = 0.01;
-/// The share if one snapshot keeps a server busy for at most [`SHORT`]. So each of up to about 2 000 locks is shown within three seconds.
+/// The share if one snapshot keeps a server busy for at most [`SHORT`]. So each of up to about 2 000 locks is shown
+/// within three seconds.
 const SHARE_OF_SHORT: f64 = 0.05;
 /// The time for which a short snapshot keeps a server busy. Round trips to far servers do not count.
 const SHORT: Duration = Duration::from_millis(50);
