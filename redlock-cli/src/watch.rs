@@ -9,9 +9,10 @@ use redlock_sync::{Health, Redlock, Snapshot, SnapshotOptions};
 
 /// The share of the time for which the snapshots keep a server busy.
 const SHARE: f64 = 0.01;
-/// The share if one snapshot takes at most [`SHORT`]. So each of up to about 2 000 locks is shown within three seconds.
+/// The share if one snapshot keeps a server busy for at most [`SHORT`]. So each of up to about 2 000 locks is shown
+/// within three seconds.
 const SHARE_OF_SHORT: f64 = 0.05;
-/// The time for which a short snapshot keeps a server busy.
+/// The time for which a short snapshot keeps a server busy. Round trips to far servers do not count.
 const SHORT: Duration = Duration::from_millis(50);
 /// The largest number of holders that a view shows. The same limit applies to latches and to queues.
 const MOST: usize = 20_000;
@@ -111,7 +112,7 @@ impl Watch {
             };
             let seen = locks.snapshot(&options.clone().server_share(share));
             let health_now = seen.as_ref().err().and_then(|_| locks.health().ok());
-            let is_short = seen.is_ok() && began.elapsed().mul_f64(share) <= SHORT;
+            let is_short = seen.as_ref().is_ok_and(|seen| seen.busy <= SHORT);
             share = if is_short { SHARE_OF_SHORT } else { SHARE };
             let mut latest = self.latest();
             match seen {

@@ -26,6 +26,8 @@ const SHOWN_LEN: usize = 8;
 const LOCK_TOKEN_PREFIX: &str = "left:";
 /// Most tokens fit into this many bytes.
 const USUAL_TOKEN: usize = 160;
+/// The longest name of a host in a channel. Each grant and each queue has it once for each wait.
+const MAX_HOST_IN_CHANNEL: usize = 32;
 /// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
 
@@ -67,8 +69,8 @@ impl LockId {
 
     /// Returns the readable part: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name) set. If
     /// another process granted a mutex without a `holder_name` to a waiter, the part is `granted:` and the id of the
-    /// waiter. That id is the name of the client's channel and a number. If a token of another program has no readable
-    /// part, the result is empty.
+    /// waiter. That id is the name of the client's channel, which contains host and process, and a number. If a token
+    /// of another program has no readable part, the result is empty.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -253,10 +255,17 @@ impl RandomPart {
     }
 }
 
-/// The name of the channel on which a client receives grants and notifications.
+/// The name of the channel on which a client receives grants and notifications. The token of a grant contains it, so it
+/// names host and process.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
     let random = u128::from_be_bytes(random()?) >> 64;
-    Ok(format!("redlock-sync:{random:016x}").into())
+    Ok(format!("redlock-sync:{}:{}:{random:016x}", in_channel(&host_name()), process_id()).into())
+}
+
+/// The name of a host as a part of a channel. Scripts and views split the id of a wait at `:`, `/` and spaces.
+fn in_channel(host: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
+    host.chars().take(MAX_HOST_IN_CHANNEL).map(safe).collect()
 }
 
 /// The only source of random bits for tokens and ids.
@@ -362,6 +371,17 @@ mod tests {
         assert!(show(&format!("{random}:billing")).0.parse::<LockToken>().is_err());
         assert_eq!(show("é").0, "é…");
         assert_eq!(show(random).0, "01234567…");
+    }
+
+    #[test]
+    fn a_channel_names_host_and_process() {
+        let channel = channel().unwrap();
+        let parts: Vec<&str> = channel.split(':').collect();
+        let [prefix, host, process, random] = parts[..] else { panic!("{channel}") };
+        assert_eq!((prefix, host), ("redlock-sync", &*in_channel(&host_name())));
+        assert_eq!((process, random.len()), (&*std::process::id().to_string(), 16));
+        assert_eq!(in_channel("web 3:a/b.\u{e9}_C-1"), "web-3-a-b.-_C-1");
+        assert_eq!(in_channel(&"x".repeat(99)).len(), MAX_HOST_IN_CHANNEL);
     }
 
     #[test]

@@ -219,6 +219,25 @@ fn a_closed_client_ends_a_pass() {
     });
 }
 
+/// With this share, the scan of one server takes longer than the test waits.
+#[test]
+fn all_servers_are_read_at_the_same_time() {
+    let all = servers(3);
+    let fill = "for i = 1, 5000 do redis.call('SET', 'order:' .. i, string.format('%032x', i) .. ':shop') end";
+    all.iter().for_each(|server| server.ask::<()>(redis::cmd("EVAL").arg(fill).arg(0)));
+    let locks = <Server as Place>::client(&all, Redlock::builder().node_timeout(Duration::from_secs(2)));
+    thread::scope(|scope| {
+        let pass = scope.spawn(|| locks.snapshot(&SnapshotOptions::default().server_share(0.001)));
+        let is_read = |server: &Server| {
+            let said: String = server.ask(redis::cmd("INFO").arg("commandstats"));
+            said.lines().any(|line| line.starts_with("cmdstat_getrange:"))
+        };
+        eventually("all servers are read", Duration::from_secs(10), || all.iter().all(is_read));
+        locks.close().unwrap();
+        assert!(pass.join().unwrap().is_err());
+    });
+}
+
 /// docs/json.md lists each field.
 #[test]
 fn a_snapshot_is_json() {
@@ -227,7 +246,14 @@ fn a_snapshot_is_json() {
     let guard = locks.mutex("order:42").holder_name("bil\u{1b}ling").lock().unwrap();
     locks.queue("emails").push(vec![0xff, b'a']).unwrap();
     locks.count_down_latch("import", 1).count_down().unwrap();
+    for (name, wait) in [("passed", "web-3:1234:00ff/7"), ("passed:old", "00ff/7")] {
+        let token = format!("{:032x}:granted:redlock-sync:{wait}", 7);
+        server.ask::<()>(redis::cmd("SET").arg(name).arg(token).arg("PX").arg(60_000));
+    }
     let tree = serde_json::to_value(seen(&locks)).unwrap();
+    let passed = |at: usize| (tree["locks"][at]["state"].as_str(), tree["locks"][at]["holder_name"].as_str());
+    assert_eq!(passed(1), (Some("granted"), Some("web-3:1234")));
+    assert_eq!(passed(2), (Some("granted"), Some("granted:redlock-sync:00ff/7")));
     let lock = &tree["locks"][0];
     assert_eq!(
         (lock["kind"].as_str(), lock["state"].as_str(), lock["mode"].as_str()),

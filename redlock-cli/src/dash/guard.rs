@@ -40,6 +40,10 @@ pub(super) fn refused(status: &'static str, why: &str) -> Response {
     Response::new(status, "application/json", body.into_bytes())
 }
 
+fn is_json(kind: &str) -> bool {
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
 impl Guard {
     pub(super) fn new(token: Option<String>, port: u16) -> Result<Guard, getrandom::Error> {
         Ok(Guard { token, cookie_name: format!("redlock-dash-{port}"), session: random()? })
@@ -64,7 +68,7 @@ impl Guard {
         }
         match request.method.as_str() {
             "GET" | "HEAD" => Ok(()),
-            "POST" if !request.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) => {
+            "POST" if !request.header("content-type").is_some_and(is_json) => {
                 Err(refused("415 Unsupported Media Type", "the content type must be application/json"))
             }
             "POST" => match request.header("origin") {

@@ -24,7 +24,8 @@ const LONGEST: usize = 300;
 const BRIEF: usize = 60;
 
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) {
-    let queues = latest.seen.as_ref().map_or(0, |seen| seen.queues.len().min(MOST_QUEUES));
+    // One line more says how many queues are not shown.
+    let queues = latest.seen.as_ref().map_or(0, |seen| seen.queues.len().min(MOST_QUEUES + 1));
     let queues = u16::try_from(if queues == 0 { 0 } else { queues + 1 }).unwrap_or(0);
     let parts = [Constraint::Length(2), Constraint::Min(3), Constraint::Length(queues), Constraint::Length(1)];
     let [above, table, below, last] = Layout::vertical(parts).areas(frame.area());
@@ -150,9 +151,11 @@ fn queue_table(seen: &Snapshot) -> Table<'static> {
         let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
         TableRow::new([short(&queue.name), tasks, due, claimed, dead, oldest])
     });
+    let others = seen.queues.len().saturating_sub(MOST_QUEUES);
+    let more = (others > 0).then(|| TableRow::new([format!("and {others} more: give a pattern")]));
     let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(8); 5]);
     let head = TableRow::new(["QUEUE", "TASKS", "DUE", "CLAIMED", "DEAD", "OLDEST"]);
-    Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
+    Table::new(rows.chain(more), widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
 }
 
 fn footer(screen: &Screen) -> String {

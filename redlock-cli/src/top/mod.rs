@@ -205,6 +205,10 @@ impl Screen {
         match (&self.mode, key.code) {
             (Mode::Filter, code) => self.edit(code),
             (Mode::Confirm(_), KeyCode::Char('y')) => self.release(locks, tell),
+            // If the lock of the details is gone, another row is selected.
+            (Mode::Details, KeyCode::Char('k')) if self.chosen().map(|row| &row.name) == self.name.as_ref() => {
+                self.ask_for_release();
+            }
             (Mode::Confirm(_) | Mode::Details, _) => self.mode = Mode::Table,
             (Mode::Table, KeyCode::Char('q')) => return true,
             (Mode::Table, KeyCode::Char('s')) => self.sort = self.sort.next(),

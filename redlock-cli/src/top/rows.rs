@@ -102,7 +102,7 @@ fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static st
     // A renewal is due at a third of the lease and is repeated soon. In the second half of a lease, none has succeeded.
     let is_late = |lease: Duration| held.seen_for > lease / 2 && left.is_some_and(|left| left < lease / 2);
     if held.seen_for.is_zero() {
-        // The servers are read one after the other. So a lock that is taken or released meanwhile is seen on some only.
+        // The servers are not read at one moment. So a lock that is taken or released meanwhile is seen on some only.
         ""
     } else if held.nodes <= held.of / 2 {
         "no majority"
@@ -115,9 +115,12 @@ fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static st
     }
 }
 
-/// The name of the holder. A token of another library may have none.
+/// The name of the holder, or host and process of a waiter to which the lock was passed on. A token of another library
+/// may have none.
 pub(super) fn holder(held: &HeldLock) -> String {
     let name = held.holder.id.holder_name();
+    let wait = name.strip_prefix("granted:redlock-sync:").and_then(|wait| wait.rsplit_once(':'));
+    let name = wait.map_or(name, |(place, _)| place);
     if name.is_empty() { held.holder.id.to_string() } else { plain(name) }
 }
 

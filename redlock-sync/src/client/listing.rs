@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use std::{panic, thread};
 
 use super::Redlock;
 use crate::error::Error;
@@ -11,7 +12,7 @@ use crate::names::queue_of;
 use crate::node::Priority;
 use crate::observer::LockKind;
 use crate::protocol::list::{Listed, Page, START, more, page};
-use crate::protocol::reply::Vote;
+use crate::protocol::reply::{FailureKind, Vote};
 use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
 use crate::quorum::Ballot;
@@ -166,36 +167,59 @@ impl Redlock {
         format!("{}{}", escape_pattern(&self.prefix), escape_sets(names))
     }
 
-    /// Lists all pages of all nodes, one node after the other, with the shortest round trip to each. The servers are
-    /// kept busy for `share` of the time at most.
+    /// Lists all pages of all nodes at the same time, with the shortest round trip to each. The servers are kept busy
+    /// for `share` of the time at most.
     pub(super) fn scan(
         &self,
         patterns: &[String],
         share: f64,
     ) -> Result<(Vec<NodeListing>, Vec<Option<Duration>>), Error> {
         self.inner.serves_holders()?;
-        let each = (0..self.inner.quorum.len()).map(|node| self.pages(node, patterns, share));
-        let (votes, round_trips) = each.unzip();
+        let pages = |node: usize| self.pages(node, patterns, share);
+        // Each node but the first has a thread. If a node were read after another one, locks would change meanwhile.
+        let (votes, round_trips): (Vec<_>, Vec<_>) = thread::scope(|scope| {
+            let start = |node: usize| {
+                let name = "redlock-scan".to_owned();
+                (node, thread::Builder::new().name(name).spawn_scoped(scope, move || pages(node)))
+            };
+            let others: Vec<_> = (1..self.inner.quorum.len()).map(start).collect();
+            let first = pages(0);
+            let rest = others.into_iter().map(|(node, thread)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|cause| panic::resume_unwind(cause)),
+                // The system cannot start another thread.
+                Err(_) => pages(node),
+            });
+            [first].into_iter().chain(rest).unzip()
+        });
         self.inner.serves_holders()?;
         let names = patterns.first().map_or("", String::as_str);
         Ok((self.check_answered("list", names, votes)?, round_trips))
     }
 
+    /// All pages of a node as one, with the time for which its servers were busy, and the shortest round trip.
     fn pages(&self, node: usize, patterns: &[String], share: f64) -> (NodeListing, Option<Duration>) {
         let (quorum, mut all, mut shortest) = (&self.inner.quorum, Page::default(), None);
         let clock = &quorum.clock;
         for slot in quorum.nodes.parts(node) {
-            let mut next = START.to_owned();
+            let (mut next, mut is_repeated) = (START.to_owned(), false);
             // Checked for each page, since a scan can take long.
             while self.inner.serves_holders().is_ok() {
                 let asked = clock.now();
                 let reply = Vote::<Page>::from_result(quorum.ask_one(node, &page(&next, patterns, slot).call));
                 let took = clock.now().since(asked);
                 let reply = if let Vote::Yes(page) = reply { self.complete(node, page, false) } else { reply };
+                let is_late = matches!(&reply, Vote::Failed(failure) if failure.kind == FailureKind::TimedOut);
+                if is_late && !is_repeated {
+                    // One slow page does not end a long scan. The same cursor lists the page again.
+                    is_repeated = true;
+                    continue;
+                }
+                is_repeated = false;
                 let Vote::Yes(page) = reply else { return (reply, shortest) };
                 shortest = Some(shortest.map_or(took, |least: Duration| least.min(took)));
                 all.listed.extend(page.listed);
                 let busy = page.took.min(LONGEST_PAGE).mul_f64(1.2) + CALL_OVERHEAD;
+                all.took += busy;
                 if share < 1.0 {
                     clock.sleep(busy.mul_f64(1.0 / share.max(SMALLEST_SHARE) - 1.0));
                 }
@@ -274,11 +298,19 @@ pub(super) fn waits(listings: &[NodeListing]) -> BTreeMap<&str, u64> {
 
 /// The entries of all nodes that answered, each with its node.
 pub(super) fn listed(listings: &[NodeListing]) -> impl Iterator<Item = (usize, &Listed)> {
-    let answered = listings.iter().enumerate().filter_map(|(node, listing)| match listing {
+    answered(listings).flat_map(|(node, page)| page.listed.iter().map(move |listed| (node, listed)))
+}
+
+/// The longest time for which a scan kept a node busy.
+pub(super) fn busy(listings: &[NodeListing]) -> Duration {
+    answered(listings).map(|(_, page)| page.took).max().unwrap_or_default()
+}
+
+fn answered(listings: &[NodeListing]) -> impl Iterator<Item = (usize, &Page)> {
+    listings.iter().enumerate().filter_map(|(node, listing)| match listing {
         Vote::Yes(page) => Some((node, page)),
         _ => None,
-    });
-    answered.flat_map(|(node, page)| page.listed.iter().map(move |listed| (node, listed)))
+    })
 }
 
 /// The kind and the token of an entry that a server listed. `None` if it is no lock.

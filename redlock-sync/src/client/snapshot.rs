@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Redlock;
-use super::listing::{HeldLock, NodeListing, listed, waits};
+use super::listing::{HeldLock, NodeListing, busy, listed, waits};
 use crate::clock::Tick;
 use crate::error::Error;
 #[cfg(feature = "serde")]
@@ -125,6 +125,9 @@ pub struct Snapshot {
     /// How long the snapshot took. Its entries were read at different moments in this time.
     #[cfg_attr(feature = "serde", serde(rename = "took_ms", serialize_with = "crate::serial::millis"))]
     pub took: Duration,
+    /// For how long the scan kept a server busy, about: the longest time of any node.
+    #[cfg_attr(feature = "serde", serde(rename = "busy_ms", serialize_with = "crate::serial::millis"))]
+    pub busy: Duration,
     /// How many holders, latches and queues there were beyond the [limit](SnapshotOptions::limit).
     pub left_out: usize,
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -255,8 +258,8 @@ impl Redlock {
         let locks = keep_first(self.merge_holders(&listings), options.limit, &mut left_out);
         let latches = keep_first(self.latches(&listings), options.limit, &mut left_out);
         let queues = keep_first(self.seen_queues(&listings), options.limit, &mut left_out);
-        let took = clock.now().since(at);
-        Ok(Snapshot { locks, latches, queues, health, round_trips, took, left_out, at })
+        let (took, busy) = (clock.now().since(at), busy(&listings));
+        Ok(Snapshot { locks, latches, queues, health, round_trips, took, busy, left_out, at })
     }
 
     /// The patterns of the keys of locks, and of the keys with the tasks of queues: `{name}:q:due`, or `name::q:due`.

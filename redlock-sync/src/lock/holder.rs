@@ -68,10 +68,13 @@ impl serde::Serialize for Holder {
         use serde::ser::SerializeStruct;
         let mut holder = to.serialize_struct("Holder", 5)?;
         holder.serialize_field("mode", &self.mode)?;
-        let is_granted = self.id.holder_name().starts_with("granted:redlock-sync:");
-        holder.serialize_field("state", if is_granted { "granted" } else { "held" })?;
+        let name = self.id.holder_name();
+        let wait = name.strip_prefix("granted:redlock-sync:");
+        // The channels of older clients do not name host and process.
+        let place = wait.and_then(|wait| wait.rsplit_once(':')).map_or(name, |(place, _)| place);
+        holder.serialize_field("state", if wait.is_some() { "granted" } else { "held" })?;
         holder.serialize_field("holder", &self.id.shown())?;
-        holder.serialize_field("holder_name", self.id.holder_name())?;
+        holder.serialize_field("holder_name", place)?;
         holder.serialize_field("remaining_ms", &self.remaining.map(crate::serial::ms))?;
         holder.end()
     }

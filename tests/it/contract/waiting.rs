@@ -153,6 +153,8 @@ fn a_waiting_client_is_told<K: Kind, P: Place>() {
     K::unlock(held).unwrap();
     let holder_name = waiter.join().unwrap();
     assert!(holder_name.starts_with("granted:"), "`{holder_name}` is not the name of a grant");
+    let process = format!(":{}:", std::process::id());
+    assert!(holder_name.contains(&process), "`{holder_name}` does not name the process");
 }
 
 /// Only a single node can grant a lock without an attempt.

@@ -15,11 +15,13 @@ fn forked_workers_never_share_a_token_or_an_id() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         let told: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
-        // The random part of each token or id. The rest names the process and the host, or is missing.
-        let unique: HashSet<_> = told
-            .iter()
-            .map(|words| words[1].trim_start_matches("redlock-sync:").split([':', '-', '/']).next().unwrap())
-            .collect();
+        // The random part of each token or id: the last part of a channel, or the first of a token. The rest names the
+        // process and the host, or is missing.
+        let random = |id: &str| match id.strip_prefix("redlock-sync:") {
+            Some(wait) => wait.rsplit(':').next().unwrap().split('/').next().unwrap().to_owned(),
+            None => id.split([':', '-', '/']).next().unwrap().to_owned(),
+        };
+        let unique: HashSet<String> = told.iter().map(|words| random(words[1])).collect();
         assert_eq!((told.len(), unique.len()), (3 * TOLD_BY_A_CHILD, 3 * TOLD_BY_A_CHILD), "{order}: {told:#?}");
     }
 }

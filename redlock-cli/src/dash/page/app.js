@@ -117,7 +117,7 @@ function grouped() {
 
 // What is wrong with a holder, in words: colour alone would not be seen by all.
 function mark(held) {
-  // The servers are read one after the other. So a lock that is taken or released meanwhile is seen on some only.
+  // The servers are not read at one moment. So a lock that is taken or released meanwhile is seen on some only.
   if (!held.seen_for_ms) return "";
   if (held.nodes * 2 <= held.of) return "no majority";
   const half = held.lease_ms / 2;
