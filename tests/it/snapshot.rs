@@ -224,7 +224,9 @@ fn a_closed_client_ends_a_pass() {
 fn all_servers_are_read_at_the_same_time() {
     let all = servers(3);
     let fill = "for i = 1, 5000 do redis.call('SET', 'order:' .. i, string.format('%032x', i) .. ':shop') end";
-    all.iter().for_each(|server| server.ask::<()>(redis::cmd("EVAL").arg(fill).arg(0)));
+    for server in &all {
+        server.ask::<()>(redis::cmd("EVAL").arg(fill).arg(0));
+    }
     let locks = <Server as Place>::client(&all, Redlock::builder().node_timeout(Duration::from_secs(2)));
     thread::scope(|scope| {
         let pass = scope.spawn(|| locks.snapshot(&SnapshotOptions::default().server_share(0.001)));

@@ -14,7 +14,6 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::held_by_thread;
 use crate::node::Priority;
 use crate::options::LockOptions;
-use crate::protocol::reply::Holders;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::token::LockId;
 
@@ -98,29 +97,21 @@ impl Handle {
 
     /// Asks all nodes for the holder of a lock that has one.
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
-        let first = self.holders(|_, _| true)?.into_iter().next();
+        let first = self.holders()?.into_iter().next();
         Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
     }
 
     /// The holders that a majority of the nodes has, with their tokens as stored on the servers.
     ///
-    /// A token without a majority may have one with the nodes that did not answer. If `matters` says that such a token,
-    /// beside these holders, would change the answer of the caller, the result is an error.
-    pub(crate) fn holders(&self, matters: impl Fn(&Holders, &str) -> bool) -> Result<Holders, Error> {
+    /// If there is none, but a node that did not answer may give a token its majority, the result is an error.
+    pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
-        if !ballot.is_answered() {
-            return Err(quorum.failed("inspect", key.as_str(), &ballot));
-        }
         let holders = ballot.of_majority();
-        if ballot.perhaps_of_majority().into_iter().any(|token| matters(&holders, token)) {
-            let mut error = quorum.failed("inspect", key.as_str(), &ballot);
-            if let Error::Unavailable { nodes, .. } = &mut error {
-                nodes.iter_mut().for_each(|node| node.message.push_str(" (the other nodes differ about a holder)"));
-            }
-            return Err(error);
+        if !ballot.is_answered() || holders.is_empty() && ballot.may_have_holder() {
+            return Err(quorum.failed("inspect", key.as_str(), &ballot));
         }
         Ok(holders)
     }
@@ -396,8 +387,8 @@ macro_rules! inspection {
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors
-        /// - [`Unavailable`](crate::Error::Unavailable) without a majority, or if the result depends on a node that did
-        ///   not answer
+        /// - [`Unavailable`](crate::Error::Unavailable) without a majority, or if only a node that did not answer knows
+        ///   whether there is a holder
         /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
         /// - [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed)
         ///

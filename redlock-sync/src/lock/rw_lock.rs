@@ -14,7 +14,6 @@ use crate::lock::nested_hold::NestedHold;
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
-use crate::protocol::reply::Holders;
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 use crate::protocol::{Protocol, ReadWrite};
 
@@ -293,7 +292,8 @@ impl RwLock {
     /// [`check`](crate::Lease::check).
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority, or if the result depends on a node that did not answer
+    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node that did not answer knows whether
+    ///   there is a holder
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
@@ -309,8 +309,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked(&self) -> Result<bool, Error> {
-        // One holder is enough.
-        Ok(!self.seen(|held, _| held.is_empty())?.is_empty())
+        Ok(!self.inspect()?.is_empty())
     }
 
     /// Returns whether any process holds the lock to write at this moment.
@@ -329,8 +328,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked_exclusive(&self) -> Result<bool, Error> {
-        let seen = self.seen(|_, name| read_holder(name).0)?;
-        Ok(seen.iter().any(|holder| holder.mode == HoldMode::Exclusive))
+        Ok(self.inspect()?.iter().any(|holder| holder.mode == HoldMode::Exclusive))
     }
 
     /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
@@ -354,16 +352,11 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
-        self.seen(|_, _| true)
-    }
-
-    /// The holders. `matters` is that of [`Handle::holders`].
-    fn seen(&self, matters: impl Fn(&Holders, &str) -> bool) -> Result<Vec<Holder>, Error> {
         let holder = |(name, remaining): (String, _)| {
             let (writes, token) = read_holder(&name);
             Holder::new(if writes { HoldMode::Exclusive } else { HoldMode::Shared }, token, remaining)
         };
-        Ok(self.writer.holders(matters)?.into_iter().map(holder).collect())
+        Ok(self.writer.holders()?.into_iter().map(holder).collect())
     }
 
     // --- acquiring ---------------------------------------------------------------------------------------------------

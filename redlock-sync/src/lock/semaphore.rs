@@ -16,10 +16,8 @@ use crate::lock::reentry;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Protocol;
-use crate::protocol::reply::Holders;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::quorum::Quorum;
-use crate::token::LockId;
 
 /// A lock of which all processes together hold at most a number of permits.
 /// [`Redlock::semaphore`](crate::Redlock::semaphore) makes it.
@@ -279,7 +277,8 @@ impl Semaphore {
     /// to decide.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority, or if the result depends on a node that did not answer
+    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node that did not answer knows whether
+    ///   there is a holder
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
@@ -294,9 +293,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn available(&self) -> Result<u32, Error> {
-        let is_own = |slot: u32| slot < self.permits;
-        let lent = self.lent(|_, member| read_member(member).is_some_and(|(slot, _)| is_own(slot)))?;
-        let lent = lent.into_iter().filter(|(slot, _)| is_own(*slot)).count();
+        let lent = self.lent()?.into_iter().filter(|(slot, _)| *slot < self.permits).count();
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
     }
 
@@ -319,10 +316,7 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked(&self) -> Result<bool, Error> {
-        // One holder is enough.
-        let is_first =
-            |held: &Holders, member: &str| is_holder(member) && !held.iter().any(|(member, _)| is_holder(member));
-        Ok(self.lent(is_first)?.iter().any(|(_, holder)| !holder.id.is_reservation()))
+        Ok(!self.inspect()?.is_empty())
     }
 
     /// Returns the holders at this moment, on a majority of the nodes, in the order of their
@@ -343,17 +337,17 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
-        let holders = self.lent(|_, member| is_holder(member))?.into_iter().map(|(_, holder)| holder);
+        let holders = self.lent()?.into_iter().map(|(_, holder)| holder);
         Ok(holders.filter(|holder| !holder.id.is_reservation()).collect())
     }
 
-    /// The slots that are lent or reserved, in ascending order. `matters` is that of [`Handle::holders`].
-    fn lent(&self, matters: impl Fn(&Holders, &str) -> bool) -> Result<Vec<(u32, Holder)>, Error> {
-        let lent = |(member, remaining): (String, _)| {
-            let (slot, token) = read_member(&member)?;
-            Some((slot, Holder::new(HoldMode::Shared, token, remaining)))
+    /// The slots that are lent or reserved, in ascending order.
+    fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
+        let slot = |(member, remaining): (String, _)| {
+            let (slot, token) = member.split_once(' ')?;
+            Some((slot.parse().ok()?, Holder::new(HoldMode::Shared, token, remaining)))
         };
-        let mut lent: Vec<(u32, Holder)> = self.handle.holders(matters)?.into_iter().filter_map(lent).collect();
+        let mut lent: Vec<(u32, Holder)> = self.handle.holders()?.into_iter().filter_map(slot).collect();
         lent.sort_unstable_by_key(|(slot, _)| *slot);
         Ok(lent)
     }
@@ -402,17 +396,6 @@ impl Semaphore {
 /// # Settings that are rarely needed
 impl Semaphore {
     rarely_needed!("locks.semaphore(\"geocoder\", 1)", "acquire");
-}
-
-/// The slot and the token of a member of the key.
-fn read_member(member: &str) -> Option<(u32, &str)> {
-    let (slot, token) = member.split_once(' ')?;
-    Some((slot.parse().ok()?, token))
-}
-
-/// True if the slot is lent, and not only reserved.
-fn is_holder(member: &str) -> bool {
-    read_member(member).is_some_and(|(_, token)| !LockId::from_server(token).is_reservation())
 }
 
 fn check_permits(key: &Key, permits: u32) -> Result<(), Error> {

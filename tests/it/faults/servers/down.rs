@@ -110,8 +110,7 @@ fn fault_10_the_node_that_is_down_may_have_the_lock<K: Kind>() {
     K::give(&rig.servers[0], "a", "token");
     rig.servers[2].kill();
     let error = lock.inspect().unwrap_err();
-    let [(3, message)] = &nodes_named(&error)[..] else { panic!("{error}") };
-    assert!(error.is_unavailable() && message.ends_with("(the other nodes differ about a holder)"), "{error}");
+    assert!(error.is_unavailable() && matches!(nodes_named(&error)[..], [(3, _)]), "{error}");
     assert!(lock.is_locked().unwrap_err().is_unavailable());
     K::give(&rig.servers[1], "a", "token");
     assert_eq!(lock.inspect().unwrap().unwrap().id.as_str(), "token");
