@@ -26,7 +26,7 @@ const SHOWN_LEN: usize = 8;
 const LOCK_TOKEN_PREFIX: &str = "left:";
 /// Most tokens fit into this many bytes.
 const USUAL_TOKEN: usize = 160;
-/// The longest name of a host in a channel. Each grant and each queue has it once for each wait.
+/// The longest host name in a channel. Queues and grants store the channel for each wait.
 const MAX_HOST_IN_CHANNEL: usize = 32;
 /// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
@@ -255,8 +255,8 @@ impl RandomPart {
     }
 }
 
-/// The name of the channel on which a client receives grants and notifications. The token of a grant contains it, so it
-/// names host and process.
+/// The name of the channel on which a client receives grants and notifications. A granted token contains the channel,
+/// so the channel names host and process.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
     let random = u128::from_be_bytes(random()?) >> 64;
     Ok(format!("redlock-sync:{}:{}:{random:016x}", in_channel(&host_name()), process_id()).into())

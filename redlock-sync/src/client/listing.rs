@@ -12,7 +12,7 @@ use crate::names::queue_of;
 use crate::node::Priority;
 use crate::observer::LockKind;
 use crate::protocol::list::{Listed, Page, START, more, page};
-use crate::protocol::reply::{FailureKind, Vote};
+use crate::protocol::reply::Vote;
 use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
 use crate::quorum::Ballot;
@@ -201,20 +201,13 @@ impl Redlock {
         let (quorum, mut all, mut shortest) = (&self.inner.quorum, Page::default(), None);
         let clock = &quorum.clock;
         for slot in quorum.nodes.parts(node) {
-            let (mut next, mut is_repeated) = (START.to_owned(), false);
+            let mut next = START.to_owned();
             // Checked for each page, since a scan can take long.
             while self.inner.serves_holders().is_ok() {
                 let asked = clock.now();
                 let reply = Vote::<Page>::from_result(quorum.ask_one(node, &page(&next, patterns, slot).call));
                 let took = clock.now().since(asked);
                 let reply = if let Vote::Yes(page) = reply { self.complete(node, page, false) } else { reply };
-                let is_late = matches!(&reply, Vote::Failed(failure) if failure.kind == FailureKind::TimedOut);
-                if is_late && !is_repeated {
-                    // One slow page does not end a long scan. The same cursor lists the page again.
-                    is_repeated = true;
-                    continue;
-                }
-                is_repeated = false;
                 let Vote::Yes(page) = reply else { return (reply, shortest) };
                 shortest = Some(shortest.map_or(took, |least: Duration| least.min(took)));
                 all.listed.extend(page.listed);

@@ -125,7 +125,8 @@ pub struct Snapshot {
     /// How long the snapshot took. Its entries were read at different moments in this time.
     #[cfg_attr(feature = "serde", serde(rename = "took_ms", serialize_with = "crate::serial::millis"))]
     pub took: Duration,
-    /// For how long the scan kept a server busy, about: the longest time of any node.
+    /// About how long the scan kept a server busy. With several nodes, this is the longest time of a node. For a
+    /// cluster, it is the sum of the times of its servers.
     #[cfg_attr(feature = "serde", serde(rename = "busy_ms", serialize_with = "crate::serial::millis"))]
     pub busy: Duration,
     /// How many holders, latches and queues there were beyond the [limit](SnapshotOptions::limit).

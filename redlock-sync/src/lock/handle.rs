@@ -387,8 +387,8 @@ macro_rules! inspection {
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors
-        /// - [`Unavailable`](crate::Error::Unavailable) without a majority, or if only a node that did not answer knows
-        ///   whether there is a holder
+        /// - [`Unavailable`](crate::Error::Unavailable) without a majority, or if only a node without a usable answer
+        ///   knows whether there is a holder
         /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
         /// - [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed)
         ///

@@ -292,8 +292,8 @@ impl RwLock {
     /// [`check`](crate::Lease::check).
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node that did not answer knows whether
-    ///   there is a holder
+    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node without a usable answer knows
+    ///   whether there is a holder
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///

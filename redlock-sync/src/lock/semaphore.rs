@@ -277,8 +277,8 @@ impl Semaphore {
     /// to decide.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node that did not answer knows whether
-    ///   there is a holder
+    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node without a usable answer knows
+    ///   whether there is a holder
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///

@@ -102,15 +102,16 @@ impl Server {
 
     /// True if the call must carry the script's source on this connection.
     ///
-    /// If an unanswered call there brings the source, the server knows the script before it executes this call. Without
-    /// this rule, each of many releases would carry the source to a server that hangs. They would fill the socket, and
-    /// the threads that drop guards would wait for it.
+    /// If an unanswered call there brings the source, the server knows the script before it executes a release behind
+    /// it. Otherwise each of many releases would carry the source to a server that hangs. They would fill the socket,
+    /// and the threads that drop guards would wait. If the server refuses that call, the release fails with `NOSCRIPT`,
+    /// and the backlog repeats it.
     pub(super) fn needs_source(&self, call: &Call, pipe: &Pipe) -> bool {
-        self.is_unknown(call) && !pipe.has_source_of(call)
+        self.is_unknown(call) && !(call.script.purpose == Purpose::Release && pipe.has_source_of(call))
     }
 
-    /// True if the call brings the script's source, and the server has not executed the script yet. No thread may be
-    /// there to send a release again, and a body is not sent twice.
+    /// True if the call brings the script's source, and the server has not executed the script yet. Perhaps no thread
+    /// waits that could send a release again, and a body is not sent twice.
     fn is_unknown(&self, call: &Call) -> bool {
         let brings_it = call.script.purpose == Purpose::Release || call.script.takes_bodies && call.len() > BODY_SIZE;
         brings_it && !self.known.lock().contains(&&*call.script.sha)

@@ -324,8 +324,8 @@ impl<R> Vote<R> {
         R: Reply,
     {
         let unexpected = |value: &Value| {
-            let reply = value.text().map_or_else(|| format!("{value:?}"), |text| format!("`{}`", printable(&text)));
-            let message = format!("unexpected reply {}", reply.chars().take(200).collect::<String>());
+            let reply = value.text().map_or_else(|| format!("{value:?}"), |text| printable(&text));
+            let message = format!("unexpected reply `{}`", reply.chars().take(200).collect::<String>());
             Vote::Failed(Failure { kind: FailureKind::Refused, executed: Executed::Maybe, message })
         };
         match result {
@@ -412,7 +412,7 @@ mod tests {
         };
         assert_eq!(message(b"hello".to_vec()), "unexpected reply `hello`");
         let long = message(vec![b'a'; 1 << 20]);
-        assert!(long.len() < 300 && long.ends_with("aa"), "{} bytes", long.len());
+        assert!(long.len() < 300 && long.ends_with("aa`"), "{} bytes", long.len());
     }
 
     #[test]

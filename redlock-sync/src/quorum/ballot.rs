@@ -122,13 +122,13 @@ impl Ballot<Holders> {
         holders
     }
 
-    /// True if a token without a majority has one once the nodes that did not answer have it too.
+    /// True if a token would have a majority if all nodes of unknown state had it.
     pub(crate) fn may_have_holder(&self) -> bool {
-        let silent = self.votes.len() - self.answered();
+        let unknown = self.votes.iter().filter(|vote| !vote.is_definite()).count();
         let held = self.votes.iter().filter_map(|vote| if let Vote::Yes(all) = vote { Some(all) } else { None });
         let tokens: Vec<&str> = held.flatten().map(|(token, _)| token.as_str()).collect();
         let nodes_of = |token: &str| tokens.iter().filter(|other| **other == token).count();
-        silent > 0 && tokens.iter().any(|token| nodes_of(token) + silent >= votes_needed(self.votes.len()))
+        unknown > 0 && tokens.iter().any(|token| nodes_of(token) + unknown >= votes_needed(self.votes.len()))
     }
 }
 
@@ -299,6 +299,8 @@ mod tests {
         assert!(may(vec![a(), free(), free(), silent(), silent()]));
         assert!(!may(vec![a()]));
         assert!(!may(vec![a(), free(), b()]));
+        let wrong_type = Vote::Failed(Failure::new(FailureKind::WrongType, Executed::No, ""));
+        assert!(!may(vec![a(), free(), wrong_type]));
         assert!(!may(vec![free(), free(), silent()]));
         assert!(!may(vec![a(), free(), free(), free(), silent()]));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_sync::{Error, IfQueued, Queue, Task};
 use redlock_tests::Server;
 
-use super::rig::{ask, ms, queue, task};
+use super::rig::{ask, ms, queue, server_time, task};
 
 type Operation = (&'static str, fn(&Queue, redlock_sync::Job) -> Result<(), Error>);
 
@@ -33,7 +33,10 @@ fn queue_fault_15_damaged_entries_fail_no_call() {
                 for (name, operation) in OPERATIONS {
                     server.ask::<()>(&redis::cmd("FLUSHALL"));
                     mails.push(task("a")).unwrap();
-                    let job = mails.try_claim().unwrap().unwrap();
+                    let job = mails.try_claim().unwrap().unwrap_or_else(|| {
+                        let due: Vec<String> = ask(&server, "ZRANGE", "due", &["0", "-1", "WITHSCORES"]);
+                        panic!("{name} with {part} = {damage:?}, over {is_over}: {due:?} at {:?}", server_time(&server))
+                    });
                     if is_over {
                         ask::<()>(&server, "ZADD", "due", &["1", "a"]);
                     }

@@ -54,7 +54,7 @@ impl Builder {
             let timeout = self.limits.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
         }
-        // Names without a hash tag would all be refused (`Key::of`), also the key by which `health` asks the servers.
+        // `Key::of` would refuse each name without a hash tag, also the key of `health`.
         if self.prefix.contains('}') && !has_hash_tag(&self.prefix) {
             let prefix = self.prefix.chars().take(40).collect::<String>();
             return Err(Error::config(format!(

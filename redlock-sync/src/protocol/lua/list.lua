@@ -48,7 +48,7 @@ end
 
 -- Returns the part before `due` or `dead` in the name of a key of a task queue. No lock has such a name (names.rs).
 local function queue_of(key)
-  -- This search is quicker than the patterns below, and most keys end here.
+  -- For most keys, the function returns here. This search is quicker than the patterns below.
   if not string.find(key, ':q:d', 1, true) then return nil end
   local base = string.match(key, '^(.*:q:)due$') or string.match(key, '^(.*:q:)dead$')
   local owner = base and string.sub(base, 1, -4)

@@ -27,11 +27,7 @@ for at, other in pairs(lent.tokens) do
   if other == token or other == reservation_of_wait then
     if other == token and (#slots == 0 or set[at]) then given = given + 1 end
     if keep > 0 and other == token and (#slots == 0 or set[at]) then
-      purge(key, now)
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
-      -- Another member may end later. No later call shortens the life of the key.
-      local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
-      redis.call('PEXPIRE', key, math.max(1, last[2] - now))
       lent.first = math.min(lent.first or math.huge, now + keep)
       if queue then hint(queue, ARGV[6], '0 0') end
     else
@@ -39,6 +35,12 @@ for at, other in pairs(lent.tokens) do
       lent.tokens[at] = nil
     end
   end
+end
+if keep > 0 and given > 0 then
+  purge(key, now)
+  -- The key ends with its last member. No later call shortens its life.
+  local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  redis.call('PEXPIRE', key, math.max(1, last[2] - now))
 end
 local reply = given > 0 and given >= #slots and (queue and 1 or 5) or -1
 for _, slot in ipairs(slots) do
