@@ -1,6 +1,8 @@
 //! A port of 127.0.0.1 that stays reserved.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -8,6 +10,10 @@ use socket2::{Domain, Socket, Type};
 
 /// The longest wait for a port that a forked child still has, however busy the machine is.
 const FREE_WITHIN: Duration = Duration::from_secs(30);
+
+/// All free ports that this process has reserved. A client that outlives its test still connects to the port of its
+/// server. If another test had this port, the client would take locks and tasks there.
+static USED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A reserved port. It is bound, but nothing listens on it.
 ///
@@ -24,13 +30,22 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Reserves any free port.
+    /// Reserves a free port that this process has not reserved before.
     pub(crate) fn free() -> Self {
-        Self::reserve(0)
+        loop {
+            let port = Self::bound(0);
+            if USED.lock().unwrap_or_else(PoisonError::into_inner).insert(port.number) {
+                return port;
+            }
+        }
     }
 
-    /// Reserves the port `number`, or any free port if it is zero.
+    /// Reserves the port `number`, or a free one if it is zero.
     pub(crate) fn reserve(number: u16) -> Self {
+        if number == 0 { Self::free() } else { Self::bound(number) }
+    }
+
+    fn bound(number: u16) -> Self {
         let socket = bind(number).unwrap_or_else(|error| panic!("cannot bind port {number} of 127.0.0.1: {error}"));
         let bound = socket.local_addr().ok().and_then(|addr| addr.as_socket_ipv4());
         let number = bound.expect("a bound socket has an IPv4 address").port();
@@ -77,6 +92,12 @@ fn local(number: u16) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_free_port_is_reserved_twice() {
+        let former: BTreeSet<u16> = (0..2000).map(|_| Port::free().number()).collect();
+        assert_eq!(former.len(), 2000);
+    }
 
     #[test]
     fn a_port_is_listened_on_again_once_a_child_has_closed_the_former_listener() {
