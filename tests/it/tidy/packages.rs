@@ -70,7 +70,7 @@ fn each_published_package_has_its_licences() {
 
 #[test]
 fn the_other_packages_are_not_published() {
-    for package in ["tests", "tests/models", "tests/foreign/rslock", "examples", "fuzz"] {
+    for package in ["tests", "tests/models", "tests/foreign/bullmq", "tests/foreign/rslock", "examples", "fuzz"] {
         assert_eq!(
             setting(&text(&format!("{package}/Cargo.toml")), "package", "publish").unwrap(),
             "false",
@@ -111,7 +111,8 @@ const REGISTRY_SETTINGS: [&str; 6] =
 
 #[test]
 fn no_file_names_a_registry() {
-    let locks = ["Cargo.lock", "fuzz/Cargo.lock", "tests/foreign/rslock/Cargo.lock"].map(text).concat();
+    let locks = ["Cargo.lock", "fuzz/Cargo.lock", "tests/foreign/bullmq/Cargo.lock", "tests/foreign/rslock/Cargo.lock"];
+    let locks = locks.map(text).concat();
     let sources = locks.lines().filter(|line| line.starts_with("source = "));
     let public = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     let strange: Vec<&str> = sources.filter(|line| *line != public).collect();

@@ -61,14 +61,15 @@ pub(super) fn npm_packages(packages: &[&str], script: &str) -> Command {
     node
 }
 
-/// A command that runs the program of rslock. It is a separate project, whose dependencies are not in our `Cargo.lock`.
-/// The first call builds it.
-pub(super) fn rslock() -> Command {
-    let target = home().join("rslock");
+/// A command that runs the program of this Rust library. It is a separate project, whose dependencies are not in our
+/// `Cargo.lock`. The first call builds it.
+pub(super) fn rust(library: &str) -> Command {
+    let target = home().join(library);
+    let manifest = project(&format!("{library}/Cargo.toml"));
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]).arg(project("rslock/Cargo.toml"));
+    cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]).arg(manifest);
     run(cargo.arg("--target-dir").arg(&target));
-    Command::new(target.join("release/foreign-rslock"))
+    Command::new(target.join(format!("release/foreign-{library}")))
 }
 
 /// A command that runs the program of redsync, which is a separate Go module. The first call builds it.

@@ -117,7 +117,7 @@ impl Library {
             Self::NodeRedlock5 => languages::node("redlock@5.0.0-beta.2"),
             Self::Redsync => languages::redsync(),
             Self::Redisson => languages::redisson(),
-            Self::Rslock => languages::rslock(),
+            Self::Rslock => languages::rust("rslock"),
         }
     }
 }

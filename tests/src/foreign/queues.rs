@@ -4,7 +4,7 @@
 //! three rates in jobs per second: pushed one by one, pushed in hundreds, and ended. One worker process ends the jobs,
 //! and its handler does nothing.
 
-use super::languages::{IOREDIS, npm_packages, python};
+use super::languages::{IOREDIS, npm_packages, python, rust};
 use super::toolchain;
 
 /// A queue of another library.
@@ -12,6 +12,8 @@ use super::toolchain;
 pub enum OtherQueue {
     /// A queue for Node. It uses scripts, a lease for each job, and a list that wakes workers.
     Bullmq,
+    /// The official client of BullMQ for Rust, which runs on Tokio.
+    BullmqRust,
     /// A queue for Python. It uses no script for a job. Its default worker starts a process for each job, but the
     /// worker here does not.
     Rq,
@@ -30,19 +32,24 @@ pub struct Rates {
 
 impl OtherQueue {
     /// All queues.
-    pub const ALL: [Self; 2] = [Self::Bullmq, Self::Rq];
+    pub const ALL: [Self; 3] = [Self::Bullmq, Self::BullmqRust, Self::Rq];
 
     /// The name and version of the queue.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bullmq => "BullMQ 6.7.0",
+            Self::BullmqRust => "BullMQ for Rust 1.4.4",
             Self::Rq => "RQ 3.0.0",
         }
     }
 
     /// Works like [`Library::is_here`](super::Library::is_here).
     pub fn is_here(self) -> bool {
-        let tools: &[&str] = if self == Self::Bullmq { &["node", "npm"] } else { &["python3"] };
+        let tools: &[&str] = match self {
+            Self::Bullmq => &["node", "npm"],
+            Self::BullmqRust => &[],
+            Self::Rq => &["python3"],
+        };
         toolchain::has(self.name(), tools)
     }
 
@@ -50,6 +57,7 @@ impl OtherQueue {
     pub fn rates(self, url: &str, jobs: usize, at_once: usize) -> Rates {
         let mut command = match self {
             Self::Bullmq => npm_packages(&["bullmq@6.7.0", IOREDIS], include_str!("bullmq.js")),
+            Self::BullmqRust => rust("bullmq"),
             Self::Rq => python::with(&["rq==3.0.0", "redis==8.1.0"], include_str!("rq.py")),
         };
         let output = command.arg(url).args([jobs, at_once].map(|n| n.to_string())).output().expect("the program runs");
