@@ -40,7 +40,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("foreign", "4 processes and a program of another library, one key, hold 2 ms, pause 2 ms", foreign::run),
     row("twohang", "two of three nodes hang while a waiter arrives", twohang::run),
     row("queue", "tasks: push, claim + ack, push to claimed, a million waiting, a thousand idle threads", queue::run),
-    row("queues", "tasks beside BullMQ (Node, Rust) and RQ: pushes, and a worker whose handler does nothing", queues::run),
+    row("queues", "tasks beside BullMQ (Node, Rust) and RQ: pushes, and a worker whose handler is empty", queues::run),
     row("connections", "the most connections of one client to a node in each of the rows above", connections::run),
 ];
 
