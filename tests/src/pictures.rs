@@ -33,6 +33,11 @@ impl Data {
 
     /// Writes the data to the file of this picture.
     pub fn write(&self, picture: &str) {
+        fs::write(path(picture), self.text()).expect("docs/images/data can be written");
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> String {
         let mut text = String::new();
         for (name, values) in &self.0 {
             text.push_str(name);
@@ -41,7 +46,7 @@ impl Data {
             }
             text.push('\n');
         }
-        fs::write(path(picture), text).expect("docs/images/data can be written");
+        text
     }
 
     /// Adds a value to this name.

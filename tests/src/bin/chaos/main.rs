@@ -8,7 +8,7 @@
 //! 4. `nemesis/`: executes the faults. `group.rs`: the faults of a Sentinel group. `watch.rs`, `wire.rs`: observe
 //!    servers and traffic. `until.rs`: the end of a run.
 //! 5. `history.rs`, `checkers/`: the history of a run, and its rules. They do no I/O.
-//! 6. `summary.rs`, `svg.rs`: the report and the picture of a run.
+//! 6. `summary.rs`, `svg.rs`, `timeline.rs`: the report and the pictures of a run.
 //! 7. `tasks/`: another run, with a queue of tasks and its workers.
 //!
 //! The program `controls` shows that the checkers notice a broken library.
@@ -37,6 +37,7 @@ mod store;
 mod summary;
 mod svg;
 mod tasks;
+mod timeline;
 mod timing;
 mod until;
 mod watch;
@@ -111,6 +112,7 @@ fn chaos(options: &Options) -> ExitCode {
     fs::write(dir.join(run::FOUND), summary::found(&history, &verdicts)).expect("what was found can be written");
     let title = format!("{} nodes, {} clients, seed {}", options.nodes, options.clients, options.seed);
     fs::write(dir.join("timeline.svg"), svg::draw(&title, &history, &verdicts)).expect("the picture can be written");
+    fs::write(dir.join("timeline.txt"), timeline::numbers(&history)).expect("the numbers can be written");
     let is_good = verdicts.iter().all(|(name, _, verdict)| verdict.violations.is_empty() || !checkers::is_judged(name));
     ExitCode::from(u8::from(!is_good))
 }

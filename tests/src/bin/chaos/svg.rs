@@ -217,9 +217,7 @@ impl Picture<'_> {
         }
         if let Some((x, width)) = self.place(strip, hold.begin, sure) {
             self.bar((x, y, width, TRACK), &format!("fill=\"{fill}\""), &told);
-            let is_lost =
-                hold.saw_loss().is_some() || hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Lost);
-            if is_lost && self.place(strip, sure, sure).is_some() {
+            if is_lost(hold) && self.place(strip, sure, sure).is_some() {
                 self.bar((x + width - 1.0, y, 2.5, TRACK), "fill=\"#d62728\"", &told);
             }
         }
@@ -256,6 +254,10 @@ impl Picture<'_> {
     fn put(&mut self, line: &str) {
         _ = writeln!(self.out, "{line}");
     }
+}
+
+pub(crate) fn is_lost(hold: &Hold) -> bool {
+    hold.saw_loss().is_some() || hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Lost)
 }
 
 fn end_of(hold: &Hold) -> &'static str {

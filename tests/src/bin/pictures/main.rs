@@ -4,11 +4,12 @@
 //! cargo run --release -p redlock-tests --bin pictures             draws all pictures from the data
 //! cargo run --release -p redlock-tests --bin pictures measure     measures on real servers first; takes a minute
 //! cargo run --release -p redlock-tests --bin pictures import load.json     imports the numbers of a bench
+//! cargo run --release -p redlock-tests --bin pictures chaos timeline.txt   imports the numbers of a chaos run
 //! ```
 //!
 //! 1. `measure.rs`: the runs. `worker.rs`: the processes in them.
 //! 2. `svg.rs`: shapes and colours.
-//! 3. `life.rs`, `handover.rs`, `servers.rs`, `plots.rs`, `benches.rs`: the pictures.
+//! 3. `life.rs`, `handover.rs`, `servers.rs`, `plots.rs`, `benches.rs`, `chaos.rs`: the pictures.
 //!
 //! Each picture contains a digest of these files and of its data. If the digest is out of date, `tidy::pictures` fails.
 //! Then draw the pictures again.
@@ -22,6 +23,7 @@
 )]
 
 mod benches;
+mod chaos;
 mod handover;
 mod life;
 mod measure;
@@ -40,13 +42,14 @@ use svg::{DARK, LIGHT, Theme};
 type Picture = (&'static str, fn(&Data, &'static Theme) -> String);
 
 /// All pictures. A picture is drawn from the data of the same name.
-const PICTURES: [Picture; 6] = [
+const PICTURES: [Picture; 7] = [
     ("life", life::draw),
     ("handover", handover::draw),
     ("servers", servers::draw),
     ("gaps", plots::gaps),
     ("takeover", plots::takeover),
     ("threads", benches::threads),
+    ("chaos", chaos::draw),
 ];
 
 fn main() {
@@ -59,6 +62,10 @@ fn main() {
         }
         Some("import") => {
             benches::import(&args[1]);
+            draw();
+        }
+        Some("chaos") => {
+            chaos::import(&args[1]);
             draw();
         }
         Some("worker") => worker::main(&args[1..]),
