@@ -12,7 +12,7 @@ use super::toolchain;
 pub enum OtherQueue {
     /// A queue for Node. It uses scripts, a lease for each job, and a list that wakes workers.
     Bullmq,
-    /// The official client of BullMQ for Rust, which runs on Tokio.
+    /// The official client of `BullMQ` for Rust, which runs on Tokio.
     BullmqRust,
     /// A queue for Python. It uses no script for a job. Its default worker starts a process for each job, but the
     /// worker here does not.

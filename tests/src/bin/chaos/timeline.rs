@@ -26,10 +26,10 @@ pub(crate) fn numbers(history: &History) -> String {
     data.add("nodes", small(history.nodes));
     data.add("clients", small(history.clients));
     data.add("locks", small(history.keys));
-    let last = history.begin + SECONDS * SEC;
+    let end = history.begin + SECONDS * SEC;
     #[allow(clippy::cast_precision_loss, reason = "a picture is not that exact")]
-    let second = |at: u64| ((at.clamp(history.begin, last) - history.begin) / 1_000_000) as f64 / 1e3;
-    let is_shown = |from: u64, until: u64| from < last && until > history.begin;
+    let second = |at: u64| ((at.clamp(history.begin, end) - history.begin) / 1_000_000) as f64 / 1e3;
+    let is_shown = |from: u64, until: u64| from < end && until > history.begin;
     for struck in history.struck.iter().filter(|struck| is_shown(struck.from, struck.until)) {
         let span = [second(struck.from), second(struck.until)];
         match struck.fault.target {
@@ -46,7 +46,7 @@ pub(crate) fn numbers(history: &History) -> String {
     for hold in history.holds.iter().filter(|hold| hold.key < history.keys) {
         let Some((from, until)) = hold.span().filter(|(from, until)| is_shown(*from, *until)) else { continue };
         let client = usize::from(hold.session.client);
-        let lost = f64::from(u8::from(is_lost(hold) && until < last));
+        let lost = f64::from(u8::from(is_lost(hold) && until < end));
         for number in [small(hold.key), small(client), second(from), second(until), lost] {
             data.add("holds", number);
         }

@@ -13,7 +13,7 @@ const TOP: f64 = 66.0;
 const NODE: f64 = 24.0;
 const TRACK: f64 = 8.0;
 /// What happened to a server, in the order of `group` in the chaos run.
-const FAULTS: [&str; 4] = ["killed", "stopped", "network", "state"];
+const FAULTS: [&str; 4] = ["killed", "stopped", "cut off", "changed"];
 
 /// Takes the numbers of a chaos run, the file `timeline.txt` in its folder.
 pub(crate) fn import(file: &str) {
@@ -49,10 +49,11 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     }
     for fault in data.all("faults").chunks_exact(4) {
         let [node, group, from, until] = fault else { continue };
-        let word = FAULTS.into_iter().zip(0_u8..).find(|(_, at)| f64::from(*at) == *group).map_or("", |(word, _)| word);
+        let is_of_group = |at: u8| (f64::from(at) - group).abs() < 0.5;
+        let word = FAULTS.into_iter().zip(0..).find(|(_, at)| is_of_group(*at)).map_or("", |(word, _)| word);
         let place = (x(*from), TOP + node * NODE + 2.0);
         let wide = (x(*until) - x(*from)).max(3.0);
-        svg.bar(place, (wide, NODE - 6.0), if *group == 0.0 { theme.red } else { theme.dim });
+        svg.bar(place, (wide, NODE - 6.0), if is_of_group(0) { theme.red } else { theme.dim });
         if wide > 58.0 {
             svg.word((place.0 + 5.0, place.1 + 14.0), Anchor::Start, theme.on_bar, word);
         }
@@ -76,14 +77,12 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
             svg.bar((end - 2.0, at - 1.0), (4.0, TRACK + 1.0), theme.red);
         }
     }
-    let words = "A line for each process. Blue: it holds the lock, and knows it. A red end: it was told of a loss. Pale: it is \
-                 stopped or dead.";
-    svg.text((20.0, bottom + 40.0), Anchor::Start, theme.dim, words);
-    svg.text(
-        (20.0, bottom + 60.0),
-        Anchor::Start,
-        theme.dim,
-        "Servers: red if the process was killed, grey if it was stopped, full, or cut off.",
-    );
+    let words = [
+        "A line for each process. Blue: it holds the lock. A red end: it was told that the lock is lost. Pale: it is",
+        "stopped or dead. Servers: red is killed; grey is stopped, cut off, or changed, such as full or emptied.",
+    ];
+    for (line, y) in words.into_iter().zip([40.0, 60.0]) {
+        svg.text((20.0, bottom + y), Anchor::Start, theme.dim, line);
+    }
     svg.end()
 }
