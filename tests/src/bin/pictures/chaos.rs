@@ -30,8 +30,8 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     let row = clients * TRACK + 10.0;
     let bottom = TOP + nodes * NODE + 8.0 + locks * row;
     let about = format!(
-        "Ten seconds of a real run with faults: {nodes} servers are killed, stopped or cut off, and {clients} processes \
-         too. Beside them, the holders of {locks} locks: at no moment has a lock two holders."
+        "Ten seconds of a real run with faults: {nodes} servers are killed, stopped or cut off, and {clients} \
+         processes too. Beside them, the holders of {locks} locks: at no moment has a lock two holders."
     );
     let mut svg = Svg::new(theme, bottom + 72.0, &about);
     svg.title(&format!("{nodes} servers and {clients} processes under faults: each lock has one holder at a time"));
