@@ -334,7 +334,8 @@ impl RwLock {
     /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
     /// list is empty if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a
     /// process that read by one lease are one holder. For a moment after a release, the list also has waiters for which
-    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`.
+    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`. While
+    /// a node does not answer, a reader can be missing that too few of the other nodes have.
     ///
     /// # Errors
     /// The errors of [`is_locked`](RwLock::is_locked).

@@ -274,7 +274,8 @@ impl Semaphore {
 
     /// Returns how many permits are free at this moment. A permit is not free if a majority of the nodes has lent it,
     /// or keeps it for a thread that waits. The number can have changed when the call returns, so use it to watch, not
-    /// to decide.
+    /// to decide. While a node does not answer, the number can be too high: a permit counts as free if too few of the
+    /// other nodes have lent it.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node without a usable answer knows
@@ -321,7 +322,8 @@ impl Semaphore {
 
     /// Returns the holders at this moment, on a majority of the nodes, in the order of their
     /// [slots](SemaphorePermit::slot). Holders beyond the number of this handle are included. A holder that has several
-    /// permits occurs once for each.
+    /// permits occurs once for each. While a node does not answer, a holder can be missing that too few of the other
+    /// nodes have.
     ///
     /// # Errors
     /// The errors of [`available`](Semaphore::available).
