@@ -101,16 +101,15 @@ impl Handle {
         Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
     }
 
-    /// The holders that a majority of the nodes has, with their tokens as stored on the servers.
-    ///
-    /// If there is none, but a node that did not answer may give a token its majority, the result is an error.
+    /// The holders that a majority of the nodes has, with their tokens as stored on the servers. The result is an error
+    /// if a node that did not answer may give another token its majority.
     pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
         let holders = ballot.of_majority();
-        if !ballot.is_answered() || holders.is_empty() && ballot.may_have_holder() {
+        if !ballot.is_answered() || ballot.may_have_other_holder() {
             return Err(quorum.failed("inspect", key.as_str(), &ballot));
         }
         Ok(holders)

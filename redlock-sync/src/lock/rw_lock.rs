@@ -293,7 +293,7 @@ impl RwLock {
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node without a usable answer knows
-    ///   whether there is a holder
+    ///   whether there is a holder, or another reader
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
@@ -334,8 +334,7 @@ impl RwLock {
     /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
     /// list is empty if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a
     /// process that read by one lease are one holder. For a moment after a release, the list also has waiters for which
-    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`. While
-    /// a node does not answer, a reader can be missing that too few of the other nodes have.
+    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`.
     ///
     /// # Errors
     /// The errors of [`is_locked`](RwLock::is_locked).

@@ -274,12 +274,12 @@ impl Semaphore {
 
     /// Returns how many permits are free at this moment. A permit is not free if a majority of the nodes has lent it,
     /// or keeps it for a thread that waits. The number can have changed when the call returns, so use it to watch, not
-    /// to decide. While a node does not answer, the number can be too high: a permit counts as free if too few of the
-    /// other nodes have lent it.
+    /// to decide.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node without a usable answer knows
-    ///   whether there is a holder
+    ///   whether a permit is lent. While one of several nodes is away, that is so for each permit that is just being
+    ///   acquired or released.
     /// - [`WrongType`](Error::WrongType) if the key holds something else
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
@@ -322,8 +322,7 @@ impl Semaphore {
 
     /// Returns the holders at this moment, on a majority of the nodes, in the order of their
     /// [slots](SemaphorePermit::slot). Holders beyond the number of this handle are included. A holder that has several
-    /// permits occurs once for each. While a node does not answer, a holder can be missing that too few of the other
-    /// nodes have.
+    /// permits occurs once for each.
     ///
     /// # Errors
     /// The errors of [`available`](Semaphore::available).

@@ -161,6 +161,8 @@ fn remedy(code: &str) -> &'static str {
             " (section \"Permissions\" of the documentation of redlock-sync has one line for `ACL SETUSER` \
              with all that a lock needs)"
         }
+        // Of several calls that are sent together, only the first one brings the source (`Server::needs_source`).
+        "NOSCRIPT" => " (an earlier call carried the script, and failed)",
         _ => "",
     }
 }

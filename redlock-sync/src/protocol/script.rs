@@ -82,14 +82,14 @@ scripts! {
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend" { is_for_replicas: true },
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence" { is_for_replicas: true },
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_fast" "push" "slots" for "release"
+    SEMAPHORE_RELEASE = "semaphore_release" behind "end_with_last" "semaphore_release_fast" "push" "slots" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
     RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" { is_for_replicas: true, min_keys: 1 },
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence" { is_for_replicas: true },
-    RW_RELEASE = "rw_release" behind "rw_release_fast" "push" "rw" for "release"
+    RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down" { is_for_replicas: true },

@@ -122,13 +122,14 @@ impl Ballot<Holders> {
         holders
     }
 
-    /// True if a token would have a majority if all nodes of unknown state had it.
-    pub(crate) fn may_have_holder(&self) -> bool {
+    /// True if a token without a majority would have one if all nodes of unknown state had it.
+    pub(crate) fn may_have_other_holder(&self) -> bool {
         let unknown = self.votes.iter().filter(|vote| !vote.is_definite()).count();
         let held = self.votes.iter().filter_map(|vote| if let Vote::Yes(all) = vote { Some(all) } else { None });
         let tokens: Vec<&str> = held.flatten().map(|(token, _)| token.as_str()).collect();
         let nodes_of = |token: &str| tokens.iter().filter(|other| **other == token).count();
-        unknown > 0 && tokens.iter().any(|token| nodes_of(token) + unknown >= votes_needed(self.votes.len()))
+        let need = votes_needed(self.votes.len());
+        tokens.iter().map(|token| nodes_of(token)).any(|known| known < need && known + unknown >= need)
     }
 }
 
@@ -292,12 +293,15 @@ mod tests {
         let (a, b, free) = (|| held(&["a"]), || held(&["b"]), || Vote::<Holders>::Absent);
         let silent = || Vote::<Holders>::Failed(Failure::new(FailureKind::TimedOut, Executed::Maybe, ""));
         let may = |votes: Vec<Vote<Holders>>| {
-            Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }.may_have_holder()
+            Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }.may_have_other_holder()
         };
         assert!(may(vec![a(), free(), silent()]));
         assert!(may(vec![a(), b(), silent()]));
         assert!(may(vec![a(), free(), free(), silent(), silent()]));
+        assert!(may(vec![held(&["a", "b"]), a(), silent()]), "one holder is certain, and another one is not");
         assert!(!may(vec![a()]));
+        assert!(!may(vec![a(), a(), silent()]));
+        assert!(!may(vec![a(), b(), a(), a(), silent()]));
         assert!(!may(vec![a(), free(), b()]));
         let wrong_type = Vote::Failed(Failure::new(FailureKind::WrongType, Executed::No, ""));
         assert!(!may(vec![a(), free(), wrong_type]));

@@ -52,6 +52,22 @@ fn a_minimum_hold_outlasts_the_guard() {
     drop(others.rw_lock(KEY).try_read_for(SOON).unwrap());
 }
 
+/// A process died with a short read lease. Another one has read with a long lease.
+#[test]
+fn the_key_does_not_outlive_its_last_reader() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (dead, other) = (open(&servers), open(&servers));
+        std::mem::forget(dead.rw_lock(KEY).renew(false).lease(ms(3000)).read().unwrap());
+        other.rw_lock(KEY).renew(false).lease(ms(3_600_000)).read().unwrap().unlock().unwrap();
+        for server in &servers {
+            eventually("its end is that of the last reader", SOON, || {
+                server.pttl(KEY).is_none_or(|left| left <= ms(3000))
+            });
+        }
+    }
+}
+
 #[test]
 fn a_longest_hold_ends() {
     let servers = servers(1);

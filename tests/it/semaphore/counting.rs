@@ -119,12 +119,19 @@ fn the_server_that_is_down_may_have_lent_the_permit() {
     let servers = servers(3);
     let semaphore = open(&servers).semaphore(KEY, 2);
     assert_eq!(semaphore.available().unwrap(), 2);
-    let lend = |server: &Server| server.ask::<u64>(cmd("ZADD").arg(KEY).arg("9000000000000000").arg("0 token"));
+    let lend = |server: &Server, permit: &str| {
+        let lent: u64 = server.ask(cmd("ZADD").arg(KEY).arg("9000000000000000").arg(permit));
+        assert_eq!(lent, 1);
+    };
     servers[2].kill();
-    assert_eq!(lend(&servers[0]), 1);
+    lend(&servers[0], "0 token");
     assert!(semaphore.available().unwrap_err().is_unavailable());
-    assert_eq!(lend(&servers[1]), 1);
+    lend(&servers[1], "0 token");
     assert_eq!(semaphore.available().unwrap(), 1);
+    // The first permit is certain, and the second one is not.
+    lend(&servers[1], "1 other");
+    assert!(semaphore.available().unwrap_err().is_unavailable());
+    assert!(semaphore.inspect().unwrap_err().is_unavailable());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use redis::cmd;
 use redlock_sync::{Error, LostReason};
 use redlock_tests::{Stopwatch, eventually, servers};
 
-use super::{KEY, SOON, brisk, ms, open, until_queued};
+use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
 
 /// The release keeps the permit for the rest of its minimum hold. The lease is much longer.
 #[test]
@@ -17,6 +17,29 @@ fn the_key_ends_with_the_minimum_hold_of_its_last_permit() {
     semaphore.acquire().unwrap().release().unwrap();
     let left = servers[0].pttl(KEY);
     assert!(left.is_none_or(|left| left <= ms(2000)), "{left:?}");
+}
+
+/// A process died with a permit of a short lease. Another one releases a permit of a long lease. If a wait was in the
+/// queue at that time, another script releases it.
+#[test]
+fn the_key_does_not_outlive_its_last_permit() {
+    for nodes in [1, 3] {
+        for waits in [false, true] {
+            let servers = servers(nodes);
+            let semaphore = open(&servers).semaphore(KEY, 2).renew(false);
+            std::mem::forget(semaphore.clone().lease(ms(3000)).acquire().unwrap());
+            let long = semaphore.clone().lease(ms(3_600_000)).acquire().unwrap();
+            for server in servers.iter().filter(|_| waits) {
+                let _: i64 = server.ask(cmd("ZADD").arg(QUEUE).arg(1).arg("gone/1 2 1"));
+            }
+            long.release().unwrap();
+            for server in &servers {
+                eventually("its end is that of the last permit", SOON, || {
+                    server.pttl(KEY).is_none_or(|left| left <= ms(3000))
+                });
+            }
+        }
+    }
 }
 
 #[test]

@@ -48,6 +48,10 @@ fn sent() -> Vec<String> {
     for (name, fast) in fast {
         scripts.get_mut(name).unwrap().insert_str(0, &fast);
     }
+    let end = scripts.remove("end_with_last").unwrap();
+    for name in ["rw_release", "semaphore_release"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &end);
+    }
     scripts.into_values().collect()
 }
 
@@ -73,7 +77,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // Files that precede others need neither, and a script that only publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" | "slots" | "rw" | "q_task" | "q_wake" => &[],
+            "push" | "slots" | "rw" | "q_task" | "q_wake" | "end_with_last" => &[],
             "publish" | "health" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };
@@ -118,8 +122,8 @@ const KINDS: [(&str, &str, &[&str]); 4] = [
         "mutexes",
         &["acquire", "adopt", "give_back", "extend", "fence", "release", "unreserve", "inspect", "push", "publish"],
     ),
-    ("semaphore", "semaphores", &["semaphore_", "slots", "push", "publish"]),
-    ("rw", "read-write locks", &["rw", "rw_", "push", "publish"]),
+    ("semaphore", "semaphores", &["semaphore_", "slots", "end_with_last", "push", "publish"]),
+    ("rw", "read-write locks", &["rw", "rw_", "end_with_last", "push", "publish"]),
     ("queue", "queues of tasks", &["q_", "push"]),
 ];
 

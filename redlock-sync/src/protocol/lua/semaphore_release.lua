@@ -36,12 +36,6 @@ for at, other in pairs(lent.tokens) do
     end
   end
 end
-if keep > 0 and given > 0 then
-  purge(key, now)
-  -- The key ends with its last member. No later call shortens its life.
-  local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
-  redis.call('PEXPIRE', key, math.max(1, last[2] - now))
-end
 local reply = given > 0 and given >= #slots and (queue and 1 or 5) or -1
 for _, slot in ipairs(slots) do
   if lent.tokens[slot] and lent.tokens[slot] ~= token then reply = 0 end
@@ -51,4 +45,5 @@ if queue and redis.call('EXISTS', queue) == 1 then
   local free = search(lent, tonumber(ARGV[3]), 0)
   remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[4]), ARGV[5] == '1')))
 end
+end_with_last(key)
 return reply

@@ -1,4 +1,4 @@
--- Runs before all other parts of semaphore_release.lua, as the fast path: the release of the only slot of a lease,
+-- Runs before the other parts of semaphore_release.lua, as the fast path: the release of the only slot of a lease,
 -- while there is no wait. If the token does not have that slot, the script that follows decides. Its twin is
 -- semaphore_release.lua.
 -- KEYS[1] semaphore, KEYS[2] queue (may be absent)
@@ -7,6 +7,7 @@
 -- replies 1 given up, 5 the same where only the semaphore's key was named
 if not ARGV[6] and (not KEYS[2] or redis.call('EXISTS', KEYS[2]) == 0) then
   local left = redis.pcall('ZREM', KEYS[1], ARGV[2] .. ' ' .. ARGV[1])
+  if left == 1 then end_with_last(KEYS[1]) end
   if left == 1 and not KEYS[2] then return 5 end
   if left ~= 0 then return left end
 end
