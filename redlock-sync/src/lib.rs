@@ -187,9 +187,9 @@
 //!
 //! # Platforms
 //!
-//! Linux is the main platform, and macOS is supported. On both, the library measures leases on a clock that goes on
-//! while the machine sleeps. Elsewhere it uses `std::time::Instant`, which may stop meanwhile. A machine that sleeps
-//! past its lease then learns of the loss late.
+//! Linux is the main platform. CI also runs the tests on macOS. On both, the library measures leases on a clock that
+//! goes on while the machine sleeps. Elsewhere it uses `std::time::Instant`, which may stop meanwhile. A machine that
+//! sleeps past its lease then learns of the loss late.
 //!
 //! [async]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/async.md
 //! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md

@@ -181,7 +181,10 @@ impl Lease {
     /// lock has a new number, which costs a round trip.
     ///
     /// The servers keep the last number until 20 minutes after their clocks have passed it. So numbers rise even if a
-    /// server's clock is set back, by any amount while the number is kept, and by up to 20 minutes afterwards.
+    /// server's clock is set back, by any amount while the number is kept, and by up to 20 minutes afterwards. If the
+    /// last number is lost, as in a failover, and the server's clock is behind it, [a number can be smaller][falls].
+    ///
+    /// [falls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/faq.md#does-a-fence-rise-after-a-loss-of-data
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the lock is not held any more
