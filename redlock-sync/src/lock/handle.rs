@@ -74,8 +74,7 @@ impl Handle {
     /// Returns an error if this thread holds the lock, unless that lease certainly ends within `wait`.
     pub(crate) fn check_not_held(&self, wait: MaxWait) -> Result<(), Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        let key = key.as_str().to_owned();
-        let Some((own, is_nested)) = held_by_thread(self.client.id, &key) else { return Ok(()) };
+        let Some((own, is_nested)) = held_by_thread(self.client.id, key.as_str()) else { return Ok(()) };
         // A lock of another kind by the same name. The attempt goes on: the servers then report the type of the key.
         if own.protocol().kind().name != protocol.kind().name {
             return Ok(());
@@ -88,6 +87,7 @@ impl Handle {
             MaxWait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
             MaxWait::Forever => own.surely_ends().is_some(),
         };
+        let key = key.as_str().to_owned();
         match wait {
             _ if ends_in_time => Ok(()),
             MaxWait::Forever => Err(Error::WouldDeadlock { key }),
