@@ -14,8 +14,9 @@ fn group(kind: Kind) -> Option<u8> {
     Some(match kind {
         Kind::Kill | Kind::Empty | Kind::Amnesia => 0,
         Kind::Stop => 1,
-        Kind::Reset | Kind::Refuse | Kind::Partition | Kind::Hole | Kind::Latency => 2,
+        Kind::Reset | Kind::Refuse | Kind::Partition | Kind::Hole => 2,
         Kind::Full | Kind::Password | Kind::Role | Kind::Flush | Kind::Scripts => 3,
+        Kind::Latency => 4,
         _ => return None,
     })
 }

@@ -14,7 +14,7 @@ const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
 const SERIES: [(&str, &str); 3] = [
     ("lock + unlock", "redlock-sync, unlock()"),
     ("lock + drop", "redlock-sync, drop"),
-    ("rslock", "rslock, tasks in place of threads"),
+    ("rslock", "rslock, async tasks"),
 ];
 
 /// Imports the numbers from the `--json` output of the bench `load`.
@@ -44,16 +44,18 @@ fn pair(bench: &Value, row: &str, measure: &str) -> [f64; 2] {
 }
 
 pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
-    let (height, top, bottom, left, right) = (384.0, 84.0, 320.0, 60.0, 30.0);
+    let (height, top, bottom, left, right) = (372.0, 52.0, 288.0, 60.0, 190.0);
     let about = "Pairs of lock and unlock, or lock and drop, per second over 1 to 600 threads, beside bare commands and rslock.";
     let mut svg = Svg::new(theme, height, about);
     svg.title("Locks per second, a key for each thread, over the number of threads (logarithmic)");
-    let series: Vec<(Vec<f64>, &str, &str)> = SERIES
+    let mut series: Vec<(Vec<f64>, &str, &str)> = SERIES
         .into_iter()
         .zip([theme.blue, theme.green, theme.red])
         .map(|((line, name), colour)| (data.all(&line.replace(' ', "-")).to_vec(), name, colour))
-        .chain([(data.all("bare").to_vec(), "bare commands, a connection for each thread", theme.dim)])
+        .chain([(data.all("bare").to_vec(), "bare SET + delete script", theme.dim)])
         .collect();
+    // From the upper end to the lower one, so that the names do not overlap.
+    series.sort_by(|(a, ..), (b, ..)| b.last().partial_cmp(&a.last()).expect("numbers"));
     let most = series.iter().flat_map(|(values, ..)| values).fold(1.0_f64, |most, value| most.max(*value));
     let step = [5e3, 1e4, 2e4, 5e4].into_iter().find(|step| most / step <= 7.0).unwrap_or(1e5);
     let y = |value: f64| bottom - value / (most / step).ceil() / step * (bottom - top);
@@ -63,23 +65,28 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
         svg.text((left - 8.0, y(tick) + 5.0), Anchor::End, theme.dim, &format!("{:.0} k", tick / 1e3));
         tick += step;
     }
-    let wide = (WIDTH - left - right - 40.0) / (f64::from(THREADS[THREADS.len() - 1])).log2();
+    let wide = (WIDTH - left - right - 30.0) / (f64::from(THREADS[THREADS.len() - 1])).log2();
     let x = |threads: u16| left + 20.0 + f64::from(threads).log2() * wide;
     for threads in THREADS {
         svg.text((x(threads), bottom + 20.0), Anchor::Middle, theme.dim, &threads.to_string());
     }
-    for (i, (values, name, colour)) in series.into_iter().enumerate() {
+    let mut line = 0.0;
+    for (values, name, colour) in series {
         for (pair, count) in values.windows(2).zip(THREADS.windows(2)) {
             svg.line((x(count[0]), y(pair[0])), (x(count[1]), y(pair[1])), colour);
         }
+        line = (y(values[THREADS.len() - 1]) + 5.0).max(line + 16.0);
+        svg.text((WIDTH - right + 4.0, line), Anchor::Start, colour, name);
         for (value, count) in values.into_iter().zip(THREADS) {
             svg.dot((x(count), y(value)), 4.0, colour);
         }
-        let (column, line) = ([20.0, 400.0][i % 2], 50.0 + 18.0 * f64::from(u8::try_from(i / 2).expect("two lines")));
-        svg.bar((column, line - 10.0), (12.0, 12.0), colour);
-        svg.text((column + 18.0, line), Anchor::Start, theme.ink, name);
     }
-    let words = "Server and client share two cores. Measured by `cargo bench --bench load -- threads`, in turns.";
+    let bare = 1e3 / data.all("bare")[0];
+    let words = format!(
+        "Pairs per second. Server and client share two cores; idle cores sleep: one bare pair takes {bare:.2} ms."
+    );
+    svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, &words);
+    let words = "Bare: a connection for each thread. Measured by `cargo bench --bench load -- threads`, in turns.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }

@@ -12,8 +12,8 @@ const SECONDS: f64 = 10.0;
 const TOP: f64 = 66.0;
 const NODE: f64 = 24.0;
 const TRACK: f64 = 8.0;
-/// What happened to a server, in the order of `group` in the chaos run.
-const FAULTS: [&str; 4] = ["killed", "stopped", "cut off", "changed"];
+/// What happened to a server, in the order of `group` in the chaos run. In older data, "network" includes "slow".
+const FAULTS: [&str; 5] = ["killed", "stopped", "network", "changed", "slow"];
 
 /// Takes the numbers of a chaos run, the file `timeline.txt` in its folder.
 pub(crate) fn import(file: &str) {
@@ -30,10 +30,10 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     let row = clients * TRACK + 10.0;
     let bottom = TOP + nodes * NODE + 8.0 + locks * row;
     let about = format!(
-        "Ten seconds of a real run with faults: {nodes} servers are killed, stopped or cut off, and {clients} \
+        "Ten seconds of a real run with faults: {nodes} servers are killed, stopped, cut off or slow, and {clients} \
          processes too. Beside them, the holders of {locks} locks: at no moment has a lock two holders."
     );
-    let mut svg = Svg::new(theme, bottom + 72.0, &about);
+    let mut svg = Svg::new(theme, bottom + 112.0, &about);
     svg.title(&format!("{nodes} servers and {clients} processes under faults: each lock has one holder at a time"));
     for second in 0..=10_u8 {
         let at = x(f64::from(second));
@@ -54,8 +54,8 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
         let place = (x(*from), TOP + node * NODE + 2.0);
         let wide = (x(*until) - x(*from)).max(3.0);
         svg.bar(place, (wide, NODE - 6.0), if is_of_group(0) { theme.red } else { theme.dim });
-        if wide > 58.0 {
-            svg.word((place.0 + 5.0, place.1 + 14.0), Anchor::Start, theme.on_bar, word);
+        if wide > 44.0 {
+            svg.small((place.0 + wide / 2.0, place.1 + 13.0), Anchor::Middle, theme.on_bar, word);
         }
     }
     let first = TOP + nodes * NODE + 8.0;
@@ -65,7 +65,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
             svg.text((20.0, at + clients * TRACK / 2.0 + 4.0), Anchor::Start, theme.ink, &format!("lock {}", lock + 1));
             for away in data.all("away").chunks_exact(3) {
                 let [client, from, until] = away else { continue };
-                svg.bar((x(*from), at + client * TRACK), (x(*until) - x(*from), TRACK - 1.0), theme.pale);
+                svg.bar((x(*from), at + client * TRACK), (x(*until) - x(*from), TRACK - 1.0), theme.away);
             }
         }
     }
@@ -74,14 +74,20 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
         let (at, end) = (first + lock * row + client * TRACK, x(*until));
         svg.bar((x(*from), at), (end - x(*from), TRACK - 1.0), theme.blue);
         if *lost > 0.0 {
-            svg.bar((end - 2.0, at - 1.0), (4.0, TRACK + 1.0), theme.red);
+            svg.bar((end - 4.0, at - 1.0), (4.0, TRACK + 1.0), theme.red);
         }
     }
+    let first = format!(
+        "{clients} lines for each lock, one for each process. Blue: it may act on the lock. Hairlines: holds \
+         of a few ms."
+    );
     let words = [
-        "A line for each process. Blue: it holds the lock. A red end: it was told that the lock is lost. Pale: it is",
-        "stopped or dead. Servers: red is killed; grey is stopped, cut off, or changed, such as full or emptied.",
+        &*first,
+        "A red end: the lease ended or was lost before a release. Faint: the process is stopped or dead.",
+        "Servers: red is killed (some restart empty); grey is the rest. Network: cut off or slow, may still grant locks.",
+        "Changed: full, another password, a replica, no scripts, or data deleted.",
     ];
-    for (line, y) in words.into_iter().zip([40.0, 60.0]) {
+    for (line, y) in words.into_iter().zip([40.0, 60.0, 80.0, 100.0]) {
         svg.text((20.0, bottom + y), Anchor::Start, theme.dim, line);
     }
     svg.end()

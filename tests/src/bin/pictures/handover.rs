@@ -4,7 +4,7 @@ use redlock_tests::pictures::Data;
 
 use crate::svg::{Anchor, Svg, Theme};
 
-const HEIGHT: f64 = 372.0;
+const HEIGHT: f64 = 392.0;
 const BAR: f64 = 26.0;
 const RELEASE: f64 = 250.0;
 const NEXT: f64 = 530.0;
@@ -33,12 +33,12 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     svg.word((120.0, server + 46.0), Anchor::Start, theme.ink, "1st: process 2");
     svg.word((120.0, server + 68.0), Anchor::Start, theme.ink, "2nd: process 3");
     svg.word((RELEASE + 26.0, server + 24.0), Anchor::Start, theme.ink, "one script, atomic:");
-    svg.word((RELEASE + 26.0, server + 46.0), Anchor::Start, theme.ink, "the lock is process 2's,");
+    svg.word((RELEASE + 26.0, server + 46.0), Anchor::Start, theme.ink, "gives the lock to process 2,");
     svg.word((RELEASE + 26.0, server + 68.0), Anchor::Start, theme.ink, "PUBLISH to its channel");
     svg.word((NEXT + 26.0, server + 24.0), Anchor::Start, theme.dim, "queue");
     svg.word((NEXT + 26.0, server + 46.0), Anchor::Start, theme.ink, "1st: process 3");
     svg.arrow((RELEASE, one + BAR), (RELEASE + 24.0, server + 14.0), theme.blue);
-    svg.arrow((RELEASE + 180.0, server + 66.0), (NEXT - 2.0, two + 6.0), theme.green);
+    svg.arrow((RELEASE + 196.0, server + 66.0), (NEXT - 2.0, two + 6.0), theme.green);
 
     let waits = |svg: &mut Svg, y: f64, to: f64| {
         svg.dashes((110.0, y + BAR / 2.0), (to, y + BAR / 2.0), theme.dim);
@@ -50,17 +50,18 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     waits(&mut svg, three, END);
     svg.text((NEXT + 8.0, three + 6.0), Anchor::Start, theme.dim, "is first in the queue");
 
-    let y = HEIGHT - 44.0;
-    for at in [RELEASE, NEXT] {
-        svg.dashes((at, one + BAR + 2.0), (at, y + 8.0), theme.red);
+    let y = HEIGHT - 64.0;
+    for (at, from) in [(RELEASE, one + BAR + 2.0), (NEXT, server)] {
+        svg.dashes((at, from), (at, y + 8.0), theme.red);
     }
     svg.arrow((f64::midpoint(RELEASE, NEXT), y), (RELEASE, y), theme.red);
     svg.arrow((f64::midpoint(RELEASE, NEXT), y), (NEXT, y), theme.red);
-    svg.text((f64::midpoint(RELEASE, NEXT), y - 8.0), Anchor::Middle, theme.red, &format!("{p50:.0} µs"));
+    svg.text((f64::midpoint(RELEASE, NEXT), y - 8.0), Anchor::Middle, theme.red, &format!("{p50:.0} µs (median)"));
     let runs = data.one("hand-overs");
     let words = format!(
         "Median of {runs:.0} hand-overs between three processes; 95 % took less than {p95:.0} µs. Not to scale."
     );
-    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, &words);
+    svg.text((20.0, HEIGHT - 32.0), Anchor::Start, theme.dim, &words);
+    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "One server, on the same two busy cores.");
     svg.end()
 }

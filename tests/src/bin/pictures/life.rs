@@ -81,7 +81,7 @@ fn killed(svg: &mut Svg, data: &Data) {
     holds(svg, b, takes, data.one("b-releases"), theme.green);
     word_on_bar(svg, b, takes, "holds");
     renewals(svg, b, data.all("b-renewed"));
-    let after = format!("{:.0} ms later", (takes - ends) * 1e3);
+    let after = format!("{:.0} ms after the lease", (takes - ends) * 1e3);
     svg.text((x(takes) + 5.0, b + BAR + 18.0), Anchor::Start, theme.green, &after);
     svg.text((x(data.one("b-releases")) + 8.0, b + 17.0), Anchor::Start, theme.dim, "releases");
 }
@@ -99,7 +99,8 @@ fn stopped(svg: &mut Svg, data: &Data) {
     word_on_bar(svg, c, 0.0, "holds");
     renewals(svg, c, &data.all("c-renewed")[..1]);
     svg.hollow((x(stopped), c), (x(continued) - x(stopped), BAR), theme.red);
-    svg.text((f64::midpoint(x(stopped), x(expires)), c + 17.0), Anchor::Middle, theme.red, "paused, and cannot know");
+    let middle = f64::midpoint(x(stopped), x(expires));
+    svg.text((middle, c + 17.0), Anchor::Middle, theme.red, "paused: cannot see the lease end");
     svg.text((x(data.all("c-renewed")[0]), c - 12.0), Anchor::Middle, theme.dim, "renewal");
     svg.dashes((x(expires), c - 6.0), (x(expires), c + BAR + 6.0), theme.dim);
     svg.text((x(expires) + 5.0, c - 12.0), Anchor::Start, theme.dim, "lease ends");
@@ -108,6 +109,9 @@ fn stopped(svg: &mut Svg, data: &Data) {
 
     lane(svg, d, "process D");
     let takes = data.one("d-takes");
+    // This arrow passes behind the bar of D, which has no part in this write.
+    let refused = data.one("refused");
+    svg.arrow((x(refused), c + BAR), (x(refused), store + 4.0), theme.red);
     waits(svg, d, data.one("d-wants"), takes);
     holds(svg, d, takes, data.one("d-releases"), theme.green);
     word_on_bar(svg, d, takes, "holds");
@@ -124,16 +128,12 @@ fn stopped(svg: &mut Svg, data: &Data) {
     svg.text((x(accepted[0]) + 12.0, store + 31.0), Anchor::Start, theme.blue, "write with fence 1");
     svg.dot((x(accepted[1]) + 2.0, store + 12.0), 5.0, theme.green);
     svg.text((x(accepted[1]) + 6.0, store + 31.0), Anchor::End, theme.green, "write with fence 2");
-    let refused = data.one("refused");
-    // The arrow has a gap at the bar of D, which has no part in this write.
-    svg.line((x(refused), c + BAR), (x(refused), d - 3.0), theme.red);
-    svg.arrow((x(refused), d + BAR + 3.0), (x(refused), store + 4.0), theme.red);
     svg.cross((x(refused), store + 12.0), theme.red);
     svg.text((x(refused) - 4.0, store + 31.0), Anchor::Start, theme.red, "fence 1 < 2: refused");
     svg.text(
         (20.0, HEIGHT - 10.0),
         Anchor::Start,
         theme.dim,
-        "Times of a real run. Black: a renewal. The fences are large numbers, and shown as 1 and 2.",
+        "Times of a real run. A mark across a bar: a renewal. The fences are large numbers, and shown as 1 and 2.",
     );
 }

@@ -17,7 +17,7 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         "Histogram of the time from a release to the next holder in another process: median {p50:.0} microseconds, 95 % \
          below {p95:.0} microseconds."
     );
-    let (height, top, bottom) = (290.0, 56.0, 232.0);
+    let (height, top, bottom) = (310.0, 56.0, 232.0);
     let mut svg = Svg::new(theme, height, &about);
     svg.title("From a release to the next holder, in another process");
     let last = (p95 * 1.5 / 50.0).ceil() * 50.0;
@@ -49,9 +49,9 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         at += tick;
     }
     for (value, name) in [(p50, "median"), (p95, "95 % are below")] {
-        svg.dashes((x(value), top - 10.0), (x(value), bottom), theme.red);
+        svg.dashes((x(value), top - 10.0), (x(value), bottom), theme.ink);
         let (place, anchor) = if value > last * 0.85 { (-6.0, Anchor::End) } else { (6.0, Anchor::Start) };
-        svg.text((x(value) + place, top - 2.0), anchor, theme.red, &format!("{name} {value:.0} µs"));
+        svg.text((x(value) + place, top - 2.0), anchor, theme.ink, &format!("{name} {value:.0} µs"));
     }
     let words = format!(
         "{} hand-overs between three processes that hold the lock for 1 ms. {} are off the scale, up to {:.1} ms.",
@@ -59,38 +59,42 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         gaps.iter().filter(|gap| **gap >= last).count(),
         gaps.iter().fold(0.0_f64, |most, gap| most.max(*gap)) / 1e3
     );
+    svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, &words);
+    let words = format!("Bars of {step:.1} µs. One server, on the same two busy cores.");
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, &words);
     svg.end()
 }
 
 pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
-    let about = "Time without a holder after a SIGKILL, for leases of 1, 5 and 30 s: between two thirds of the lease and the \
-                 whole of it.";
-    let (height, top, bottom) = (262.0, 58.0, 206.0);
+    let about = "Time without a holder after a SIGKILL, for leases of 1, 5 and 30 s: two thirds of the lease to the \
+                 whole, and a few ms.";
+    let (height, top, bottom) = (282.0, 58.0, 206.0);
     let mut svg = Svg::new(theme, height, about);
     svg.title("How long a lock has no holder after its holder is killed");
-    let x = |second: f64| 110.0 + second / 30.0 * (WIDTH - 110.0 - 150.0);
-    for second in [0, 5, 10, 15, 20, 25, 30] {
-        let at = x(f64::from(second));
+    let x = |part: f64| 110.0 + part * (WIDTH - 110.0 - 150.0);
+    for (third, name) in (0_u8..).zip(["the kill", "1/3 of the lease", "2/3", "the lease"]) {
+        let at = x(f64::from(third) / 3.0);
         svg.line((at, top - 10.0), (at, bottom), theme.grid);
-        svg.text((at, bottom + 18.0), Anchor::Middle, theme.dim, &format!("{second} s"));
+        svg.text((at, bottom + 18.0), Anchor::Middle, theme.dim, name);
     }
-    svg.text((WIDTH - 20.0, bottom + 18.0), Anchor::End, theme.dim, "after the kill");
     for (i, lease) in [1_u8, 5, 30].into_iter().enumerate() {
         let y = top + 20.0 + 50.0 * f64::from(u8::try_from(i).expect("three leases"));
         svg.text((20.0, y + 5.0), Anchor::Start, theme.ink, &format!("lease {lease} s"));
         let times = data.all(&format!("lease-{lease}"));
         let (least, most) = times.iter().fold((f64::MAX, 0.0_f64), |(a, b), time| (a.min(*time), b.max(*time)));
         let lease_s = f64::from(lease);
-        svg.bar((x(lease_s * 2.0 / 3.0), y - 11.0), (x(lease_s) - x(lease_s * 2.0 / 3.0), 22.0), theme.pale);
+        svg.bar((x(2.0 / 3.0), y - 11.0), (x(1.0) - x(2.0 / 3.0), 22.0), theme.pale);
         for time in times {
-            svg.dot((x(*time), y), 4.0, theme.blue);
+            svg.dot((x(*time / lease_s), y), 2.5, theme.blue);
         }
-        let words = format!("{least:.2} to {most:.2} s");
-        let (at, anchor) = if lease == 30 { (x(least) - 12.0, Anchor::End) } else { (x(most) + 14.0, Anchor::Start) };
-        svg.text((at, y + 5.0), anchor, theme.ink, &words);
+        svg.text((x(1.0) + 14.0, y + 5.0), Anchor::Start, theme.ink, &format!("{least:.2} to {most:.2} s"));
     }
-    let words = "A lease is renewed each third. Dots: the next holders of 40 locks. Grey: two thirds of the lease to all of it.";
-    svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
+    let words = [
+        "Each third of a lease, it is renewed. Grey: two thirds of it to the whole; a dot can be a few ms later.",
+        "40 locks for each lease, taken evenly over a third of it; one dot is the next holder of one lock.",
+    ];
+    for (line, y) in words.into_iter().zip([32.0, 12.0]) {
+        svg.text((20.0, height - y), Anchor::Start, theme.dim, line);
+    }
     svg.end()
 }

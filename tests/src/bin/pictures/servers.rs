@@ -16,7 +16,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     );
     let mut svg = Svg::new(theme, HEIGHT, &about);
     svg.title("Five servers, one of them dead: a majority grants the lock");
-    let middle = 148.0;
+    let middle = 149.0;
     svg.bar((20.0, middle - 30.0), (130.0, 60.0), theme.blue);
     svg.word((85.0, middle - 4.0), Anchor::Middle, theme.on_bar, "process");
     svg.word((85.0, middle + 15.0), Anchor::Middle, theme.on_bar, "lock()");
@@ -33,12 +33,12 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
             svg.bar((320.0, y), (110.0, 30.0), theme.pale);
             svg.word((375.0, y + 20.0), Anchor::Middle, theme.ink, name);
         }
-        let word = if is_dead { "down: no vote" } else { "yes" };
+        let word = if is_dead { "killed: refuses" } else { "yes" };
         svg.text((if is_dead { 464.0 } else { 442.0 }, y + 20.0), Anchor::Start, colour, word);
     }
-    svg.text((590.0, middle - 22.0), Anchor::Start, theme.ink, "4 of 5 said yes.");
-    svg.text((590.0, middle), Anchor::Start, theme.ink, "3 are needed: held.");
-    svg.text((590.0, middle + 22.0), Anchor::Start, theme.dim, "One more may fail.");
+    svg.text((586.0, middle - 22.0), Anchor::Start, theme.ink, "4 of 5 said yes.");
+    svg.text((586.0, middle), Anchor::Start, theme.ink, "3 are needed, so it is held.");
+    svg.text((586.0, middle + 22.0), Anchor::Start, theme.dim, "It bears one more failure.");
 
     let (y, start, width) = (296.0, 20.0, 760.0);
     svg.heading((20.0, y - 14.0), &format!("How long it is valid: a lease of {lease:.0} s"));
@@ -49,6 +49,6 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     let rest =
         format!("{:.0} ms less: {round:.0} µs for the round; 1 % and 2 ms, since clocks differ", (lease - left) * 1e3);
     svg.text((start + width, y + 46.0), Anchor::End, theme.red, &rest);
-    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "The median of 51 real rounds on one machine.");
+    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "The median of 51 rounds; all servers on one machine.");
     svg.end()
 }

@@ -15,6 +15,8 @@ pub(crate) struct Theme {
     pub(crate) green: &'static str,
     pub(crate) red: &'static str,
     pub(crate) pale: &'static str,
+    /// A process that does not run.
+    pub(crate) away: &'static str,
     /// The colour of text on a bar.
     pub(crate) on_bar: &'static str,
 }
@@ -28,6 +30,7 @@ pub(crate) static LIGHT: Theme = Theme {
     green: "#1a7f37",
     red: "#cf222e",
     pale: "#e6eaef",
+    away: "#abb4be",
     on_bar: "#ffffff",
 };
 
@@ -40,6 +43,7 @@ pub(crate) static DARK: Theme = Theme {
     green: "#56d364",
     red: "#ff7b72",
     pale: "#262c36",
+    away: "#454c56",
     on_bar: "#0d1117",
 };
 
@@ -101,6 +105,11 @@ impl Svg {
         self.write(at, anchor, &format!("fill=\"{colour}\""), text);
     }
 
+    /// Draws small text on a bar.
+    pub(crate) fn small(&mut self, at: (f64, f64), anchor: Anchor, colour: &str, text: &str) {
+        self.write(at, anchor, &format!("fill=\"{colour}\" style=\"font-size:11px\""), text);
+    }
+
     fn write(&mut self, (x, y): (f64, f64), anchor: Anchor, paint: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -156,7 +165,7 @@ impl Svg {
         ));
     }
 
-    /// Draws a cross, which marks an end.
+    /// Draws a cross, which marks an end. It has a halo.
     pub(crate) fn cross(&mut self, (x, y): (f64, f64), colour: &str) {
         let mut path = String::new();
         for (dx, dy) in [(-6.0, -6.0), (-6.0, 6.0)] {
@@ -164,7 +173,10 @@ impl Svg {
             write!(path, "M{:.1} {:.1}L{:.1} {:.1}", ends.0, ends.1, ends.2, ends.3)
                 .expect("a string takes everything");
         }
-        self.put(&format!("<path d=\"{path}\" stroke=\"{colour}\" stroke-width=\"3\" stroke-linecap=\"round\"/>"));
+        for (paint, wide) in [(self.theme.page, 6), (colour, 3)] {
+            let style = format!("stroke=\"{paint}\" stroke-width=\"{wide}\" stroke-linecap=\"round\"");
+            self.put(&format!("<path d=\"{path}\" {style}/>"));
+        }
     }
 }
 
