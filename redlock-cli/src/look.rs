@@ -36,23 +36,19 @@ pub(crate) fn list(locks: &Redlock, pattern: &str, as_json: bool) -> Result<Answ
 
 /// Releases the lock of the given holder by force. The servers compare the whole token.
 pub(crate) fn release(locks: &Redlock, key: &str, holder: &str) -> Result<Answer, Failure> {
-    let held = of_holder(locks.holders(key)?, holder)?;
-    let gone = || Failure::new(BUSY, format!("{holder} does not hold {}, or no longer holds it", key.escape_debug()));
-    let [one] = &held[..] else { return Err(gone()) };
-    if one.kind != LockKind::Mutex {
-        return Err(Failure::new(
-            USAGE,
-            format!("{} is held as `{}`; only a mutex can be taken away", one.name.escape_debug(), one.kind),
-        ));
-    }
+    let one = of_holder(locks, key, holder)?;
     if !locks.mutex(key).force_unlock(&one.holder)? {
-        return Err(gone());
+        return Err(gone(key, holder));
     }
     Ok(Answer::well(format!("released {}, which {} held\n", key.escape_debug(), one.holder.id)))
 }
 
-/// The holders whose tokens begin with this prefix.
-fn of_holder(mut held: Vec<HeldLock>, holder: &str) -> Result<Vec<HeldLock>, Failure> {
+fn gone(key: &str, holder: &str) -> Failure {
+    Failure::new(BUSY, format!("{holder} does not hold {}, or no longer holds it", key.escape_debug()))
+}
+
+/// The mutex with this key, if its holder has a token that begins with `holder`.
+pub(crate) fn of_holder(locks: &Redlock, key: &str, holder: &str) -> Result<HeldLock, Failure> {
     let token = holder.split_once('…').map_or(holder, |(first, _)| first);
     if token.chars().count() < SHOWN {
         return Err(Failure::new(
@@ -60,14 +56,21 @@ fn of_holder(mut held: Vec<HeldLock>, holder: &str) -> Result<Vec<HeldLock>, Fai
             format!("`{holder}` is too short: give the {SHOWN} characters that `redlock inspect` shows"),
         ));
     }
-    held.retain(|held| held.holder.id.as_str().starts_with(token));
-    if held.len() > 1 {
+    let mut held = locks.holders(key)?.into_iter().filter(|held| held.holder.id.as_str().starts_with(token));
+    let one = held.next().ok_or_else(|| gone(key, holder))?;
+    if held.next().is_some() {
         return Err(Failure::new(
             USAGE,
             format!("several holders have tokens that begin with `{holder}`: give more characters"),
         ));
     }
-    Ok(held)
+    if one.kind != LockKind::Mutex {
+        return Err(Failure::new(
+            USAGE,
+            format!("{} is held as `{}`; only a mutex can be taken away", one.name.escape_debug(), one.kind),
+        ));
+    }
+    Ok(one)
 }
 
 const HEAD: [&str; 6] = ["NAME", "KIND", "ENDS IN", "WAIT", "SERVERS", "HOLDER"];

@@ -39,15 +39,17 @@ fn list(locks: &Redlock, as_json: bool) -> Result<Answer, Failure> {
 }
 
 pub(crate) fn table(queues: &[SeenQueue]) -> String {
-    let row = |queue: &SeenQueue| {
-        let number = |number: u64| if queue.problem.is_some() { "-".to_owned() } else { number.to_string() };
-        let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
-        let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
-        let error = queue.problem.clone().unwrap_or_default();
-        [plain(&queue.name), tasks, due, claimed, dead, oldest, error]
-    };
     let error = if queues.iter().any(|queue| queue.problem.is_some()) { "ERROR" } else { "" };
     columns(["NAME", "TASKS", "DUE", "CLAIMED", "DEAD", "OLDEST", error], queues.iter().map(row))
+}
+
+/// The name and the numbers of a queue, and its error.
+pub(crate) fn row(queue: &SeenQueue) -> [String; 7] {
+    let number = |number: u64| if queue.problem.is_some() { "?".to_owned() } else { number.to_string() };
+    let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
+    let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
+    let error = queue.problem.clone().unwrap_or_default();
+    [plain(&queue.name), tasks, due, claimed, dead, oldest, error]
 }
 
 fn waiting(tasks: &[Entry]) -> String {

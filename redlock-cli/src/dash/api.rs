@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redlock_sync::{Error, LockKind, Redlock};
+use redlock_sync::{Error, Redlock};
 use serde::{Deserialize, Serialize};
 
 use super::guard::{Guard, random, refused};
 use super::http::{Request, Response};
+use crate::ending::{BUSY, Failure, UNAVAILABLE};
 use crate::json;
+use crate::look::of_holder;
 use crate::watch::{Latest, Watch};
 
 /// The longest time that a response waits for the first snapshot, or for a new one after a time without viewers.
@@ -134,18 +136,11 @@ impl Api {
 
     /// Releases the lock of the holder that the page showed. The lock of another holder is left alone.
     fn release(&self, Release { name, holder }: &Release) -> Answer {
-        let held = self.locks.holders(name).map_err(failed)?;
-        let one = held.into_iter().find(|held| held.holder.id.as_str().starts_with(holder) && holder.len() >= 8);
-        match one {
-            Some(held) if !is_of_lock(held.holder.id.as_str()) => {
-                Err(refused("400 Bad Request", "the key is not a lock of this library"))
-            }
-            Some(held) if held.kind != LockKind::Mutex => {
-                Err(refused("400 Bad Request", "only a mutex can be taken away"))
-            }
-            Some(held) => is_done(self.locks.mutex(name).force_unlock(&held.holder)),
-            None => is_done(Ok(false)),
+        let held = of_holder(&self.locks, name, holder).map_err(failed)?;
+        if !is_of_lock(held.holder.id.as_str()) {
+            return Err(refused("400 Bad Request", "the key is not a lock of this library"));
         }
+        is_done(self.locks.mutex(name).force_unlock(&held.holder))
     }
 
     fn revive(&self, Task { queue, id }: &Task) -> Answer {
@@ -179,10 +174,14 @@ fn is_done(outcome: Result<bool, Error>) -> Answer {
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn failed(error: Error) -> Response {
-    let status = if error.is_unavailable() { "503 Service Unavailable" } else { "400 Bad Request" };
-    refused(status, &error.to_string())
+fn failed(error: impl Into<Failure>) -> Response {
+    let Failure { code, message } = error.into();
+    let status = match code {
+        UNAVAILABLE => "503 Service Unavailable",
+        BUSY => "409 Conflict",
+        _ => "400 Bad Request",
+    };
+    refused(status, &message)
 }
 
 /// Returns true for a token in the form of this library. Other string keys may hold any text.

@@ -11,6 +11,7 @@ use redlock_sync::Snapshot;
 
 use super::rows::{Row, holder, rows};
 use super::{Mode, Screen};
+use crate::queue::row;
 use crate::text::{length, plain};
 use crate::watch::Latest;
 
@@ -145,12 +146,7 @@ fn bar(row: &Row) -> String {
 }
 
 fn queue_table(seen: &Snapshot) -> Table<'static> {
-    let rows = seen.queues.iter().take(MOST_QUEUES).map(|queue| {
-        let number = |number: u64| if queue.problem.is_some() { "?".to_owned() } else { number.to_string() };
-        let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
-        let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
-        TableRow::new([short(&queue.name), tasks, due, claimed, dead, oldest])
-    });
+    let rows = seen.queues.iter().take(MOST_QUEUES).map(|queue| TableRow::new(row(queue)));
     let others = seen.queues.len().saturating_sub(MOST_QUEUES);
     let more = (others > 0).then(|| TableRow::new([format!("and {others} more: give a pattern")]));
     let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(8); 5]);
@@ -189,7 +185,7 @@ fn details(row: &Row, most: usize) -> String {
     if row.holders.len() > most {
         lines.push(format!("\n{} more: `redlock inspect` shows all", row.holders.len() - most));
     }
-    lines.push("\nEsc: back".to_owned());
+    lines.push("\nk: release it    Esc: back".to_owned());
     lines.join("\n")
 }
 

@@ -7,6 +7,8 @@ mod draw;
 mod rows;
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 use std::{env, mem, process, thread};
@@ -19,7 +21,8 @@ use ratatui::crossterm::event::{
 use ratatui::crossterm::execute;
 use ratatui::style::{Color, Style};
 use redlock_sync::{HeldLock, Redlock, SnapshotOptions};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use self::rows::{Row, Sort, releasable};
@@ -32,13 +35,16 @@ use crate::{look, queue};
 /// The time after which the screen is redrawn without input, so that times in seconds advance.
 const DRAWN: Duration = Duration::from_millis(250);
 
+#[derive(Default)]
 enum Mode {
+    #[default]
     Table,
     Filter,
     Details,
     Confirm(Box<HeldLock>),
 }
 
+#[derive(Default)]
 struct Screen {
     mode: Mode,
     sort: Sort,
@@ -66,11 +72,11 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     // This catches SIGHUP even if it was ignored, since a screen without its terminal has no use.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
-    let mut terminal = ratatui::try_init()?;
-    // With bracketed paste, a pasted text is one event instead of many keys.
-    execute!(io::stdout(), EnableBracketedPaste)?;
+    let has_continued = Arc::default();
+    flag::register(SIGCONT, Arc::clone(&has_continued))?;
+    let terminal = begin()?;
     end_with(signals)?;
-    let outcome = show(&mut terminal, locks, &watch);
+    let outcome = show(terminal, locks, &watch, &has_continued);
     restore();
     outcome.map(|()| Answer::well(String::new())).map_err(Failure::from)
 }
@@ -87,6 +93,14 @@ fn end_with(mut signals: Signals) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
+fn begin() -> io::Result<DefaultTerminal> {
+    let mut terminal = ratatui::try_init()?;
+    // With bracketed paste, a pasted text is one event instead of many keys.
+    execute!(io::stdout(), EnableBracketedPaste)?;
+    terminal.clear()?;
+    Ok(terminal)
+}
+
 fn restore() {
     // If the terminal is closed, nothing has to be restored.
     _ = execute!(io::stdout(), DisableBracketedPaste, Show);
@@ -100,24 +114,16 @@ fn once(locks: &Redlock, pattern: &str) -> Result<Answer, Failure> {
     Ok(Answer::well(format!("{}\n\n{}", seen.health, tables.join("\n"))))
 }
 
-fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::Result<()> {
+fn show(mut terminal: DefaultTerminal, locks: &Redlock, watch: &Watch, has_continued: &AtomicBool) -> io::Result<()> {
     let (tell, told) = mpsc::channel();
     let has_colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let (sort, filter, rows, name, said) = (Sort::Waiting, String::new(), Vec::new(), None, String::new());
-    let mut screen = Screen {
-        mode: Mode::Table,
-        sort,
-        filter,
-        rows,
-        at: 0,
-        name,
-        offset: 0,
-        page: 1,
-        said,
-        has_colours,
-        has_asked: false,
-    };
+    let mut screen = Screen { has_colours, ..Screen::default() };
     loop {
+        if has_continued.swap(false, Ordering::Relaxed) {
+            // While the program was stopped, the shell wrote to the terminal and changed its mode.
+            restore();
+            terminal = begin()?;
+        }
         let latest = watch.look();
         screen.hear(&told, watch);
         screen.take(

@@ -7,8 +7,9 @@ use redlock_sync::{HeldLock, LockKind, Snapshot};
 
 use crate::text::plain;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
+    #[default]
     Waiting,
     Held,
     Left,

@@ -92,7 +92,13 @@ fn requests_of_other_sites_are_refused() {
     for origin in ["http://a.example", "null", "http://127.0.0.1:1", &format!("{own}.a.example")] {
         assert_eq!(post(&[kind, ("Origin", origin)]), 403, "{origin}");
     }
-    assert_eq!(post(&[("Content-Type", "text/plain"), ("Origin", &own)]), 415);
+    for other in
+        ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "text/plain; application/json"]
+    {
+        assert_eq!(post(&[("Content-Type", other), ("Origin", &own)]), 415, "{other}");
+        assert_eq!(post(&[kind, ("Content-Type", other), ("Origin", &own)]), 415, "{other} too");
+    }
+    assert_eq!(post(&[("Origin", &own)]), 415);
     assert_eq!(post(&[kind, ("Origin", &own), ("Origin", "http://a.example")]), 403);
     for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
         let status = dash.ask(method, "/api/release", &[kind, ("Origin", &own)], &body).status;
@@ -177,7 +183,7 @@ fn a_mutex_is_released_and_dead_tasks_are_revived_or_removed() {
     let reader = locks.rw_lock("prices").read().unwrap();
     let release = |name: &str, holder: &str| dash.post("/api/release", &json!({"name": name, "holder": holder}));
     assert_eq!(release("job", "01234567").status, 409);
-    assert_eq!(release("job", "").status, 409);
+    assert_eq!(release("job", "").status, 400);
     assert_eq!(release("prices", &reader.id().as_str()[..8]).status, 400);
     assert_eq!(release("", "01234567").status, 400);
     guard.check().unwrap();

@@ -188,13 +188,16 @@ fn pictures() {
             let cancel = redlock_sync::Cancel::new();
             let wait = |name: &'static str| {
                 let (waits, cancel) = (&waits, cancel.clone());
-                scope.spawn(move || _ = waits.mutex(name).cancel(&cancel).lock());
+                scope.spawn(move || _ = waits.mutex(name).cancel(&cancel).try_lock_for(2 * LONG));
             };
             wait("order:4711");
             browser.until("document.getElementById('counts').textContent.includes('1 wait')");
             thread::sleep(Duration::from_secs(4));
             browser.picture(&shot("dash.png"));
+            let is_since = format!("/for \\d+s or more/.test({})", row("order:4711"));
+            assert_eq!(browser.value(&is_since), false, "a wide page has a column for it");
             browser.look(PHONE.0, PHONE.1, "dark");
+            browser.until(&is_since);
             browser.picture(&shot("dash-phone.png"));
             assert_eq!(browser.value("document.documentElement.scrollWidth"), 390, "nothing is wider than a phone");
             browser.look(WIDE.0, 600, "dark");

@@ -56,7 +56,9 @@ fn a_lock_is_found_looked_at_and_released() {
         top.until(&["order:42", "sort: held for"]);
         top.keys(&["s", "s", "s"]);
         top.until(&["sort: waiting"]);
-        top.keys(&["Home", "k"]);
+        top.keys(&["Home", "Enter"]);
+        top.until(&["on 1 of 1 servers", &order.id().as_str()[..8], "k: release it"]);
+        top.keys(&["k"]);
         top.until(&["Take order:42 away from billing", &order.id().as_str()[..8]]);
         top.keys(&["n"]);
         eventually("the question is gone", LONG, || !top.screen().contains("Take order:42"));
@@ -151,6 +153,37 @@ fn the_rows_that_fit_are_shown_and_the_screen_is_drawn_anew() {
 }
 
 #[test]
+fn eight_queues_are_shown() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    (10..21).for_each(|at| _ = locks.queue(format!("mails:{at}")).push("x").unwrap());
+    let top = Terminal::start(&servers, SMALL, "", "top");
+    let screen = top.until(&["11 queues", "mails:10", "mails:17", "and 3 more: give a pattern"]);
+    assert!(!screen.contains("mails:18"), "{screen}");
+}
+
+#[test]
+fn it_goes_on_after_a_stop() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let _guard = locks.mutex("order:42").lock().unwrap();
+    // Like the shell of a user, this one has job control and its own mode of the terminal.
+    let shell = "sh -c 'set -m; \"$@\"; stty sane; echo the shell; read line; fg' sh";
+    let top = Terminal::start(&servers, SMALL, shell, "top --every 200ms");
+    top.until(&["order:42", "q quit"]);
+    assert!(Command::new("kill").args(["-TSTP", &program(&top)]).status().unwrap().success());
+    top.until(&["the shell"]);
+    top.keys(&["Enter"]);
+    eventually("the output of the shell is gone", LONG, || !top.screen().contains("the shell"));
+    top.until(&["1 of 1 servers well", "order:42", "q quit"]);
+    top.keys(&["s"]);
+    top.until(&["sort: held for"]);
+    top.keys(&["q"]);
+    let screen = top.until(&["ended 0"]);
+    assert!(!screen.contains("order:42"), "the terminal has what it had before: {screen}");
+}
+
+#[test]
 fn names_of_all_sorts_leave_the_screen_whole() {
     let servers = one();
     let locks = client(&servers).max_key_len(8192).build().unwrap();
@@ -209,13 +242,13 @@ fn a_signal_gives_the_terminal_back() {
     top.until(&["1 holders", "order:42", "q quit"]);
     let colours = top.tmux(&["capture-pane", "-p", "-e"]);
     assert!(!colours.contains("\u{1b}[31m") && !colours.contains("\u{1b}[33m"), "{colours:?}");
-    assert!(Command::new("kill").args(["-TERM", &child(&top)]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-TERM", &program(&top)]).status().unwrap().success());
     top.until(&["ended 0"]);
     // Closing the terminal ends the program too, even if the program was started with SIGHUP ignored.
     for start in ["", "sh -c 'trap \"\" HUP; exec \"$@\"' sh"] {
         let closed = Terminal::start(&servers, SMALL, start, "top");
         closed.until(&["order:42"]);
-        let program = child(&closed);
+        let program = program(&closed);
         drop(closed);
         let is_there = || Command::new("kill").args(["-0", &program]).stderr(Stdio::null()).status().unwrap().success();
         eventually("it ends with its terminal", LONG, || !is_there());
@@ -223,9 +256,10 @@ fn a_signal_gives_the_terminal_back() {
 }
 
 /// The process id of the program that runs in the terminal.
-fn child(terminal: &Terminal) -> String {
-    let shell = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
-    let found = Command::new("ps").args(["-o", "pid=", "--ppid", shell.trim()]).output().unwrap();
+fn program(terminal: &Terminal) -> String {
+    let tty = terminal.tmux(&["display", "-p", "#{pane_tty}"]);
+    let found =
+        Command::new("pgrep").args(["-x", "redlock", "-t", tty.trim().trim_start_matches("/dev/")]).output().unwrap();
     String::from_utf8(found.stdout).unwrap().trim().to_owned()
 }
 

@@ -218,7 +218,9 @@ function newRow(name) {
   const row = make("tr");
   const meter = make("meter");
   const left = make("td", null, meter, make("span"));
-  row.append(make("td", null, button(short(name), () => details(name))), make("td"), make("td"), make("td"), left, make("td"));
+  // On a phone, the cell of the holder also shows for how long it has held the lock.
+  const holder = make("td", null, make("span"), make("small"));
+  row.append(make("td", null, button(short(name), () => details(name))), make("td"), holder, make("td"), left, make("td"));
   row.cells[1].className = "wide";
   row.cells[3].className = "wide number";
   row.cells[5].className = "number";
@@ -229,7 +231,10 @@ function fill(row, lock) {
   const past = age();
   const left = lock.left === null ? null : Math.max(0, lock.left - past);
   const held = lock.held === null ? "" : `${time(lock.held)} or more`;
-  cells(row, [null, lock.kind, short(lock.holder), held, null, String(lock.waiting)]);
+  cells(row, [null, lock.kind, null, held, null, String(lock.waiting)]);
+  const [holder, since] = row.cells[2].children;
+  put(holder, short(lock.holder));
+  put(since, held && `for ${held}`);
   const [meter, text] = row.cells[4].children;
   meter.hidden = !lock.lease || left === null;
   if (!meter.hidden) [meter.max, meter.value] = [lock.lease, left];
