@@ -26,13 +26,6 @@ pub(super) struct Packet {
     pub(super) arrives: Time,
 }
 
-/// A message to the client.
-#[derive(Debug)]
-pub(super) enum Incoming {
-    Replies(Vec<redis::Value>),
-    Notification(Vec<u8>),
-}
-
 /// The network path from one client to one node.
 #[derive(Debug, Default)]
 pub(super) struct Path {
@@ -65,8 +58,8 @@ pub(super) struct Connection {
     pub(super) is_closed: bool,
     /// The channel to which the node has subscribed the connection.
     pub(super) channel: Option<String>,
-    pub(super) replies: VecDeque<redis::Value>,
-    pub(super) notifications: VecDeque<Vec<u8>>,
+    /// The bytes that have arrived at the client, and that it has not read.
+    pub(super) unread: VecDeque<u8>,
     pub(super) waiter: Option<Waiter>,
     /// The number of the last write of the connection.
     pub(super) written: u64,

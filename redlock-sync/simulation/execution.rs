@@ -1,7 +1,6 @@
 //! Events at a node: it executes packets, it restarts, or its clock jumps.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::connection::{Connection, Packet};
@@ -11,26 +10,22 @@ use super::scripts::{self, Execution};
 use super::server::{Command, new_run_id, short};
 use super::settings::ROUNDING;
 use super::world::{Event, World};
-use crate::node::memory::{self, Data, Item, Store, StoredText};
+use crate::node::memory::{self, Data, Item, MemoryReply, Store, StoredText, encoded};
 use crate::node::{Failure, Value};
 use crate::protocol::script::Script;
-
-/// The error reply of a node to a digest that it does not know.
-static NO_SCRIPT: LazyLock<redis::Value> =
-    LazyLock::new(|| redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n").unwrap());
 
 /// The scripts that may set a key.
 const TAKERS: [&str; 3] = ["acquire", "native_set", "foreign_set"];
 
 impl World {
-    /// Executes the commands of a packet.
-    pub(super) fn execute(&mut self, packet: &Packet) -> Vec<redis::Value> {
+    /// Executes the commands of a packet. Returns the bytes of the replies.
+    pub(super) fn execute(&mut self, packet: &Packet) -> Vec<u8> {
         let Packet { connection, ref commands, .. } = *packet;
         let Connection { client, node, .. } = self.connections[connection];
         let execute = |command: &Command| match command {
             Command::Script { execution, has_source } => {
                 if !self.servers[node].knows(execution.script, *has_source) {
-                    return Some(NO_SCRIPT.clone());
+                    return Some(MemoryReply::Error("NOSCRIPT No matching script.".into()));
                 }
                 let before = self.before_write(node);
                 let said = self.run(node, client, execution);
@@ -38,18 +33,18 @@ impl World {
                 Some(said)
             }
             Command::Subscribe(channel) => Some(self.subscribe(connection, channel)),
-            Command::Info => Some(redis::Value::BulkString(self.servers[node].info(self.now).into_bytes())),
-            Command::Ping => Some(redis::Value::SimpleString("PONG".into())),
+            Command::Info => Some(MemoryReply::Bulk(self.servers[node].info(self.now).into_bytes())),
+            Command::Ping => Some(MemoryReply::Bulk(b"PONG".to_vec())),
             // The reply follows later.
             Command::Wait(long) => {
                 self.wait_for_replica(connection, *long);
                 None
             }
         };
-        commands.iter().filter_map(execute).collect()
+        commands.iter().filter_map(execute).flat_map(|reply| encoded(&reply)).collect()
     }
 
-    fn run(&mut self, node: usize, client: usize, execution: &Execution) -> redis::Value {
+    fn run(&mut self, node: usize, client: usize, execution: &Execution) -> MemoryReply {
         let microseconds_per_command = self.plan.microseconds_per_command;
         self.counts.scripts += 1;
         let Execution { script, keys, args } = execution;
@@ -71,7 +66,7 @@ impl World {
         let published = std::mem::take(&mut store.published);
         let took = store.clock - started;
         server.busy_until = now + took * US;
-        let reply = memory::outcome(said.clone());
+        let reply = memory::outcome(&said);
         self.log(|_| {
             let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
             let (name, key) = (scripts::name(script), keys.first().map_or("", String::as_str));
@@ -99,7 +94,7 @@ impl World {
             self.note_late("extend", scripts::token(execution));
         }
         self.note_place(execution, &reply);
-        memory::on_the_wire(said)
+        said
     }
 
     /// Checks the effect of a script on a lock.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::connection::{Connection, Fate, Incoming, Packet, Path};
+use super::connection::{Connection, Fate, Packet, Path};
 use super::plan::{MS, Time, US, chance, nanos};
 use super::server::Command;
 use super::world::{Event, World};
@@ -55,8 +55,7 @@ impl World {
             is_broken: false,
             is_closed: false,
             channel: None,
-            replies: VecDeque::new(),
-            notifications: VecDeque::new(),
+            unread: VecDeque::new(),
             waiter: None,
             written: 0,
             blocked_until: 0,
@@ -143,7 +142,7 @@ impl World {
         }
         let replies = self.execute(&packet);
         match packet.fate {
-            Fate::Good => self.send_back(id, Incoming::Replies(replies)),
+            Fate::Good => self.send_back(id, replies),
             Fate::LostReply => self.connections[id].is_mute = true,
             Fate::CutAfter => {
                 // The replies to later packets are lost too.
@@ -155,17 +154,17 @@ impl World {
         now
     }
 
-    /// Sends something to the client once the node is no longer busy.
-    pub(super) fn send_back(&mut self, id: usize, what: Incoming) {
+    /// Sends replies or a message to the client once the node is no longer busy.
+    pub(super) fn send_back(&mut self, id: usize, bytes: Vec<u8>) {
         let Connection { node, back, .. } = self.connections[id];
         let sent = self.now.max(self.servers[node].busy_until);
         let at = (sent + self.one_way()).max(back + 1);
         self.connections[id].back = at;
-        self.plan_at(at, Event::Incoming { connection: id, what });
+        self.plan_at(at, Event::Incoming { connection: id, bytes });
     }
 
-    /// Delivers something to the client.
-    pub(super) fn come_in(&mut self, id: usize, what: Incoming) {
+    /// Delivers replies or a message to the client.
+    pub(super) fn come_in(&mut self, id: usize, bytes: Vec<u8>) {
         let Connection { client, node, is_mute, is_broken, back, .. } = self.connections[id];
         let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];
         if is_mute || is_broken {
@@ -177,12 +176,9 @@ impl World {
             // Messages arrive in the order in which they were sent.
             let at = (heals + 50 * US).max(back + 1);
             self.connections[id].back = at;
-            self.plan_at(at, Event::Incoming { connection: id, what });
+            self.plan_at(at, Event::Incoming { connection: id, bytes });
         } else {
-            match what {
-                Incoming::Replies(replies) => self.connections[id].replies.extend(replies),
-                Incoming::Notification(text) => self.connections[id].notifications.push_back(text),
-            }
+            self.connections[id].unread.extend(bytes);
             self.wake_reader(id);
         }
     }

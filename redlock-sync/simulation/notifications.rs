@@ -1,21 +1,20 @@
 //! Notification connections: a node subscribes them, and they break without either side being told.
 
-use super::connection::Incoming;
 use super::plan::{MS, chance, nanos};
 use super::world::{Event, World};
+use crate::node::memory::{MemoryReply, message};
 
 impl World {
     /// Subscribes a connection at its node.
-    pub(super) fn subscribe(&mut self, id: usize, channel: &str) -> redis::Value {
+    pub(super) fn subscribe(&mut self, id: usize, channel: &str) -> MemoryReply {
         if self.clients[self.connections[id].client].is_refused {
-            let refusal = b"-NOPERM this user has no permissions to access one of the channels\r\n";
-            return redis::parse_redis_value(refusal).unwrap();
+            return MemoryReply::Error("NOPERM this user has no permissions to access one of the channels".into());
         }
         if !self.connections[id].is_broken && !self.connections[id].is_closed {
             self.connections[id].channel = Some(channel.to_owned());
             self.count_listeners(self.connections[id].node);
         }
-        redis::Value::Int(1)
+        MemoryReply::Int(1)
     }
 
     /// Counts the listeners of each channel at a node.
@@ -37,7 +36,7 @@ impl World {
             if !self.is_healed() && chance(self.plan.lost + self.plan.reset) {
                 self.break_push(id);
             } else {
-                self.send_back(id, Incoming::Notification(text.to_vec()));
+                self.send_back(id, message(channel, text));
             }
         }
     }

@@ -5,12 +5,13 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::connection::{Connection, Incoming};
+use super::connection::Connection;
 use super::kinds::DrawnKind;
 use super::plan::{Fault, Plan, Time, US, chance, nanos};
 use super::replication::{Items, Replication, Sequel, Write};
 use super::server::Server;
 use super::world::{Event, World};
+use crate::node::memory::{MemoryReply, encoded};
 
 /// The share of schedules that get a replica, among those that can have one, per mille.
 const SHARE: u32 = 200;
@@ -165,8 +166,7 @@ impl World {
         let has = follows && acknowledged >= write;
         if has || self.now >= latest {
             self.connections[connection].blocked_until = self.now;
-            let replies = vec![redis::Value::Int(i64::from(has))];
-            self.send_back(connection, Incoming::Replies(replies));
+            self.send_back(connection, encoded(&MemoryReply::Int(i64::from(has))));
             return;
         }
         let back = stream.iter().find(|one| follows && one.number >= write).map_or(latest, |one| one.back);

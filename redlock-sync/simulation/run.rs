@@ -180,7 +180,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 world.execute(&packet);
             }
         }),
-        Event::Incoming { connection, what } => with(|world| world.come_in(connection, what)),
+        Event::Incoming { connection, bytes } => with(|world| world.come_in(connection, bytes)),
         Event::Broken { connection, for_client } => with(|world| world.broken(connection, for_client)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),

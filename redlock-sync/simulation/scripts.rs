@@ -90,7 +90,7 @@ pub(super) fn token(call: &Execution) -> &str {
 
 /// Runs a script as EVAL does.
 pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
-    memory::outcome(reply(store, script, keys, args))
+    memory::outcome(&reply(store, script, keys, args))
 }
 
 /// Runs a script like [`run`], but returns the reply unchanged.

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
-use super::connection::{Connection, Incoming, Packet, Path, Waiter};
+use super::connection::{Connection, Packet, Path, Waiter};
 use super::known::{Counts, InvariantChecker};
 use super::plan::{Fault, Plan, Time, chance, nanos};
 use super::random::Generator;
@@ -49,10 +49,10 @@ pub(super) enum Event {
         packet: Packet,
         epoch: u32,
     },
-    /// A message of a node arrives at its client.
+    /// Replies or a message of a node arrive at its client.
     Incoming {
         connection: usize,
-        what: Incoming,
+        bytes: Vec<u8>,
     },
     /// The client or the server notices that a connection is broken.
     Broken {

@@ -13,14 +13,21 @@ use crate::clock::Tick;
 
 impl Sink for TimedSocket {
     fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken> {
-        self.begin_until(by, self.write_timeout);
+        self.begin(by);
         self.write_all(bytes).map_err(|error| broken(&error.into()))
     }
 }
 
 impl Source for TimedSocket {
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
-        self.begin_until(until, self.read_timeout);
+        self.begin(until);
+        self.read_on(room)
+    }
+}
+
+impl TimedSocket {
+    /// Reads in the current step. Returns zero if its time is up.
+    fn read_on(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
         match Read::read(self, room).map_err(|error| broken(&error.into())) {
             Ok(0) => Err(Broken::Closed("connection closed by the server".into())),
             Err(Broken::TimedOut) => Ok(0),
@@ -37,7 +44,7 @@ mod tls {
     use std::io::{self, Read, Write};
     use std::sync::Arc;
 
-    use rustls::{ClientConnection, StreamOwned};
+    use rustls::ClientConnection;
 
     use super::{Broken, Sink, Source, Tick, TimedSocket, broken};
     use crate::node::link::Halves;
@@ -52,13 +59,19 @@ mod tls {
         consumed: usize,
     }
 
-    pub(in crate::node) fn behind_tls(stream: StreamOwned<ClientConnection, TimedSocket>) -> Halves {
-        let (session, socket) = stream.into_parts();
-        let session = Arc::new(Mutex::new(session));
-        let (read_socket, shut) = (socket.other_direction(), socket.shut());
-        let sink = TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0 };
-        let source = TlsHalf { session, socket: read_socket, encrypted: Vec::new(), consumed: 0 };
-        Halves { sink: Box::new(sink), source: Box::new(source), shut }
+    /// Completes the handshake before the deadline, and splits the connection.
+    pub(in crate::node) fn behind_tls(
+        mut session: ClientConnection,
+        mut socket: TimedSocket,
+        by: Tick,
+    ) -> Result<Halves, Broken> {
+        socket.begin(by);
+        while session.is_handshaking() {
+            session.complete_io(&mut socket).map_err(io_failure)?;
+        }
+        let (session, shut) = (Arc::new(Mutex::new(session)), socket.shut());
+        let half = |socket| TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0 };
+        Ok(Halves { sink: Box::new(half(socket.clone())), source: Box::new(half(socket)), shut })
     }
 
     impl Sink for TlsHalf {
@@ -83,13 +96,14 @@ mod tls {
 
     impl Source for TlsHalf {
         fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
+            self.socket.begin(until);
             loop {
                 let read = self.decrypt(room)?;
                 if read > 0 {
                     return Ok(read);
                 }
                 self.encrypted.resize(READ_SIZE, 0);
-                let came = Source::read(&mut self.socket, &mut self.encrypted, until)?;
+                let came = self.socket.read_on(&mut self.encrypted)?;
                 self.encrypted.truncate(came);
                 self.consumed = 0;
                 if came == 0 {

@@ -255,7 +255,7 @@ impl Exchange<'_> {
                     let waited = self.clock.now().since(self.started);
                     let least = self.nodes.context.settings.min_replicas_ack;
                     let result =
-                        replicas::checked_result(redis_reply::read(said), redis_reply::read(replicas), least, waited);
+                        replicas::checked_result(redis_reply::read(&said), redis_reply::read(&replicas), least, waited);
                     Some(self.done(i, &server, &sent, result))
                 }
                 Outcome::Disconnected { was_written, why } => {
@@ -289,8 +289,8 @@ impl Exchange<'_> {
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
             && let Some(Node::Cluster(cluster)) = self.nodes.all.get(target.node)
-            && let Some((next, route)) =
-                cluster.redirect(&redis_reply::parsed(&said), server, &target.call, target.route)
+            && let Some(error) = redis_reply::parsed(&said)
+            && let Some((next, route)) = cluster.redirect(&error, server, &target.call, target.route)
         {
             if route.first_keys_only
                 && !target.route.first_keys_only
@@ -301,7 +301,7 @@ impl Exchange<'_> {
             (target.server, target.route) = (Some(next), route);
             return None;
         }
-        Some(self.done(i, server, sent, redis_reply::read(said)))
+        Some(self.done(i, server, sent, redis_reply::read(&said)))
     }
 
     /// A connection broke. The call is sent once more, over another connection.

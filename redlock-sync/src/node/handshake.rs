@@ -53,7 +53,7 @@ fn attempt(
     if in_cluster {
         pipe.cmd("CLUSTER").arg("SLOTS");
     }
-    link.connection.send(&pipe.get_packed_pipeline()).map_err(|broken| broken.while_doing("connecting"))?;
+    link.send(&pipe.get_packed_pipeline(), by).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
     for _ in 0..required {
         let answer = receive(link, by, clock)?;
@@ -103,7 +103,7 @@ fn outdated(facts: &HashMap<String, String>) -> Option<Failure> {
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
-    let answer = link.receive(by.since(clock.now())).map_err(|broken| broken.while_doing("connecting"))?;
+    let answer = link.receive(by, clock).map_err(|broken| broken.while_doing("connecting"))?;
     match &answer {
         // After this error the server closes the connection and has read no command.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {

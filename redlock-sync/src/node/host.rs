@@ -234,11 +234,9 @@ impl Host {
         // The generation is read before the dial. If a connection breaks meanwhile, this link counts as stale too,
         // which costs at most one reconnect.
         let generation = self.generation();
-        let mut connection = self.server.dial(by, &*self.context.clock)?;
+        let halves = self.server.dial(by, &*self.context.clock)?;
         let dialled = self.server.display_address().into_owned();
-        connection.set_write_timeout(timeout);
-        connection.set_read_timeout(timeout);
-        let mut link = Link { connection, generation, validity: None };
+        let mut link = Link::new(halves, generation);
         let (identity, slots) = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
             self.server.check_is_current(&dialled, timeout / 2)?;

@@ -1,13 +1,16 @@
-//! The interface between rounds and servers. A node dials a server ([`Dial`]) and gets a [`Connection`], which writes
-//! commands and reads replies. Sockets (`socket.rs`), memory (`memory/`) and the simulation implement both. All code
-//! above is the same for the three.
+//! The interface between rounds and servers. A node dials a server ([`Dial`]) and gets the [`Halves`] of a connection,
+//! which write commands and read replies. Sockets (`socket.rs`), memory (`memory/`) and the simulation implement both.
+//! All code above is the same for the three. A [`Link`] is a connection before threads share it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use redis::Msg;
+
+use super::pipes::framer::{Framer, Garbled};
 pub(crate) use super::pipes::halves::{Broken, Halves};
-use super::{Failure, FailureKind, Login};
+use super::{Failure, FailureKind, Login, redis_reply};
 use crate::clock::{Clock, Tick};
 
 /// A server to which connections can be made.
@@ -43,34 +46,13 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     /// The login, and the database to select.
     fn login(&self) -> Result<Login, Failure>;
 
-    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure>;
+    /// Connects before the deadline.
+    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Halves, Failure>;
 
     /// True if connecting and replies can take time. Then threads of the pool connect.
     fn may_wait(&self) -> bool {
         true
     }
-}
-
-/// A connection that carries commands to a server and replies back, in the Redis protocol.
-pub(crate) trait Connection: Send {
-    /// Writes all bytes. After an error the server has at most a part, which it cannot execute.
-    fn send(&mut self, commands: &[u8]) -> Result<(), Broken>;
-
-    /// Reads one reply. Must be called once for each command sent. After a timeout, the late reply is skipped by the
-    /// next call.
-    fn receive(&mut self) -> Result<redis::Value, Broken>;
-
-    /// Reads the next message of the channel to which this connection is subscribed.
-    fn receive_message(&mut self) -> Result<Vec<u8>, Broken>;
-
-    /// Sets how long `receive` and `receive_message` wait.
-    fn set_read_timeout(&mut self, timeout: Duration);
-
-    /// Sets how long `send` waits, if it can wait.
-    fn set_write_timeout(&mut self, _timeout: Duration) {}
-
-    /// Splits the connection into its two halves, which can be used at the same time. No reply may be due.
-    fn split(self: Box<Self>) -> Halves;
 }
 
 /// The shortest read timeout. It suffices to see a reply that has already arrived.
@@ -97,9 +79,13 @@ impl Broken {
     }
 }
 
-/// A connection used by one thread, which sends and then receives: during the handshake, and to subscribe.
+/// A connection used by one thread, which sends and then receives: during the handshake, to subscribe, and to ask a
+/// Sentinel.
 pub(super) struct Link {
-    pub(super) connection: Box<dyn Connection>,
+    pub(super) halves: Halves,
+    framer: Framer,
+    /// True once a valid reply was read.
+    is_redis: bool,
     /// The value of [`Host::generation`](super::host::Host::generation) before the connection was made.
     pub(super) generation: u64,
     /// When to replace the connection, and when it must no longer be used because its login expires.
@@ -107,30 +93,127 @@ pub(super) struct Link {
 }
 
 impl Link {
+    pub(super) fn new(halves: Halves, generation: u64) -> Link {
+        Link { halves, framer: Framer::new(), is_redis: false, generation, validity: None }
+    }
+
     /// Sets how long the login is valid. The replacement is requested when a quarter of that time is left.
     pub(super) fn limit(&mut self, began: Tick, valid_for: Duration) {
         self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
     }
 
-    /// Reads one reply, and waits for about `left`. Must be called once for each command sent.
-    pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
-        self.connection.set_read_timeout(left.max(MIN_READ_TIMEOUT));
-        self.connection.receive()
+    pub(super) fn send(&mut self, commands: &[u8], by: Tick) -> Result<(), Broken> {
+        self.halves.sink.write(commands, by)
+    }
+
+    /// Reads one reply. Must be called once for each command sent. After an error, the connection cannot be used any
+    /// more.
+    pub(super) fn receive(&mut self, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Broken> {
+        self.read(by, clock, Some)
+    }
+
+    /// Reads the next message of the channel to which this connection is subscribed. Can be called again after a
+    /// timeout.
+    pub(super) fn receive_message(&mut self, by: Tick, clock: &dyn Clock) -> Result<Vec<u8>, Broken> {
+        self.read(by, clock, |reply| Msg::from_owned_value(reply).map(|message| message.get_payload_bytes().to_vec()))
+    }
+
+    /// Reads until `take` accepts a reply.
+    fn read<T>(&mut self, by: Tick, clock: &dyn Clock, take: fn(redis::Value) -> Option<T>) -> Result<T, Broken> {
+        let mut is_over = false;
+        loop {
+            while let Some(reply) = self.framer.take_reply().map_err(|Garbled| self.garbled())? {
+                let reply = redis_reply::parsed(&reply).ok_or_else(|| self.garbled())?;
+                self.is_redis = true;
+                if let Some(found) = take(reply) {
+                    return Ok(found);
+                }
+            }
+            if is_over {
+                return Err(Broken::TimedOut);
+            }
+            // The read after the deadline takes what has already arrived.
+            is_over = clock.now() >= by;
+            let read = self.halves.source.read(self.framer.room(), by)?;
+            is_over |= read == 0;
+            self.framer.filled(read);
+        }
+    }
+
+    /// Servers send replies of RESP3 only on request.
+    fn garbled(&self) -> Broken {
+        if self.is_redis || self.framer.is_at_resp3() {
+            return Broken::Closed("sent data that is not a Redis reply".into());
+        }
+        Broken::Unusable(
+            "the server at this address does not speak the Redis protocol: give the port of the Redis server, \
+             and use `rediss://` if it speaks TLS"
+                .into(),
+        )
     }
 }
 
-/// True if `part` is at least 7/8 of `full`.
-pub(super) fn nearly(part: Duration, full: Duration) -> bool {
-    part >= full.saturating_sub(full / 8)
-}
-
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
+    use crate::clock::SystemClock;
+    use crate::node::pipes::halves::{Sink, Source};
+
+    /// Each read brings the next of these texts. After the last one, the connection is closed.
+    struct Script(VecDeque<&'static str>);
+
+    impl Sink for Script {
+        fn write(&mut self, _: &[u8], _: Tick) -> Result<(), Broken> {
+            Ok(())
+        }
+    }
+
+    impl Source for Script {
+        fn read(&mut self, room: &mut [u8], _: Tick) -> Result<usize, Broken> {
+            let text = self.0.pop_front().ok_or_else(|| Broken::Closed("closed".into()))?;
+            room[..text.len()].copy_from_slice(text.as_bytes());
+            Ok(text.len())
+        }
+    }
+
+    fn link(reads: &[&'static str]) -> Link {
+        let (sink, source) = (Script(VecDeque::new()), Script(reads.iter().copied().collect()));
+        Link::new(Halves { sink: Box::new(sink), source: Box::new(source), shut: Box::new(|| {}) }, 0)
+    }
+
+    const LATER: Tick = Tick::NEVER;
 
     #[test]
-    fn seven_eighths_count_as_all() {
-        let ms = Duration::from_millis;
-        assert!(nearly(ms(175), ms(200)) && nearly(ms(200), ms(200)) && !nearly(ms(174), ms(200)));
+    fn one_read_after_the_deadline_takes_what_has_arrived() {
+        let mut link = link(&["+a", "b\r", "\n:1\r\n:2\r\n"]);
+        for _ in 0..2 {
+            assert!(matches!(link.receive(Tick::ZERO, &SystemClock), Err(Broken::TimedOut)));
+        }
+        assert_eq!(link.receive(Tick::ZERO, &SystemClock).unwrap(), redis::Value::SimpleString("ab".into()));
+        assert_eq!(link.receive(Tick::ZERO, &SystemClock).unwrap(), redis::Value::Int(1));
+        assert_eq!(link.receive(Tick::ZERO, &SystemClock).unwrap(), redis::Value::Int(2));
+    }
+
+    #[test]
+    fn a_stream_of_other_replies_does_not_outlast_the_deadline() {
+        let mut link = link(&[":1\r\n", ":2\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"]);
+        assert!(matches!(link.receive_message(Tick::ZERO, &SystemClock), Err(Broken::TimedOut)));
+        assert_eq!(link.receive_message(LATER, &SystemClock).unwrap(), b"m");
+    }
+
+    #[test]
+    fn only_the_first_reply_shows_that_the_server_is_not_redis() {
+        for reads in [&["HTTP/1.1 400 Bad Request\r\n"][..], &["* OK IMAP\r\n"]] {
+            let refused = link(reads).receive(LATER, &SystemClock).unwrap_err();
+            assert!(matches!(&refused, Broken::Unusable(why) if why.contains("does not speak the Redis protocol")));
+        }
+        for reads in [&["+OK\r\nHTTP/1.1\r\n"][..], &["%1\r\n+a\r\n:1\r\n"], &["*1\r\n_\r\n"], &["+OK\r\n$1\r\nabc"]] {
+            let mut link = link(reads);
+            let lost = link.receive(LATER, &SystemClock).and_then(|_| link.receive(LATER, &SystemClock)).unwrap_err();
+            assert!(matches!(&lost, Broken::Closed(why) if why == "sent data that is not a Redis reply"), "{reads:?}");
+        }
     }
 }

@@ -16,8 +16,8 @@
 //! 2. `resolve.rs`: resolves host names in bounded time. `credentials.rs`: asks the application for users and
 //!    passwords. `certificates.rs`: the certificates of TLS.
 //! 3. `redis_reply.rs`: converts replies to values, and errors of the server to failures.
-//! 4. `link.rs`: the traits `Dial` and `Connection`. `stream.rs`: a connection to Redis. `socket.rs`: dials it.
-//!    `tls.rs`: which TLS errors are permanent. `duplex.rs`: splits a connection into a writing and a reading half.
+//! 4. `link.rs`: the trait `Dial`, and a connection before threads share it. `stream.rs`: a socket with deadlines.
+//!    `duplex.rs`: its writing and its reading half. `socket.rs`: dials it. `tls.rs`: which TLS errors are permanent.
 //!    `memory/`: a server in memory, feature `testing`. `sentinel/`: the master of a Sentinel group.
 //! 5. `background.rs`: the thread pool that all nodes of a client share.
 //! 6. `identities.rs`: which server each node really is, and whether two nodes are the same server.
@@ -80,7 +80,7 @@ pub(crate) use credentials::Login;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use link::Dial;
 #[cfg(test)]
-pub(crate) use link::{Broken, Connection, Halves};
+pub(crate) use link::{Broken, Halves};
 pub(crate) use members::Node;
 #[cfg(test)]
 pub(crate) use pipes::halves::{Sink, Source};

@@ -83,7 +83,7 @@ impl PostedRelease {
     fn result(&self, server: &Server, sent: &Transmission, outcome: Outcome) -> Result<Value, Failure> {
         let result = match outcome {
             Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. } => {
-                server.record_reply(&self.call, sent, redis_reply::read(said))
+                server.record_reply(&self.call, sent, redis_reply::read(&said))
             }
             Outcome::Disconnected { was_written, why } => {
                 server.connection_broke(sent.generation);

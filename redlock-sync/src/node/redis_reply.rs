@@ -13,21 +13,19 @@ pub(super) fn is_noscript(said: &WireReply) -> bool {
     matches!(said, WireReply::Raw(bytes) if bytes.starts_with(b"-NOSCRIPT"))
 }
 
-pub(super) fn parsed(said: &WireReply) -> redis::Value {
-    match said {
-        WireReply::Raw(bytes) => redis::parse_redis_value(bytes).unwrap_or_default(),
-        _ => redis::Value::Nil,
-    }
+/// The reply as the `redis` crate would read it. `None` if it is malformed.
+pub(super) fn parsed(said: &WireReply) -> Option<redis::Value> {
+    Some(match said {
+        WireReply::Nil => redis::Value::Nil,
+        WireReply::Okay => redis::Value::Okay,
+        WireReply::Int(n) => redis::Value::Int(*n),
+        WireReply::Raw(bytes) => return redis::parse_redis_value(bytes).ok(),
+    })
 }
 
 /// Converts a reply to a value, or to the failure that it stands for.
-pub(super) fn read(said: WireReply) -> Result<Value, Failure> {
-    match said {
-        WireReply::Nil => Ok(Value::Nil),
-        WireReply::Okay => Ok(Value::Okay),
-        WireReply::Int(n) => Ok(Value::Int(n)),
-        WireReply::Raw(bytes) => redis::parse_redis_value(&bytes).map_or_else(|_| Err(unexpected()), value),
-    }
+pub(super) fn read(said: &WireReply) -> Result<Value, Failure> {
+    parsed(said).map_or_else(|| Err(unexpected()), value)
 }
 
 /// Like [`read`], for a reply that the `redis` crate has parsed.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::SockRef;
 
-use super::link::{Connection, Dial, MIN_READ_TIMEOUT};
+use super::link::{Broken, Dial, Halves, MIN_READ_TIMEOUT};
 use super::resolve::Resolver;
-use super::stream::{Stream, TimedSocket, broken};
+use super::stream::{TimedSocket, broken};
 use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
@@ -30,6 +30,16 @@ impl RedisServer {
             _ => None,
         };
         RedisServer { url, resolver }
+    }
+
+    /// Connects, and completes the handshake of TLS. The inner error is one of that handshake.
+    pub(super) fn open(&self, by: Tick, clock: &dyn Clock) -> Result<Result<Halves, Broken>, Failure> {
+        #[cfg(feature = "tls")]
+        if let ConnectionAddr::TcpTls { host, .. } = self.url.info().addr() {
+            let session = self.url.tls().session(host)?;
+            return Ok(super::duplex::behind_tls(session, self.reach(by, clock)?, by));
+        }
+        Ok(Ok(self.reach(by, clock)?.split()))
     }
 
     /// Tries one address after the other. All of them share the time until `by`.
@@ -72,14 +82,8 @@ impl Dial for RedisServer {
         self.url.login()
     }
 
-    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
-        #[cfg(feature = "tls")]
-        if let ConnectionAddr::TcpTls { host, .. } = self.url.info().addr() {
-            let session = self.url.tls().session(host)?;
-            let socket = self.reach(by, clock)?;
-            return Ok(Box::new(Stream::new(rustls::StreamOwned::new(session, socket))));
-        }
-        Ok(Box::new(Stream::new(self.reach(by, clock)?)))
+    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Halves, Failure> {
+        self.open(by, clock)?.map_err(|broken| broken.while_doing("connecting"))
     }
 }
 

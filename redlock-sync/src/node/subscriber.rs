@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::Host;
-use super::link::{Broken, Connection, Dial, MIN_READ_TIMEOUT};
+use super::link::{Broken, Dial, Link, MIN_READ_TIMEOUT};
 use super::{Executed, Failure, FailureKind, Heard, Subscriber, redis_reply};
 use crate::clock::{Clock, Tick};
 
@@ -17,14 +17,13 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<ServerSu
     let address_changes = host.server.address_changes();
     let mut link = host.breaker.outage().map_or_else(|| host.connect(), Err)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
-    link.connection.send(&command).map_err(lost)?;
-    let answer = link.receive(by.since(host.context.clock.now())).map_err(lost)?;
+    let clock = Arc::clone(&host.context.clock);
+    link.send(&command, by).map_err(lost)?;
+    let answer = link.receive(by, &*clock).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
         return Err(refused(redis_reply::failure(error)));
     }
-    let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.context.clock)));
-    let (connection, server) = (link.connection, Arc::clone(&host.server));
-    Ok(ServerSubscription { connection, ends, server, address_changes, _others: None })
+    Ok(ServerSubscription { link, clock, server: Arc::clone(&host.server), address_changes, _others: None })
 }
 
 /// A refusal to subscribe counts as `Refused` whatever the error, unless the error may pass.
@@ -37,9 +36,8 @@ fn refused(failure: Failure) -> Failure {
 
 /// A subscribed connection. Dropping it closes the connection without a command to the server.
 pub(super) struct ServerSubscription {
-    connection: Box<dyn Connection>,
-    /// When the login of the connection expires.
-    ends: Option<(Tick, Arc<dyn Clock>)>,
+    link: Link,
+    clock: Arc<dyn Clock>,
     server: Arc<dyn Dial>,
     /// The value of [`Dial::address_changes`] before the connection was made.
     address_changes: Option<u64>,
@@ -55,11 +53,11 @@ impl ServerSubscription {
 
 impl Subscriber for ServerSubscription {
     fn receive(&mut self, timeout: Duration) -> Heard {
-        if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
+        let now = self.clock.now();
+        if self.link.validity.is_some_and(|(_, end)| now >= end) {
             return Heard::Broken("its credentials have expired".into());
         }
-        self.connection.set_read_timeout(timeout.max(MIN_READ_TIMEOUT));
-        let heard = self.connection.receive_message();
+        let heard = self.link.receive_message(now.after(timeout.max(MIN_READ_TIMEOUT)), &*self.clock);
         // Checked after the read: a former master that hung goes on granting locks when it wakes up.
         if self.server.address_changes() != self.address_changes {
             return Heard::Broken("another server may be the master now".into());

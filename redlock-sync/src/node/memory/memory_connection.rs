@@ -1,25 +1,26 @@
-//! A connection to a server in memory. A command is executed while it is sent, so its reply is ready at once.
+//! A connection to a server in memory. A command is executed while it is written, so its reply is ready at once.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::encoded;
 use super::memory_server::{MemoryServer, ServerState};
-use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
-use crate::node::link::{Broken, Connection, Dial, Halves};
+use crate::node::link::{Broken, Dial, Halves};
 use crate::node::pipes::halves::{Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
-pub(super) struct MemoryConnection {
+/// Both halves of a connection.
+struct MemoryConnection {
     server: Arc<MemoryServer>,
     /// Identifies the connection at its server.
     id: u64,
     /// The server's epoch when the connection was made.
     epoch: u64,
-    replies: VecDeque<redis::Value>,
-    read_timeout: Duration,
+    /// The bytes that were not read.
+    unread: Mutex<VecDeque<u8>>,
 }
 
 impl MemoryConnection {
@@ -28,80 +29,40 @@ impl MemoryConnection {
     }
 }
 
-impl Connection for MemoryConnection {
-    fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
+impl Sink for Arc<MemoryConnection> {
+    fn write(&mut self, commands: &[u8], _: Tick) -> Result<(), Broken> {
         let mut rest = commands;
         while !rest.is_empty() {
             self.check(&self.server.state.lock())?;
             let (words, behind) = command(rest).ok_or_else(|| Broken::Closed("protocol error".into()))?;
-            self.replies.push_back(on_the_wire(self.server.execute(self.id, &words)));
+            let reply = encoded(&self.server.execute(self.id, &words));
+            self.unread.lock().extend(reply);
             rest = behind;
         }
         Ok(())
     }
+}
 
-    fn receive(&mut self) -> Result<redis::Value, Broken> {
-        if let Some(reply) = self.replies.pop_front() {
-            return Ok(reply);
-        }
-        self.check(&self.server.state.lock())?;
-        Err(Broken::TimedOut)
-    }
-
-    fn receive_message(&mut self) -> Result<Vec<u8>, Broken> {
+impl Source for Arc<MemoryConnection> {
+    /// Replies are there at once. Only messages are waited for.
+    fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
         let clock = &*self.server.clock;
-        let until = clock.now().after(self.read_timeout);
         let mut state = self.server.state.lock();
         loop {
+            let read = self.unread.lock().read(room).unwrap_or_default();
+            if read > 0 {
+                return Ok(read);
+            }
             self.check(&state)?;
-            if let Some(message) = state.inboxes.get_mut(&self.id).and_then(|inbox| inbox.messages.pop_front()) {
-                return Ok(message);
+            let Some(inbox) = state.inboxes.get_mut(&self.id) else { return Ok(0) };
+            if !inbox.messages.is_empty() {
+                self.unread.lock().append(&mut inbox.messages);
+            } else if clock.now() >= until {
+                return Ok(0);
+            } else {
+                clock.wait_until(&self.server.changed, &mut state, until);
             }
-            if clock.now() >= until {
-                return Err(Broken::TimedOut);
-            }
-            clock.wait_until(&self.server.changed, &mut state, until);
         }
-    }
-
-    fn set_read_timeout(&mut self, timeout: Duration) {
-        self.read_timeout = timeout;
-    }
-
-    fn split(self: Box<Self>) -> Halves {
-        let both = Arc::new(Mutex::new((*self, VecDeque::new())));
-        let half = || Box::new(MemoryHalf(Arc::clone(&both)));
-        Halves { sink: half(), source: half(), shut: Box::new(|| {}) }
-    }
-}
-
-/// One half of a connection. Commands are executed while they are written, and their replies are read as bytes.
-struct MemoryHalf(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
-
-impl Sink for MemoryHalf {
-    fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
-        let mut ends = self.0.lock();
-        let (connection, read) = &mut *ends;
-        connection.send(bytes)?;
-        for reply in connection.replies.drain(..) {
-            read.extend(encoded(&reply));
-        }
-        Ok(())
-    }
-}
-
-impl Source for MemoryHalf {
-    fn read(&mut self, room: &mut [u8], _: Tick) -> Result<usize, Broken> {
-        let mut ends = self.0.lock();
-        let (connection, read) = &mut *ends;
-        if read.is_empty() {
-            connection.check(&connection.server.state.lock())?;
-        }
-        let bytes = room.len().min(read.len());
-        for (byte, room) in read.drain(..bytes).zip(room) {
-            *room = byte;
-        }
-        Ok(bytes)
     }
 }
 
@@ -114,13 +75,14 @@ impl Dial for MemoryServer {
         Ok(self.login.clone().into())
     }
 
-    fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
+    fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Halves, Failure> {
         let refused = || Failure::unsent(FailureKind::Unreachable, "connection refused");
         let mut state = self.state.lock();
         let server = self.this.upgrade().filter(|_| !state.is_away).ok_or_else(refused)?;
         state.connections += 1;
         let (id, epoch) = (state.connections, state.epoch);
-        Ok(Box::new(MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }))
+        let both = Arc::new(MemoryConnection { server, id, epoch, unread: Mutex::default() });
+        Ok(Halves { sink: Box::new(Arc::clone(&both)), source: Box::new(both), shut: Box::new(|| {}) })
     }
 
     fn may_wait(&self) -> bool {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 
 use redis::RedisConnectionInfo;
 
-use super::lua;
 use super::store::{Item, MemoryReply, Store};
+use super::{lua, message};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
@@ -44,7 +44,7 @@ pub(super) struct ServerState {
     pub(super) epoch: u64,
     /// For each key, how many attempts to take the lock are still to be denied.
     denials: HashMap<Vec<u8>, u32>,
-    /// The unread messages of each subscribed connection.
+    /// The inboxes of the subscribed connections.
     pub(super) inboxes: BTreeMap<u64, Inbox>,
     /// The number of connections made.
     pub(super) connections: u64,
@@ -52,7 +52,8 @@ pub(super) struct ServerState {
 
 pub(super) struct Inbox {
     channel: Vec<u8>,
-    pub(super) messages: VecDeque<Vec<u8>>,
+    /// The bytes of the unread messages.
+    pub(super) messages: VecDeque<u8>,
 }
 
 impl MemoryServer {
@@ -188,9 +189,9 @@ impl ServerState {
     /// Moves published messages to the subscribed connections. Returns false if there were none.
     fn deliver(&mut self) -> bool {
         let published = std::mem::take(&mut self.store.published);
-        for (channel, message) in &published {
+        for (channel, text) in &published {
             for inbox in self.inboxes.values_mut().filter(|inbox| inbox.channel == *channel) {
-                inbox.messages.push_back(message.clone());
+                inbox.messages.extend(message(channel, text));
             }
         }
         !published.is_empty()

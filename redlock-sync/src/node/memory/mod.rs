@@ -20,41 +20,28 @@ pub(crate) use self::store::MemoryReply;
 #[cfg(test)]
 pub(crate) use self::store::{Data, Item, Store, StoredText};
 
-/// The reply as the `redis` crate would read it from a socket.
-pub(crate) fn on_the_wire(reply: MemoryReply) -> redis::Value {
-    match reply {
-        MemoryReply::Nil => redis::Value::Nil,
-        MemoryReply::Ok => redis::Value::Okay,
-        MemoryReply::Int(n) => redis::Value::Int(n),
-        MemoryReply::Bulk(bytes) => redis::Value::BulkString(bytes),
-        MemoryReply::List(items) => redis::Value::Array(items.into_iter().map(on_the_wire).collect()),
-        MemoryReply::Error(message) => {
-            let line = message.replace(['\r', '\n'], " ");
-            redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap_or_default()
-        }
-    }
-}
-
 /// The reply as bytes of the protocol.
-pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
+pub(crate) fn encoded(reply: &MemoryReply) -> Vec<u8> {
     match reply {
-        redis::Value::Int(n) => format!(":{n}\r\n").into_bytes(),
-        redis::Value::Okay => b"+OK\r\n".to_vec(),
-        redis::Value::SimpleString(text) => format!("+{text}\r\n").into_bytes(),
-        redis::Value::BulkString(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
-        redis::Value::Array(items) => {
+        MemoryReply::Nil => b"$-1\r\n".to_vec(),
+        MemoryReply::Ok => b"+OK\r\n".to_vec(),
+        MemoryReply::Int(n) => format!(":{n}\r\n").into_bytes(),
+        MemoryReply::Bulk(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
+        MemoryReply::List(items) => {
             let head = format!("*{}\r\n", items.len()).into_bytes();
             items.iter().fold(head, |bytes, item| [bytes, encoded(item)].concat())
         }
-        redis::Value::ServerError(error) => {
-            format!("-{} {}\r\n", error.code(), error.details().unwrap_or_default()).into_bytes()
-        }
-        _ => b"$-1\r\n".to_vec(),
+        MemoryReply::Error(message) => format!("-{}\r\n", message.replace(['\r', '\n'], " ")).into_bytes(),
     }
+}
+
+/// A message of a channel, as bytes of the protocol.
+pub(crate) fn message(channel: &[u8], text: &[u8]) -> Vec<u8> {
+    encoded(&MemoryReply::List([b"message", channel, text].map(|word| MemoryReply::Bulk(word.to_vec())).into()))
 }
 
 /// The result that a client gets for this reply.
 #[cfg(test)]
-pub(crate) fn outcome(reply: MemoryReply) -> Result<super::Value, super::Failure> {
-    super::redis_reply::value(on_the_wire(reply))
+pub(crate) fn outcome(reply: &MemoryReply) -> Result<super::Value, super::Failure> {
+    super::redis_reply::value(redis::parse_redis_value(&encoded(reply)).unwrap_or_default())
 }

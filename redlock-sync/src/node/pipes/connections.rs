@@ -244,7 +244,7 @@ impl Connections {
 
     /// Takes a connection into use. It replaces one that does not answer, if there is one.
     fn add(&self, open: &mut OpenPipes, new: NewConnection) {
-        let (Link { connection, generation, validity }, pool_slot) = new;
+        let (Link { halves, generation, validity, .. }, pool_slot) = new;
         self.arrivals.taken();
         if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one)) {
             let bad = open.used.swap_remove(bad);
@@ -258,7 +258,7 @@ impl Connections {
         };
         let wait = wait_command(self.host.context.settings.min_replicas_ack, self.node_timeout);
         let clock = Arc::clone(&self.host.context.clock);
-        let pipe = Pipe::new(connection.split(), pool_slot, Box::new(on_reply), clock, self.node_timeout, wait);
+        let pipe = Pipe::new(halves, pool_slot, Box::new(on_reply), clock, self.node_timeout, wait);
         open.last = open.last.wrapping_add(1);
         open.used.push(PooledPipe { number: open.last, pipe, generation, validity });
     }

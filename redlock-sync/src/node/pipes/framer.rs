@@ -85,6 +85,11 @@ impl Framer {
         self.begin < self.end
     }
 
+    /// True if the next element is one of RESP3. It is then no reply.
+    pub(crate) fn is_at_resp3(&self) -> bool {
+        self.bytes.get(self.begin + self.counted).is_some_and(|mark| b"_,#!=(%~>|".contains(mark))
+    }
+
     /// Takes the next complete reply. `None` if more bytes are needed.
     pub(crate) fn take_reply(&mut self) -> Result<Option<WireReply>, Garbled> {
         while self.missing > 0 {

@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::master_reply::{self, MasterReply};
 use crate::clock::{Clock, Tick};
 use crate::names::printable;
-use crate::node::link::{Broken, Connection, Dial};
+use crate::node::link::{Broken, Dial, Halves, Link};
 use crate::node::socket::RedisServer;
 use crate::node::url::{GroupConfig, host_port};
 use crate::node::{Background, Failure, FailureKind, Login, NodeUrl};
@@ -54,7 +54,7 @@ pub(in crate::node) struct Group {
 struct Sentinel {
     server: RedisServer,
     /// Locked while the Sentinel is asked.
-    connection: Mutex<Option<Box<dyn Connection>>>,
+    link: Mutex<Option<Link>>,
 }
 
 struct GroupState {
@@ -79,7 +79,7 @@ impl Group {
         timeout: Duration,
         clock: &Arc<dyn Clock>,
     ) -> Arc<Group> {
-        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), connection: Mutex::new(None) };
+        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), link: Mutex::new(None) };
         let sentinels: Vec<_> = config.sentinels.iter().map(sentinel).collect();
         let unasked = || SentinelAnswer { inquiry: 0, said: Err(silent()) };
         let answers = sentinels.iter().map(|_| unasked()).collect();
@@ -167,41 +167,36 @@ impl Group {
     /// Asks one Sentinel, unless it has not yet answered an earlier question.
     fn ask(&self, i: usize, number: u64) {
         let Some(sentinel) = self.sentinels.get(i) else { return };
-        let Some(mut connection) = sentinel.connection.try_lock() else { return };
-        let said = self.exchange(&sentinel.server, &mut connection);
-        drop(connection);
+        let Some(mut link) = sentinel.link.try_lock() else { return };
+        let said = self.exchange(&sentinel.server, &mut link);
+        drop(link);
         self.record_answer(i, SentinelAnswer { inquiry: number, said });
     }
 
     /// Asks over the kept connection. If that broke, asks over a new one.
-    fn exchange(
-        &self,
-        server: &RedisServer,
-        connection: &mut Option<Box<dyn Connection>>,
-    ) -> Result<MasterReply, Failure> {
+    fn exchange(&self, server: &RedisServer, link: &mut Option<Link>) -> Result<MasterReply, Failure> {
         let by = self.clock.now().after(self.timeout);
-        if let Some(mut kept) = connection.take() {
-            match self.query(&mut *kept, None) {
+        if let Some(mut kept) = link.take() {
+            match self.query(&mut kept, None) {
                 Err(failure) if failure.kind == FailureKind::Unreachable => {}
                 said => {
-                    *connection = said.is_ok().then_some(kept);
+                    *link = said.is_ok().then_some(kept);
                     return said;
                 }
             }
         }
-        let mut fresh = server.dial(by, &*self.clock)?;
-        fresh.set_read_timeout(self.timeout);
-        fresh.set_write_timeout(self.timeout);
-        let reply = self.query(&mut *fresh, Some(server))?;
-        *connection = Some(fresh);
+        let mut fresh = Link::new(server.open(by, &*self.clock)?.map_err(Broken::while_connecting)?, 0);
+        let reply = self.query(&mut fresh, Some(server))?;
+        *link = Some(fresh);
         Ok(reply)
     }
 
-    fn query(&self, connection: &mut dyn Connection, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
+    fn query(&self, link: &mut Link, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
         let login = login.map(Dial::login).transpose()?;
         let (question, logins) = master_reply::request(login.as_ref().map(|login| &login.info), &self.name);
-        connection.send(&question).map_err(Broken::while_connecting)?;
-        let mut receive = || connection.receive().map_err(Broken::while_connecting);
+        let by = || self.clock.now().after(self.timeout);
+        link.send(&question, by()).map_err(Broken::while_connecting)?;
+        let mut receive = || link.receive(by(), &*self.clock).map_err(Broken::while_connecting);
         for _ in 0..logins {
             if let Some(refusal) = master_reply::login_refusal(receive()?) {
                 return Err(refusal);
@@ -309,7 +304,7 @@ impl Dial for Group {
     }
 
     /// The Sentinels may use half of the time.
-    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
+    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Halves, Failure> {
         let master = self.ask_all(self.state.lock(), by.since(clock.now()) / 2)?;
         self.server(&master.host, master.port).dial(by, clock)
     }

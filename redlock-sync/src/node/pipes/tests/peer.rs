@@ -10,8 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use super::super::pipe::Pipe;
 use super::SOON;
 use crate::clock::{Clock, SystemClock};
-use crate::node::link::Connection;
-use crate::node::stream::{Stream, TimedSocket};
+use crate::node::stream::TimedSocket;
 
 #[derive(Default)]
 struct PeerState {
@@ -48,7 +47,7 @@ impl Peer {
         theirs.set_nodelay(true).unwrap();
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
-        let halves = Box::new(Stream::new(TimedSocket::new(socket))).split();
+        let halves = TimedSocket::new(socket).split();
         Pipe::new(halves, Box::new(()), Box::new(|_| {}), clock, node_timeout, Vec::new())
     }
 
