@@ -309,7 +309,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let token = format!("foreign-{client}-{attempt}");
         let keys = [plan.names[key]];
         let (token_arg, ms) = (Arg::Text(&token), Arg::Number(nanos(plan.lease) / 1_000_000));
-        let call = |script, args: &[Arg<'_>]| script::Call::of_token(script, None, plan.lease, &keys, args);
+        let call = |script, args: &[Arg<'_>]| script::Call::new(script, &keys, args);
         let by = || now().after(plan.limits.node_timeout);
         let started = now();
         let set = TypedCall::<Acquired>::from(call(&FOREIGN_SET, &[token_arg, ms]));

@@ -183,7 +183,7 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
     let (mut lease, is_check_due) = client.queues.join(key, kind, options)?;
     // The lease was held at that time, which is within this call.
     let now = lease.taken;
-    if !lease.core().is_fresh(now) || is_check_due && !lease.core().keeps_none_out() {
+    if !lease.core().is_fresh(now) || is_check_due && !lease.core().keeps_no_writer_out() {
         lease.core().gate.close();
         return None;
     }

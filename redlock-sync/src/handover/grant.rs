@@ -41,7 +41,7 @@ use crate::quorum::{Ballot, Quorum};
 #[derive(Debug)]
 pub(crate) struct GrantEvidence {
     /// The start of the last attempt that found the wait in the queue. A grant to this wait was made after this moment.
-    anchor: Option<Tick>,
+    last_queued: Option<Tick>,
     /// Every attempt was answered by a definite no. Otherwise no grant to the wait is the lock.
     pub(super) is_certain: bool,
     /// The client may have sent an attempt twice. A server can execute the second copy after the wait is over, and the
@@ -51,17 +51,17 @@ pub(crate) struct GrantEvidence {
 
 impl GrantEvidence {
     pub(crate) fn new() -> GrantEvidence {
-        GrantEvidence { anchor: None, is_certain: true, wait_may_remain: false }
+        GrantEvidence { last_queued: None, is_certain: true, wait_may_remain: false }
     }
 
     /// True if the wait may be in a queue.
     pub(crate) fn may_be_queued(&self) -> bool {
-        self.anchor.is_some() || self.wait_may_remain
+        self.last_queued.is_some() || self.wait_may_remain
     }
 
     /// A moment before which no grant to the wait was made; `None` if that is not certain.
     pub(crate) fn grant_since(&self) -> Option<Tick> {
-        self.anchor.filter(|_| self.is_certain)
+        self.last_queued.filter(|_| self.is_certain)
     }
 
     /// Records what an attempt without success has learned. `named_wait`: the attempt named the wait.
@@ -76,8 +76,8 @@ impl GrantEvidence {
                 Vote::Taken { place, .. } => {
                     // `New`, although an earlier attempt entered the wait: a release has removed the wait since, and
                     // its message was lost. `Kept` at the first attempt: the server has executed an earlier copy.
-                    self.is_certain &= (*place == QueuePlace::New) == self.anchor.is_none();
-                    self.anchor = Some(ballot.started);
+                    self.is_certain &= (*place == QueuePlace::New) == self.last_queued.is_none();
+                    self.last_queued = Some(ballot.started);
                 }
                 _ => {}
             }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, RELEASE, UNRESERVE};
-use super::{AcquireArgs, BEHIND, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
+use super::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -31,7 +31,7 @@ impl Exclusive {
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
-        let call = |args: &[Arg<'_>]| Call::of_token(&ACQUIRE, Some(id), lease, &self.keys(), args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&ACQUIRE, Some(id), &self.keys(), args).into();
         let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
         let (random, grant_lease) = match attempt.policy {
             QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
@@ -60,13 +60,13 @@ impl Exclusive {
         let (usual, _) = all.split_at(2);
         let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
         let args = if is_usual { usual } else { &all };
-        Call::of_token(&RELEASE, id, keep.max(BEHIND), &self.keys(), args).into()
+        Call::of_token(&RELEASE, id, &self.keys(), args).into()
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
-        Call::of_token(&FENCE, Some(id), FENCE_LIFETIME, &keys, &args).into()
+        Call::of_token(&FENCE, Some(id), &keys, &args).into()
     }
 
     /// Passes the lock to a token, if one of the other tokens holds it.
@@ -74,13 +74,13 @@ impl Exclusive {
         let lease_ms = Number(millis(lease));
         let mut args = vec![Text(id.as_str()), lease_ms, Number(fenced.into()), Number(millis(FENCE_LIFETIME))];
         args.extend(from.iter().map(|former| Text(former.as_str())));
-        Call::of_token(&ADOPT, Some(id), lease, &self.keys(), &args).into()
+        Call::of_token(&ADOPT, Some(id), &self.keys(), &args).into()
     }
 
     /// Passes the lock back from a token to its former holder, if that token holds it.
     pub(crate) fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
         let args = [Text(id.as_str()), Text(former.as_str())];
-        Call::of_token(&GIVE_BACK, Some(id), BEHIND, &[self.key.as_str()], &args).into()
+        Call::of_token(&GIVE_BACK, Some(id), &[self.key.as_str()], &args).into()
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
@@ -95,7 +95,7 @@ impl Exclusive {
 
 fn extend_call(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
     let args = [Text(id.as_str()), Number(millis(lease))];
-    Call::of_token(&EXTEND, Some(id), lease, keys, &args).into()
+    Call::of_token(&EXTEND, Some(id), keys, &args).into()
 }
 
 /// Most grants fit into this many bytes.

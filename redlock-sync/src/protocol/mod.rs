@@ -173,10 +173,10 @@ impl<R> From<Arc<Call>> for TypedCall<R> {
 }
 
 impl<R> TypedCall<R> {
-    /// Sends the call as `SET NX` where that does the same ([`Call::is_set_nx`]).
-    pub(crate) fn into_set_nx(mut self) -> TypedCall<R> {
+    /// Sends the call as `SET NX` where that does the same ([`Call::set_nx`]).
+    pub(crate) fn into_set_nx(mut self, lease: Duration) -> TypedCall<R> {
         if let Some(call) = Arc::get_mut(&mut self.call) {
-            call.is_set_nx = true;
+            call.set_nx = Some(lease);
         }
         self
     }
@@ -294,9 +294,6 @@ impl Protocol {
         matches!(self, Protocol::Task(_))
     }
 }
-
-/// How long a release is kept at least, so that it follows a late call.
-pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 
 pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {
     Arg::Text(id.map_or("", LockId::as_str))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_RELEASE};
-use super::{AcquireArgs, BEHIND, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -56,12 +56,12 @@ impl ReadWrite {
     fn extend_call(&self, id: &LockId, lease: Duration, what: &str) -> TypedCall<Extended> {
         let several = Number(self.several.into());
         let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), several, Text(what)];
-        Call::of_token(&RW_EXTEND, Some(id), lease, &self.keys(), &args).into()
+        Call::of_token(&RW_EXTEND, Some(id), &self.keys(), &args).into()
     }
 
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease) = (attempt.id, attempt.lease);
-        let call = |args: &[Arg<'_>]| Call::of_token(&RW_ACQUIRE, Some(id), lease, &self.keys(), args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&RW_ACQUIRE, Some(id), &self.keys(), args).into();
         let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
         if attempt.is_fast_path() {
             return call(of_some(&usual, self.several));
@@ -82,7 +82,7 @@ impl ReadWrite {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let is_in_order = !matches!(next, Next::Anybody);
         let usual = [self.letter(), text(id), Number(self.several.into())];
-        let call = |args: &[Arg<'_>]| Call::of_token(&RW_RELEASE, id, keep.max(BEHIND), &self.keys(), args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&RW_RELEASE, id, &self.keys(), args).into();
         if wait.is_none() && keep.is_zero() && is_in_order {
             return call(of_some(&usual, self.several));
         }
@@ -92,7 +92,7 @@ impl ReadWrite {
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
-        Call::of_token(&RW_FENCE, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
+        Call::of_token(&RW_FENCE, Some(id), &self.keys(), &args).into()
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {

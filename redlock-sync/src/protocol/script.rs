@@ -135,13 +135,11 @@ pub(crate) enum Arg<'a> {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    /// The token of the call. Late connections are found by it.
+    /// The token that the call sets or removes.
     pub(crate) token: Option<LockId>,
-    /// How long a late execution could matter: the lease that it would set.
-    pub(crate) lifetime: Duration,
-    /// The call can be sent as `SET NX`, which does the same if the key is free and no wait is in its queue. It costs
-    /// the server a third of the script.
-    pub(crate) is_set_nx: bool,
+    /// The lease, if the call can be sent as `SET NX`, which does the same if the key is free and no wait is in its
+    /// queue. It costs the server a third of the script.
+    pub(crate) set_nx: Option<Duration>,
     words: usize,
     /// The call by digest, in the form in which Redis reads commands: the number of words, then each with its length.
     packed: Vec<u8>,
@@ -161,18 +159,17 @@ const USUAL: usize = 384;
 impl Call {
     /// A call without a token.
     pub(crate) fn new(script: &'static Script, keys: &[&str], args: &[Arg<'_>]) -> Arc<Call> {
-        Call::of_token(script, None, Duration::ZERO, keys, args)
+        Call::of_token(script, None, keys, args)
     }
 
     pub(crate) fn of_token(
         script: &'static Script,
         token: Option<&LockId>,
-        lifetime: Duration,
         keys: &[&str],
         args: &[Arg<'_>],
     ) -> Arc<Call> {
         let words = 3 + keys.len() + args.len();
-        Arc::new(Call::packed(script, token.cloned(), lifetime, words, |packed| {
+        Arc::new(Call::packed(script, token.cloned(), words, |packed| {
             let mut number = itoa::Buffer::new();
             push(packed, number.format(keys.len()));
             for key in keys {
@@ -189,13 +186,7 @@ impl Call {
     }
 
     /// `add` appends the number of keys, the keys and the arguments.
-    fn packed(
-        script: &'static Script,
-        token: Option<LockId>,
-        lifetime: Duration,
-        words: usize,
-        add: impl FnOnce(&mut Vec<u8>),
-    ) -> Call {
+    fn packed(script: &'static Script, token: Option<LockId>, words: usize, add: impl FnOnce(&mut Vec<u8>)) -> Call {
         let mut packed = Vec::with_capacity(USUAL);
         push_length(&mut packed, b'*', words);
         let head = packed.len();
@@ -203,8 +194,8 @@ impl Call {
         let tail = packed.len();
         add(&mut packed);
         let first_key = first_key(&packed, tail).unwrap_or_default();
-        let (is_set_nx, slot) = (false, None);
-        Call { script, token, lifetime, is_set_nx, words, packed, head, tail, first_key, slot }
+        let (set_nx, slot) = (None, None);
+        Call { script, token, set_nx, words, packed, head, tail, first_key, slot }
     }
 
     /// A new call, for the server of a cluster that serves this slot.
@@ -252,14 +243,14 @@ impl Call {
     }
 
     /// Appends the command `SET NX`, which does the same if the key is free.
-    pub(crate) fn write_set_nx_to(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn write_set_nx_to(&self, bytes: &mut Vec<u8>, lease: Duration) {
         push_length(bytes, b'*', 6);
         push(bytes, "SET");
         push_bytes(bytes, self.first_key().unwrap_or_default());
         push(bytes, self.token.as_ref().map_or("", LockId::as_str));
         push(bytes, "NX");
         push(bytes, "PX");
-        push(bytes, itoa::Buffer::new().format(self.lifetime.as_millis()));
+        push(bytes, itoa::Buffer::new().format(lease.as_millis()));
     }
 
     /// The key by which a cluster finds the server.
@@ -276,7 +267,7 @@ impl Call {
         let mut rest: Vec<&[u8]> = words.by_ref().take(few).collect();
         rest.extend(words.skip(left_out));
         let (token, words) = (self.token.clone(), 3 + rest.len());
-        Some(Call::packed(self.script, token, self.lifetime, words, |packed| {
+        Some(Call::packed(self.script, token, words, |packed| {
             push(packed, itoa::Buffer::new().format(few));
             for word in &rest {
                 push_bytes(packed, word);
@@ -390,7 +381,7 @@ mod tests {
     fn calls_are_packed_in_the_form_of_the_protocol() {
         let id = LockId::from_server("t");
         let args = [Arg::Text("é \r\n"), Arg::Text(""), Arg::Number(0), Arg::Number(u64::MAX)];
-        let call = Call::of_token(&RELEASE, Some(&id), Duration::ZERO, &["k", "{k}:fence"], &args);
+        let call = Call::of_token(&RELEASE, Some(&id), &["k", "{k}:fence"], &args);
         let tail = ["2", "k", "{k}:fence", "é \r\n", "", "0", "18446744073709551615"];
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());

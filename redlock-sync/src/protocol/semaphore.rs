@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_RELEASE};
-use super::{AcquireArgs, BEHIND, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -80,7 +80,7 @@ impl Permits {
         let marks = self.several.then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
         keys.extend(marks.as_deref());
-        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_ACQUIRE, Some(id), lease, &keys, args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_ACQUIRE, Some(id), &keys, args).into();
         // For how long the servers reserve permits for a wait, or keep later attempts away.
         let reservation = if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation };
         let (first, reservation) = (self.first_slots(id), Number(millis(reservation)));
@@ -99,7 +99,7 @@ impl Permits {
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         let args = [Text(id.as_str()), Text(&self.slots_text()), Number(millis(lease))];
-        Call::of_token(&SEMAPHORE_EXTEND, Some(id), lease, &[self.key.as_str()], &args).into()
+        Call::of_token(&SEMAPHORE_EXTEND, Some(id), &[self.key.as_str()], &args).into()
     }
 
     /// The script decides which wait is next.
@@ -111,7 +111,7 @@ impl Permits {
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
         keys.extend(marks.as_deref());
-        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_RELEASE, id, keep.max(BEHIND), &keys, args).into();
+        let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_RELEASE, id, &keys, args).into();
         if wait.is_none() && keep.is_zero() {
             return call(of_some(&usual, self.several));
         }
@@ -122,7 +122,7 @@ impl Permits {
         let slots = self.slots_text();
         let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
-        Call::of_token(&SEMAPHORE_FENCE, Some(id), FENCE_LIFETIME, &keys, &args).into()
+        Call::of_token(&SEMAPHORE_FENCE, Some(id), &keys, &args).into()
     }
 
     /// Voids all yes votes but those for the slots that most nodes lent: votes count together only if they lent the

@@ -13,7 +13,7 @@ use super::script::Arg::{Bytes, Number, Text};
 use super::script::{
     Call, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
 };
-use super::{BEHIND, ReleaseArgs, TypedCall, millis, text};
+use super::{ReleaseArgs, TypedCall, millis, text};
 use crate::key::TaskQueue;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -105,7 +105,7 @@ impl TaskQueue {
             Number(millis(FENCE_LIFETIME)),
         ];
         let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
-        Call::of_token(&Q_CLAIM, Some(id), lease, &keys, &args).into()
+        Call::of_token(&Q_CLAIM, Some(id), &keys, &args).into()
     }
 
     pub(crate) fn leave(&self, wait: &str) -> TypedCall<Released> {
@@ -203,7 +203,7 @@ impl Claim {
 
     pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
-        Call::of_token(&Q_EXTEND, Some(id), lease, &[self.queue.due.as_str(), &self.queue.meta], &args).into()
+        Call::of_token(&Q_EXTEND, Some(id), &[self.queue.due.as_str(), &self.queue.meta], &args).into()
     }
 
     pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
@@ -222,7 +222,7 @@ impl Claim {
         let TaskQueue { due, body, meta, dead, claims, waits, .. } = &self.queue;
         let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
-        Call::of_token(&Q_FINISH, args.id, BEHIND, &keys, &words).into()
+        Call::of_token(&Q_FINISH, args.id, &keys, &words).into()
     }
 }
 

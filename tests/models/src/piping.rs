@@ -287,11 +287,11 @@ fn script(call: Arc<Call>) -> Payload {
 
 pub(crate) fn acquire(token: &str) -> Payload {
     let id = LockId::from_server(token);
-    script(Call::of_token(&ACQUIRE, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
+    script(Call::of_token(&ACQUIRE, Some(&id), &["k"], &[Arg::Text(token)]))
 }
 
 /// The token is the last argument. This also holds for a call with the source of the script.
 pub(crate) fn release(token: &str) -> Payload {
     let id = LockId::from_server(token);
-    script(Call::of_token(&RELEASE, Some(&id), PATIENCE, &["k"], &[Arg::Text(token)]))
+    script(Call::of_token(&RELEASE, Some(&id), &["k"], &[Arg::Text(token)]))
 }

@@ -34,7 +34,7 @@ impl Core {
 
     /// Asks the servers whether the lock is still held and keeps no writer out, and extends it in the same round.
     /// False without a majority. The renewal thread calls the loss handlers.
-    pub(crate) fn keeps_none_out(&self) -> bool {
+    pub(crate) fn keeps_no_writer_out(&self) -> bool {
         let Some(mut io) = self.io.try_lock_for(self.quorum.limits.node_timeout) else { return false };
         let Some(lock) = self.protocol().read_write() else { return false };
         if self.still_ours().is_err() {

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -176,8 +177,10 @@ pub(crate) enum Form {
     Digest,
     /// With its source, for a server that does not know the script.
     Source,
-    /// As `SET NX`, in a first attempt.
-    SetNx,
+    /// As `SET NX` with this lease, in a first attempt.
+    SetNx {
+        lease: Duration,
+    },
 }
 
 /// A thread to wake or a callback to call, after all mutexes are released.
@@ -239,7 +242,7 @@ impl Command {
         match &self.payload {
             Payload::Script { call, checks, form: Form::Digest, .. } => call.write_to(packet, *checks),
             Payload::Script { call, checks, form: Form::Source, .. } => call.write_source_to(packet, *checks),
-            Payload::Script { call, form: Form::SetNx, .. } => call.write_set_nx_to(packet),
+            Payload::Script { call, form: Form::SetNx { lease }, .. } => call.write_set_nx_to(packet, *lease),
             Payload::Plain(command) => packet.extend_from_slice(command),
         }
     }

@@ -50,7 +50,7 @@ fn number(n: u64) -> Payload {
 fn script(purpose: Purpose, token: &str) -> Payload {
     let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
     let id = LockId::from_server(token);
-    let call = Call::of_token(script, Some(&id), SOON, &["k"], &[Arg::Text(token)]);
+    let call = Call::of_token(script, Some(&id), &["k"], &[Arg::Text(token)]);
     Payload::Script { call, checks: false, form: Form::Digest, asks: false }
 }
 
