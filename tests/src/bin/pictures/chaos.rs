@@ -31,7 +31,8 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     let bottom = TOP + nodes * NODE + 8.0 + locks * row;
     let about = format!(
         "Ten seconds of a real run with faults: {nodes} servers are killed, stopped, cut off or slow, and {clients} \
-         processes too. Beside them, the holders of {locks} locks: at no moment has a lock two holders."
+         processes are killed or stopped. Beside them, the holders of {locks} locks: at no moment has a lock two \
+         holders."
     );
     let mut svg = Svg::new(theme, bottom + 112.0, &about);
     svg.title(&format!("{nodes} servers and {clients} processes under faults: each lock has one holder at a time"));
@@ -84,7 +85,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     let words = [
         &*first,
         "A red end: the lease ended or was lost before a release. Faint: the process is stopped or dead.",
-        "Servers: red is killed (some restart empty); grey is the rest. Network: cut off or slow, may still grant locks.",
+        "Servers: red: killed (some restart empty); grey: the rest. Network: cut off or slow, may still grant locks.",
         "Changed: full, another password, a replica, no scripts, or data deleted.",
     ];
     for (line, y) in words.into_iter().zip([40.0, 60.0, 80.0, 100.0]) {
