@@ -250,7 +250,7 @@ impl Exchange<'_> {
             };
             let Some(server) = target.server.clone() else { continue };
             let state = match outcome {
-                Outcome::Replied(said) => self.after_reply(i, &server, &sent, said),
+                Outcome::Replied(said) => self.after_reply(i, &server, &sent, &said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.nodes.context.settings.min_replicas_ack;
@@ -279,9 +279,9 @@ impl Exchange<'_> {
         i: usize,
         server: &Arc<Server>,
         sent: &Transmission,
-        said: WireReply,
+        said: &WireReply,
     ) -> Option<TargetState> {
-        if redis_reply::is_noscript(&said) {
+        if redis_reply::is_noscript(said) {
             self.targets.get_mut(i)?.needs_source = true;
             self.deadline = self.deadline.after(body_time(&self.targets.get(i)?.call));
             return self.send(i, self.targets.get(i)?, server, false, None);
@@ -289,7 +289,7 @@ impl Exchange<'_> {
         if said.is_error()
             && let Some(target) = self.targets.get_mut(i)
             && let Some(Node::Cluster(cluster)) = self.nodes.all.get(target.node)
-            && let Some(error) = redis_reply::parsed(&said)
+            && let Some(error) = redis_reply::parsed(said)
             && let Some((next, route)) = cluster.redirect(&error, server, &target.call, target.route)
         {
             if route.first_keys_only
@@ -301,7 +301,7 @@ impl Exchange<'_> {
             (target.server, target.route) = (Some(next), route);
             return None;
         }
-        Some(self.done(i, server, sent, redis_reply::read(&said)))
+        Some(self.done(i, server, sent, redis_reply::read(said)))
     }
 
     /// A connection broke. The call is sent once more, over another connection.

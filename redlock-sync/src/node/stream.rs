@@ -66,7 +66,7 @@ impl TimedSocket {
 /// The timeout to set before a wait until the deadline. `None` if the current one serves. A timeout may end the wait a
 /// little early, so that it rarely needs to be changed. Then the rest is waited for.
 fn changed(set: Duration, left: Duration) -> Option<Duration> {
-    (set > left || set < left - left / 8).then(|| left - left / 16)
+    (set > left || set < left / 8 * 7).then(|| left / 16 * 15)
 }
 
 /// True if the timeout of the socket or a signal ended the wait.
