@@ -30,7 +30,7 @@ struct DroppedLock {
     release: PreparedRelease,
     /// How long the lock was held, if observers were notified of the acquisition.
     held: Option<Duration>,
-    _expected: AwaitedRelease,
+    expected: AwaitedRelease,
 }
 
 impl Lease {
@@ -46,6 +46,11 @@ impl Lease {
             return;
         }
         self.stop_renewals(began);
+        if self.observers().are_there() && self.leases.backlog.is_behind() {
+            // This thread calls the observers itself, as `unlock` does. Otherwise the background would fall behind
+            // without a limit. A server that hangs answers no release, so it leads to no such wait.
+            return log_end(&self.released(began, self.core.release(grace)));
+        }
         match self.core.begin_release(grace) {
             Ok((io, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
@@ -64,7 +69,7 @@ impl Lease {
             queues: Arc::clone(&self.leases.queues),
             release,
             held: self.observed_until(began),
-            _expected: self.leases.backlog.announce(),
+            expected: self.leases.backlog.announce(),
         };
         self.core.quorum.post(&call, move |ballot| dropped.answered(ballot));
         // The next thread of this client goes on now. Its attempt is sent after the release.
@@ -77,7 +82,7 @@ impl Lease {
 
 impl DroppedLock {
     /// Called by a thread that must neither block nor send anything.
-    fn answered(self, ballot: Ballot<Released>) {
+    fn answered(mut self, ballot: Ballot<Released>) {
         if self.release.is_met(&ballot) && self.held.is_none() {
             self.core.record_waits(&self.release, &ballot);
             return;
@@ -85,6 +90,7 @@ impl DroppedLock {
         if self.release.token_may_remain(&ballot) {
             self.queues.add_leftover_token(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
         }
+        self.expected.answered();
         let quorum = Arc::clone(&self.core.quorum);
         quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));
     }

@@ -173,16 +173,34 @@ pub(crate) struct Backlog {
     state: Mutex<BacklogState>,
     /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
     awaited: AtomicUsize,
+    /// Those of them that were answered. The background calls the observers.
+    answered: AtomicUsize,
 }
+
+/// The most answered releases of dropped guards for which observers may still have to be called.
+const MAX_ANSWERED: usize = 64;
 
 /// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
 #[derive(Debug)]
-pub(in crate::lease) struct AwaitedRelease(Arc<Backlog>);
+pub(in crate::lease) struct AwaitedRelease {
+    backlog: Arc<Backlog>,
+    is_answered: bool,
+}
+
+impl AwaitedRelease {
+    pub(in crate::lease) fn answered(&mut self) {
+        self.is_answered = true;
+        self.backlog.answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Drop for AwaitedRelease {
     fn drop(&mut self) {
+        if self.is_answered {
+            self.backlog.answered.fetch_sub(1, Ordering::Relaxed);
+        }
         // After the release was confirmed or added to the list. Pairs with `await_outcomes`.
-        self.0.awaited.fetch_sub(1, Ordering::SeqCst);
+        self.backlog.awaited.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -200,14 +218,20 @@ struct BacklogState {
 
 impl Backlog {
     pub(crate) fn new(quorum: &Arc<Quorum>) -> Arc<Backlog> {
-        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), awaited: AtomicUsize::new(0) })
+        let (awaited, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), awaited, answered })
     }
 
     /// Counts a release for which no thread waits.
     pub(in crate::lease) fn announce(self: &Arc<Self>) -> AwaitedRelease {
         // Before the release is sent. Pairs with `await_outcomes`.
         self.awaited.fetch_add(1, Ordering::SeqCst);
-        AwaitedRelease(Arc::clone(self))
+        AwaitedRelease { backlog: Arc::clone(self), is_answered: false }
+    }
+
+    /// True if observers are too slow for the rate at which guards are dropped.
+    pub(in crate::lease) fn is_behind(&self) -> bool {
+        self.answered.load(Ordering::Relaxed) > MAX_ANSWERED
     }
 
     /// Waits until the outcome of all counted releases is known, for a node timeout at most.
