@@ -267,3 +267,44 @@ fn a_release_of_permits_of_which_one_is_gone_is_a_loss() {
         assert_eq!(semaphore.available().unwrap(), if reason == LostReason::Taken { 2 } else { 3 });
     }
 }
+
+/// A release reaches the servers at different moments. The first one notifies the wait, and the others refuse its
+/// attempt and send no notification. So the wait makes a few more attempts, one soon after the other.
+#[test]
+fn a_wait_whose_attempt_came_too_soon_tries_again_soon() {
+    let servers = servers(3);
+    for (server, slot) in servers.iter().flat_map(|server| [(server, 0), (server, 1)]) {
+        let member = format!("{slot} {}:other", "f".repeat(32));
+        let _: i64 = server.ask(cmd("ZADD").arg(KEY).arg(9_000_000_000_000_000_i64).arg(member));
+    }
+    // Each attempt without success adds the wait to the queue, and to the waits for more than one permit.
+    let attempts = || {
+        let stats: String = servers[1].ask(cmd("INFO").arg("commandstats"));
+        let of_zadd = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zadd:calls=")).unwrap();
+        of_zadd.split(',').next().unwrap().parse::<u64>().unwrap() / 2
+    };
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| open(&servers).semaphore(KEY, 2).try_acquire_many_for(2, 4 * SOON).map(drop));
+        servers.iter().for_each(|server| until_queued(server, 1));
+        let wait = servers[0].ask::<Vec<String>>(cmd("ZRANGE").arg(QUEUE).arg(0).arg(0)).remove(0);
+        let (channel, id) = (wait.split('/').next().unwrap(), wait.split(' ').next().unwrap());
+        let gaps = || {
+            let before = attempts();
+            let hint = |server: &Server| server.ask::<u64>(cmd("PUBLISH").arg(channel).arg(format!("{id} 0 0 0 0 ")));
+            assert_eq!(servers.iter().map(hint).sum::<u64>(), 1);
+            let hinted = Instant::now();
+            let at = |n: u64| {
+                eventually("it tries again", SOON, || attempts() >= before + n);
+                hinted.elapsed()
+            };
+            let first = at(1);
+            let (soon, later) = (at(4) - first, at(8));
+            // Each of these pauses is half a second at least.
+            (soon, at(11) - later)
+        };
+        let all: Vec<_> = (0..3).map(|_| gaps()).collect();
+        servers.iter().for_each(|server| assert!(server.del(KEY)));
+        waiter.join().unwrap().unwrap();
+        assert!(all.iter().any(|(soon, later)| *soon * 4 < *later), "{all:?}");
+    });
+}
