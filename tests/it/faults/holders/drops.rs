@@ -1,6 +1,7 @@
 //! A drop of a guard sends the release and does not wait for the servers (faults 42 to 49).
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -242,6 +243,37 @@ fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
         rig.servers.iter().for_each(redlock_tests::Server::cont);
         assert_eq!(ended, "unconfirmed");
     });
+}
+
+/// An observer that takes its time for each release.
+#[derive(Default)]
+struct Slow {
+    reported: AtomicUsize,
+}
+
+impl Observer for Slow {
+    fn event(&self, event: &Event<'_>) {
+        if matches!(event, Event::Released { .. }) {
+            thread::sleep(ms(2));
+            self.reported.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Otherwise the background thread, which also repeats releases, falls behind without a limit.
+#[test]
+fn drops_wait_for_a_slow_observer() {
+    let (rig, slow) = (Rig::start(1), Arc::new(Slow::default()));
+    let locks = rig.builder().observer(Arc::clone(&slow)).build().unwrap();
+    let lock = |name: &str| locks.mutex(name).lease(LONG).lock().unwrap();
+    (0..500).for_each(|n| drop(lock(&n.to_string())));
+    let behind = 500 - slow.reported.load(Ordering::SeqCst);
+    assert!(behind < 80, "{behind} releases are not reported");
+    let guard = lock(KEY);
+    let lost = rig.proxies[0].on("release", Act::ResetBefore);
+    drop(guard);
+    lost.wait_hit(SOON);
+    eventually("the release is repeated", SOON, || rig.holding(KEY) == 0);
 }
 
 each_kind!(all:
