@@ -348,10 +348,12 @@ impl Pipe {
         };
         (self.shut)();
         self.wake.notify_all();
-        let sent = sent.map(|command| command.complete(disconnected(true, &why)));
-        let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));
-        let ended: Vec<Option<Wakeup>> = sent.chain(unsent).collect();
-        self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
+        let calls = sent.map(|command| (command, true)).chain(unsent.map(|command| (command, false)));
+        let end = |(command, was_written): (Command, bool)| {
+            self.unanswered.fetch_sub(1, Ordering::AcqRel);
+            command.complete(disconnected(was_written, &why))
+        };
+        let ended: Vec<Option<Wakeup>> = calls.map(end).collect();
         ended.into_iter().flatten().for_each(Wakeup::notify);
     }
 
