@@ -1,11 +1,11 @@
 //! A lease that replicas must have before it counts.
 
-use std::sync::Condvar;
+use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Builder, Error, Mutex, Redlock, ReentrantMutex, RwLock, Semaphore};
+use redlock_sync::{Builder, Error, Event, Mutex, Observer, Redlock, ReentrantMutex, RwLock, Semaphore};
 use redlock_tests::{Server, eventually};
 
 use crate::kinds::{Kind, OfOneKey};
@@ -218,4 +218,46 @@ fn a_user_that_may_not_ask_replicas_is_told() {
     assert!(matches!(error, Error::Config { .. }) && error.to_string().contains("'wait'"), "{error}");
     assert_eq!(server.keys(), [""; 0], "the failed attempt left a key");
     drop(redlock_tests::open(&url).mutex("a").lock().unwrap());
+}
+
+/// The causes in the `NodeDown` events.
+#[derive(Default)]
+struct Outages(std::sync::Mutex<Vec<String>>);
+
+impl Observer for Outages {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::NodeDown { why, .. } = event {
+            self.0.lock().unwrap().push((*why).to_owned());
+        }
+    }
+}
+
+/// While a replica hangs, each refusal of many threads names the replicas. The master does not seem to hang, so locks
+/// that are held can be released.
+#[test]
+fn many_threads_learn_that_a_replica_hangs() {
+    let (master, replica) = pair();
+    let outages = Arc::new(Outages::default());
+    // Four times as long as a `WAIT`.
+    let timeout = Duration::from_secs(4);
+    let builder = settings(&master).node_timeout(timeout).min_replicas_ack(1);
+    let locks = builder.observer(Arc::clone(&outages)).build().unwrap();
+    let held: Vec<_> = (0..5).map(|n| locks.mutex(format!("held:{n}")).lock().unwrap()).collect();
+    replica.stop();
+    thread::scope(|scope| {
+        for n in 0..20 {
+            let (locks, master) = (&locks, &master);
+            scope.spawn(move || {
+                for _ in 0..2 {
+                    assert_refused(master, locks.mutex(format!("k{n}")).try_lock());
+                }
+            });
+        }
+        for guard in held {
+            guard.unlock().unwrap();
+        }
+    });
+    assert_eq!(*outages.0.lock().unwrap(), [""; 0]);
+    replica.cont();
+    locks.mutex("again").lock().unwrap().unlock().unwrap();
 }

@@ -54,6 +54,7 @@ models! {
         a_callback_on_a_connection_that_breaks
         a_reader_whose_time_is_up
         a_release_is_behind_its_acquire
+        a_release_is_behind_its_acquire_and_a_wait
         what_is_left_is_flushed
         a_connection_that_breaks
         a_connection_that_another_thread_closes
@@ -62,6 +63,11 @@ models! {
         a_server_that_hangs_beside_another_one
         without_a_pump
         a_pump_that_rests
+        replicas_are_asked
+        replicas_are_asked_over_a_network
+        many_acquires_and_the_pump
+        replicas_are_asked_without_a_pump
+        a_connection_that_breaks_while_replicas_are_asked
     }
     turns {
         each_hears_its_own

@@ -21,6 +21,10 @@ fn rig() -> Rig {
     Rig::new(Arc::new(ModelClock))
 }
 
+fn rig_with_replica() -> Rig {
+    Rig::with_replica(Arc::new(ModelClock))
+}
+
 /// Lets time pass in steps of this length, until it is stopped.
 struct Passing(Arc<Mutex<bool>>, thread::JoinHandle<()>);
 
@@ -219,7 +223,15 @@ pub fn a_reader_whose_time_is_up() {
 /// Attempts are given up at any time, and undone. The server executes the release of a token only after its acquire.
 /// Each acquire that the server may execute is undone.
 pub fn a_release_is_behind_its_acquire() {
-    let rig = rig();
+    releases_behind_acquires(rig());
+}
+
+/// The same, while the server waits for a replica.
+pub fn a_release_is_behind_its_acquire_and_a_wait() {
+    releases_behind_acquires(rig_with_replica());
+}
+
+fn releases_behind_acquires(rig: Rig) {
     let soon = world::now().after(PATIENCE / 4);
     let later = world::now().after(PATIENCE / 2);
     let threads = ["a", "b", "c"].map(|token| {
@@ -418,4 +430,88 @@ pub fn a_pump_that_rests() {
     rig.flush();
     rig.end();
     server.join().unwrap();
+}
+
+/// Threads take locks that a replica must have, release them, and make other calls meanwhile. Each call is answered.
+fn locks_on_a_replica(rig: &Rig) {
+    let threads = ["a", "b", "c", "d"].map(|token| {
+        rig.spawn(move |rig| {
+            assert!(matches!(rig.call(acquire(token), false, Tick::NEVER), End::Reply(_)));
+            if token < "c" {
+                assert!(matches!(rig.call(release(token), true, Tick::NEVER), End::Reply(_)));
+            } else {
+                rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended());
+            }
+        })
+    });
+    let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
+    join(threads.into_iter().chain([number]));
+    rig.flush();
+}
+
+/// Acquires that come while the server waits for a replica are written once it has answered. No time passes.
+pub fn replicas_are_asked() {
+    let rig = rig_with_replica();
+    let server = rig.serve();
+    locks_on_a_replica(&rig);
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The same while time passes, so that threads find the reader waiting.
+pub fn replicas_are_asked_over_a_network() {
+    let rig = rig_with_replica();
+    let (server, time) = (rig.serve(), Passing::start(Duration::from_micros(20)));
+    locks_on_a_replica(&rig);
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The same if the system starts no thread.
+pub fn replicas_are_asked_without_a_pump() {
+    let rig = Rig::with_replica(Arc::new(Threadless));
+    let (server, time) = (rig.serve(), Passing::start(Duration::from_millis(1)));
+    locks_on_a_replica(&rig);
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// Threads send several acquires at a time, as multi-locks do. They are so many that the threads sleep and the pump reads.
+pub fn many_acquires_and_the_pump() {
+    let rig = rig_with_replica();
+    let server = rig.serve();
+    let threads = ["a", "b", "c", "d"].map(|token| {
+        rig.spawn(move |rig| {
+            let outcomes = Outcomes::new(4, None);
+            let asked = [0, 1, 2, 3].map(|index| (index, Arc::clone(&rig.pipe)));
+            for (index, pipe) in &asked {
+                pipe.enqueue(outcomes.command(*index, acquire(token), false, None));
+            }
+            rig.pipe.flush();
+            assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
+        })
+    });
+    join(threads);
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The connection breaks at any time while the server waits for a replica. No thread waits forever.
+pub fn a_connection_that_breaks_while_replicas_are_asked() {
+    let rig = rig_with_replica();
+    let server = rig.serve();
+    let threads = ["a", "b", "c"].map(|token| {
+        rig.spawn(move |rig| {
+            if let End::Cut { was_written: false } = rig.call(acquire(token), false, Tick::NEVER) {
+                assert!(!rig.server.executed().contains(&Said::Acquire(token.into())), "was written");
+            }
+            rig.call(release(token), true, Tick::NEVER);
+        })
+    });
+    rig.server.cut();
+    join(threads);
+    server.join().unwrap();
+    rig.end();
 }

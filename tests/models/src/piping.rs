@@ -29,6 +29,8 @@ pub(crate) enum Said {
     Number(u64),
     Acquire(String),
     Release(String),
+    /// `WAIT`: the server executes no later command before replicas have acknowledged the earlier ones.
+    Wait,
 }
 
 /// The part of a packet that the socket accepts.
@@ -61,7 +63,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Waits for commands and executes all of them. Returns false if no more commands can come.
+    /// Waits for commands and executes all of them, or all up to a `WAIT`. Returns false if no more commands can come.
     pub(crate) fn execute(&self) -> bool {
         let mut line = self.line.lock();
         while line.sent.is_empty() {
@@ -75,9 +77,14 @@ impl Server {
                 Said::Number(n) => format!(":{n}\r\n"),
                 Said::Acquire(_) => "+OK\r\n".to_owned(),
                 Said::Release(_) => "*1\r\n:1\r\n".to_owned(),
+                Said::Wait => ":1\r\n".to_owned(),
             };
             line.replies.extend(reply.as_bytes());
             line.executed.push(said);
+            // The reply to a `WAIT` comes later than the others.
+            if line.sent.front() == Some(&Said::Wait) {
+                break;
+            }
         }
         self.moved.notify_all();
         true
@@ -119,6 +126,8 @@ impl Sink for Front {
             return Err(Broken::TimedOut);
         }
         line.sent.extend(commands(bytes));
+        let waits = line.sent.iter().filter(|said| **said == Said::Wait).count();
+        assert!(waits <= 1, "a `WAIT` was written behind another one: {:?}", line.sent);
         self.0.moved.notify_all();
         Ok(())
     }
@@ -156,6 +165,7 @@ fn commands(bytes: &[u8]) -> Vec<Said> {
         let token = || (*words.last().unwrap()).to_owned();
         found.push(match *words.first().unwrap() {
             "ECHO" => Said::Number(words.last().unwrap().parse().unwrap()),
+            "WAIT" => Said::Wait,
             "EVALSHA" if words.get(1) == Some(&&*ACQUIRE.sha) => Said::Acquire(token()),
             _ => Said::Release(token()),
         });
@@ -210,6 +220,15 @@ pub(crate) enum End {
 
 impl Rig {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Rig {
+        Rig::with(clock, "")
+    }
+
+    /// A pipe whose acquires wait for a replica.
+    pub(crate) fn with_replica(clock: Arc<dyn Clock>) -> Rig {
+        Rig::with(clock, "*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$2\r\n62\r\n")
+    }
+
+    fn with(clock: Arc<dyn Clock>, wait: &str) -> Rig {
         let server = Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) });
         let door = Arc::clone(&server);
         let halves = Halves {
@@ -219,7 +238,7 @@ impl Rig {
         };
         let of_pipe = Arc::new(OnceLock::new());
         let place = Box::new(Place(Arc::clone(&of_pipe)));
-        let pipe = Pipe::new(halves, place, Box::new(|_| {}), Arc::clone(&clock), PATIENCE, Vec::new());
+        let pipe = Pipe::new(halves, place, Box::new(|_| {}), Arc::clone(&clock), PATIENCE, wait.into());
         _ = of_pipe.set(Arc::downgrade(&pipe));
         Rig { pipe, server, clock }
     }

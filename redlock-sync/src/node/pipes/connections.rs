@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::arrivals::ServerArrivals;
 use super::halves::Broken;
+use super::outbox::time_for_replicas;
 use super::pipe::{MANY_CALLS, Pipe};
 use super::supply::{MAX_OLD, NewConnection, Supply};
 use super::table::{Table, UnansweredCall};
@@ -287,14 +288,13 @@ impl Connections {
     }
 }
 
-/// The `WAIT` command. It waits for a quarter of a node timeout at most, so that calls after it are answered in time
-/// even if replicas do not acknowledge.
+/// The `WAIT` command.
 fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
     if least == 0 {
         return Vec::new();
     }
     // A timeout of 0 would mean no limit.
-    let ms = (node_timeout / 4).as_millis().max(1);
+    let ms = time_for_replicas(node_timeout).as_millis().max(1);
     redis::cmd("WAIT").arg(least).arg(ms.to_string()).get_packed_command()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -13,6 +14,12 @@ use crate::protocol::script::Purpose;
 /// The limits of one packet. Its last call may exceed the bytes.
 const MAX_PACKET_BYTES: usize = 128 << 10;
 const MAX_PACKET_CALLS: usize = 512;
+
+/// The limit of a `WAIT`: a quarter of a node timeout. So a call with a `WAIT` is answered in time behind another
+/// `WAIT`, even if replicas do not acknowledge.
+pub(super) fn time_for_replicas(node_timeout: Duration) -> Duration {
+    node_timeout / 4
+}
 
 /// The state of the pump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,8 +72,17 @@ impl Outbox {
         if command.is_high_priority { self.high.push_back(command) } else { self.normal.push_back(command) }
     }
 
-    fn next(&mut self) -> Option<Command> {
-        self.high.pop_front().or_else(|| self.normal.pop_front())
+    /// True if a call can be written now.
+    pub(super) fn has_next(&self, in_flight: &InFlight) -> bool {
+        self.all().any(|command| in_flight.accepts(command))
+    }
+
+    fn next(&mut self, in_flight: &InFlight) -> Option<Command> {
+        let first = |calls: &mut VecDeque<Command>| {
+            let at = calls.iter().position(|command| in_flight.accepts(command))?;
+            calls.remove(at)
+        };
+        first(&mut self.high).or_else(|| first(&mut self.normal))
     }
 
     /// Removes a command that was given up. Returns 0 if it was not in the outbox any more.
@@ -83,7 +99,7 @@ impl Outbox {
         let (mut calls, mut refused) = (0, 0);
         while packet.len() < MAX_PACKET_BYTES
             && calls < MAX_PACKET_CALLS
-            && let Some(command) = self.next()
+            && let Some(command) = self.next(in_flight)
         {
             if in_flight.append(command, packet, now) { calls += 1 } else { refused += 1 }
         }
@@ -108,6 +124,8 @@ pub(super) struct InFlight {
     wait: Vec<u8>,
     /// True if a call in the current packet needs replicas.
     asks_replicas: bool,
+    /// True if a `WAIT` is unanswered.
+    is_waiting: bool,
     /// Calls with a reply, for which the reply to the `WAIT` is still due.
     unacknowledged: Vec<(Command, WireReply)>,
 }
@@ -138,6 +156,13 @@ impl InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
+    /// True if the call can be written now. A call that needs a `WAIT` is not written behind another `WAIT`. If replicas
+    /// hang, the server executes one `WAIT` after the other, and those of many threads would take longer than a node
+    /// timeout.
+    pub(super) fn accepts(&self, command: &Command) -> bool {
+        !self.is_waiting || !command.is_for_replicas()
+    }
+
     /// Appends a call to the packet. Afterwards the packet must be completed and written. Returns false if the call
     /// need not be sent.
     pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> bool {
@@ -156,6 +181,7 @@ impl InFlight {
         if std::mem::take(&mut self.asks_replicas) {
             packet.extend_from_slice(&self.wait);
             self.calls.push_back(InFlightCall { command: None, written });
+            self.is_waiting = true;
         }
     }
 
@@ -165,6 +191,7 @@ impl InFlight {
         let InFlightCall { command, written } = self.calls.pop_front()?;
         let mut completed = Completed::new();
         let Some(command) = command else {
+            self.is_waiting = false;
             let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
             completed.extend(self.unacknowledged.drain(..).map(of));
             return Some((completed, written));
@@ -209,9 +236,10 @@ impl InFlight {
         }
     }
 
-    /// When the oldest call was written.
-    pub(super) fn oldest(&self) -> Option<Tick> {
-        self.calls.front().map(|call| call.written)
+    /// When the oldest call was written. For a `WAIT`, its limit is added: a server that waits for replicas is not late.
+    pub(super) fn oldest(&self, node_timeout: Duration) -> Option<Tick> {
+        let InFlightCall { command, written } = self.calls.front()?;
+        Some(if command.is_some() { *written } else { written.after(time_for_replicas(node_timeout)) })
     }
 
     /// True if a release follows each acquire, among calls about keys of this group, or among all if `group` is `None`.

@@ -17,10 +17,14 @@
 //! more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls, or if the reader has waited for longer
 //! than [`GATHERING`]. So no call waits for a network round trip of other calls.
 //!
-//! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads
-//!    next, or makes sure that the pump is awake before it sleeps. If no thread waits for a call, the thread that
-//!    enqueues it wakes the pump. The pump does not sleep while the outbox has a call. A thread that finds another one
-//!    writing sets `was_missed`. The other thread checks that mark after it has unlocked `writer`.
+//! If replicas must acknowledge calls, their packet ends with a `WAIT`. The server executes nothing behind it until it is
+//! answered. Meanwhile, further calls that need a `WAIT` stay in the outbox. Other calls are written.
+//!
+//! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. If calls must stay there, the
+//!    reply to a `WAIT` is due. The next reader after that reply writes them. The thread of a call reads next, or makes
+//!    sure that the pump is awake before it sleeps. If no thread waits for a call, the thread that enqueues it wakes the
+//!    pump. The pump does not sleep while the outbox has a call. A thread that finds another one writing sets
+//!    `was_missed`. The other thread checks that mark after it has unlocked `writer`.
 //! 2. *A reply is read while a thread waits for it.* The waiting thread reads, or another one does, or the waiting
 //!    thread sleeps. Before it sleeps, it wakes the pump and sets `is_relied_on`. The pump decides to sleep under the
 //!    `outbox` mutex, and only if no sleeping thread waits for a call in flight. Calls move from the outbox to
@@ -79,6 +83,8 @@ pub(crate) struct Pipe {
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
     is_closed: AtomicBool,
+    /// Packets can end with a `WAIT`.
+    pub(super) asks_replicas: bool,
     shut: Box<dyn Fn() + Send + Sync>,
     /// Called with the time at which the latest answered call was written.
     on_reply: Box<dyn Fn(Tick) + Send + Sync>,
@@ -115,6 +121,7 @@ impl Pipe {
             writer: Mutex::new(WriteHalf { sink, packet: Vec::new() }),
             reader: Mutex::new(ReadHalf { source, framer: Framer::new() }),
             outbox: Mutex::new(Outbox::default()),
+            asks_replicas: !wait.is_empty(),
             in_flight: Mutex::new(InFlight::new(wait)),
             wake: Arc::new(Condvar::new()),
             reading_since: AtomicU64::new(FREE),
@@ -153,7 +160,8 @@ impl Pipe {
 
     /// Must be called after each change, while `in_flight` is locked.
     pub(super) fn update_oldest(&self, in_flight: &InFlight) {
-        self.oldest.store(in_flight.oldest().map_or(0, Tick::as_nanos), Ordering::Release);
+        let oldest = in_flight.oldest(self.node_timeout).map_or(0, Tick::as_nanos);
+        self.oldest.store(oldest, Ordering::Release);
     }
 
     /// True if a release follows each acquire in flight, and the outbox is empty. If a group is given, only calls about
@@ -340,10 +348,12 @@ impl Pipe {
         };
         (self.shut)();
         self.wake.notify_all();
-        let sent = sent.map(|command| command.complete(disconnected(true, &why)));
-        let unsent = unsent.map(|command| command.complete(disconnected(false, &why)));
-        let ended: Vec<Option<Wakeup>> = sent.chain(unsent).collect();
-        self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
+        let calls = sent.map(|command| (command, true)).chain(unsent.map(|command| (command, false)));
+        let end = |(command, was_written): (Command, bool)| {
+            self.unanswered.fetch_sub(1, Ordering::AcqRel);
+            command.complete(disconnected(was_written, &why))
+        };
+        let ended: Vec<Option<Wakeup>> = calls.map(end).collect();
         ended.into_iter().flatten().for_each(Wakeup::notify);
     }
 

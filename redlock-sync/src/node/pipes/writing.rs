@@ -27,14 +27,14 @@ impl Pipe {
         if !self.gathers()
             && let Some(writer) = self.writer.try_lock()
         {
-            if self.outbox.lock().is_empty() {
+            if self.outbox.lock().is_empty() && self.can_write(&command) {
                 self.send_now(writer, command);
                 if !is_awaited {
                     self.read_later();
                 }
                 return;
             }
-            // Calls in the outbox are older and must be written first.
+            // Calls in the outbox are older and must be written first. Or this call must wait in the outbox.
             drop(writer);
             self.flush_missed();
         }
@@ -112,11 +112,21 @@ impl Pipe {
         }
     }
 
-    /// True if calls wait to be written. If there are none, clears the mark.
-    fn has_unwritten(&self) -> bool {
+    /// True if calls in the outbox can be written now. If not, clears the mark. The pump may have gone to sleep because
+    /// of it, and is woken if calls are left for later.
+    fn has_unwritten(self: &Arc<Self>) -> bool {
         let mut outbox = self.outbox.lock();
         outbox.was_missed &= !outbox.is_empty();
-        !outbox.is_empty()
+        let can_write = !outbox.is_empty() && (!self.asks_replicas || outbox.has_next(&self.in_flight.lock()));
+        if !can_write {
+            self.take_missed(&mut outbox);
+        }
+        can_write
+    }
+
+    /// True if the call need not wait for the answer to a `WAIT`.
+    fn can_write(&self, command: &Command) -> bool {
+        !self.asks_replicas || self.in_flight.lock().accepts(command)
     }
 
     fn write_outbox(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>) {

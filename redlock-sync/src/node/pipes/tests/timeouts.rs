@@ -8,6 +8,7 @@ use std::thread;
 
 use redlock_tests::eventually;
 
+use super::super::outbox::InFlight;
 use super::super::pipe::MANY_CALLS;
 use super::peer::Peer;
 use super::*;
@@ -227,4 +228,34 @@ fn without_a_pump_a_call_behind_many() {
         pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
     }
     assert_eq!(ask(&pipe, 1, soon()), answer(1));
+}
+
+/// While a `WAIT` is unanswered, no other call with a `WAIT` is written, and its server is not late.
+#[test]
+fn one_wait_for_replicas_at_a_time() {
+    let command = |purpose| Outcomes::new(1, None).command(0, script(purpose, "a"), false, None);
+    let can_write = |in_flight: &InFlight, purpose| in_flight.accepts(&command(purpose));
+    let (mut in_flight, mut packet) = (InFlight::new(b"WAIT".to_vec()), Vec::new());
+    let (written, later) = (now(), now().after(SOON));
+    for _ in 0..2 {
+        assert!(can_write(&in_flight, Purpose::Acquire));
+        let awaited = [command(Purpose::Acquire), command(Purpose::Acquire)];
+        packet.clear();
+        for command in awaited {
+            assert!(in_flight.append(command, &mut packet, written));
+        }
+        in_flight.complete(&mut packet, written);
+        assert!(packet.ends_with(b"WAIT"));
+        assert!(in_flight.append(command(Purpose::Release), &mut packet, later));
+        for replies_due in (1..=2).rev() {
+            assert_eq!(in_flight.oldest(SOON), Some(written));
+            let (completed, _) = in_flight.assign(WireReply::Int(1)).unwrap();
+            assert_eq!(completed.len(), 0, "{replies_due}");
+            assert!(!can_write(&in_flight, Purpose::Acquire) && can_write(&in_flight, Purpose::Release));
+        }
+        assert_eq!(in_flight.oldest(SOON), Some(written.after(SOON / 4)));
+        assert_eq!(in_flight.assign(WireReply::Int(1)).unwrap().0.len(), 2);
+        assert_eq!(in_flight.oldest(SOON), Some(later));
+        assert_eq!(in_flight.assign(WireReply::Int(1)).unwrap().0.len(), 1);
+    }
 }
