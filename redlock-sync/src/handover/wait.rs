@@ -26,11 +26,6 @@ const LONGEST_MARK: Duration = Duration::from_secs(60);
 /// The longest sleep with several nodes. If a release does not reach the node where the waits listen, no wait is
 /// notified, and that node goes on naming the former holder. The other nodes know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// With several nodes: the first and the last of the pauses that follow a hint that the lock is free. Each is twice as
-/// long as the one before. A release reaches the nodes at different moments, and only one node sends this client hints.
-/// If the other nodes refuse the attempt, they can be free a moment later. Only waits that got a hint make these
-/// attempts, six for each hint at most.
-const AFTER_HINT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(64));
 /// The longest sleep in a cluster. A failover can lose the wait while the notification connection to another server
 /// survives. If the lock then goes from holder to holder, the wait never sees it free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
@@ -53,8 +48,6 @@ pub(crate) struct ServerWait<'a, T> {
     /// True once the wait has planned a sleep until the end of the holder's lease. From then on, the client's call each
     /// second checks the lock ([`Awaits::Lock`]).
     has_checked: bool,
-    /// The next pause of [`AFTER_HINT`]. It is longer than those if there was no hint, or if all were made.
-    after_hint: Duration,
 }
 
 impl<'a, T> ServerWait<'a, T> {
@@ -68,19 +61,7 @@ impl<'a, T> ServerWait<'a, T> {
     ) -> ServerWait<'a, T> {
         let chain = Chain { began: None, pauses };
         let evidence = GrantEvidence::new();
-        let after_hint = Duration::MAX;
-        ServerWait {
-            request,
-            quorum,
-            queues,
-            listener,
-            until,
-            queued: None,
-            evidence,
-            chain,
-            has_checked: false,
-            after_hint,
-        }
+        ServerWait { request, quorum, queues, listener, until, queued: None, evidence, chain, has_checked: false }
     }
 
     /// True if this wait may enter the server queues.
@@ -163,12 +144,6 @@ impl<'a, T> ServerWait<'a, T> {
     /// How long to wait for a notification.
     fn sleep_time(&mut self, refusal: &Refusal, made: u32) -> Duration {
         let quorum = self.quorum;
-        // A node that said yes has removed the wait from its queue, so no other hint need come.
-        if quorum.len() > 1 && refusal.error.is_busy() && self.after_hint <= AFTER_HINT.1 {
-            let pause = self.after_hint;
-            self.after_hint *= 2;
-            return jittered(pause);
-        }
         let polls = || {
             let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + END_SLACK);
             self.request.options.retry.pause(made, fastrand::f64()).min(lease_end)
@@ -233,9 +208,6 @@ impl<'a, T> ServerWait<'a, T> {
                     self.chain = Chain { began: Some(now.before(age)), pauses: pauses.max(self.chain.pauses) };
                     if notification.random.is_some() {
                         return Some(notification);
-                    }
-                    if time.is_zero() {
-                        self.after_hint = AFTER_HINT.0;
                     }
                     let delay = if time.is_zero() { time } else { time + END_SLACK };
                     end = now.after(delay.min(jittered(LONGEST_SLEEP))).min(self.until);
