@@ -49,6 +49,8 @@ impl Lease {
         if self.observers().are_there() && self.leases.backlog.is_behind() {
             // This thread calls the observers itself, as `unlock` does. Otherwise the background would fall behind
             // without a limit. A server that hangs answers no release, so it leads to no such wait.
+            self.core.tell_loss();
+            self.core.forget_all_handlers();
             return log_end(&self.released(began, self.core.release(grace)));
         }
         match self.core.begin_release(grace) {

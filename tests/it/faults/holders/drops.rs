@@ -254,7 +254,7 @@ struct Slow {
 impl Observer for Slow {
     fn event(&self, event: &Event<'_>) {
         if matches!(event, Event::Released { .. }) {
-            thread::sleep(ms(2));
+            thread::sleep(Duration::from_millis(2));
             self.reported.fetch_add(1, Ordering::SeqCst);
         }
     }
