@@ -35,12 +35,14 @@ fn open(master: &Server) -> Redlock {
     settings(master).min_replicas_ack(1).build().unwrap()
 }
 
-/// Asserts that the error names the node and the number of replicas that have acknowledged.
+/// Asserts that the error names the node, and says that too few replicas have acknowledged. On a busy machine, their
+/// number may come too late.
 #[track_caller]
 fn assert_refused<T>(master: &Server, outcome: Result<T, Error>) {
     let Err(error) = outcome else { panic!("the call succeeded without the replica") };
     let text = error.to_string();
-    let is_told = text.contains("0 of 1 replicas") && text.contains(&master.addr().to_string());
+    let is_counted = text.contains("0 of 1 replicas") || text.contains("fewer than 1 replicas");
+    let is_told = is_counted && text.contains(&master.addr().to_string());
     assert!(error.is_unavailable() && is_told, "{text}");
 }
 

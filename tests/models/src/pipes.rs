@@ -13,7 +13,7 @@ use crate::node::pipes::command::{Callback, Outcome, Outcomes, Progress};
 use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::Broken;
 use crate::node::pipes::waiting;
-use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
+use crate::piping::{End, PATIENCE, Passing, Rig, Said, Threadless, acquire, number, outcome, release};
 use crate::sync::Mutex;
 use crate::world::{self, ModelClock};
 
@@ -23,30 +23,6 @@ fn rig() -> Rig {
 
 fn rig_with_replica() -> Rig {
     Rig::with_replica(Arc::new(ModelClock))
-}
-
-/// Lets time pass in steps of this length, until it is stopped.
-struct Passing(Arc<Mutex<bool>>, thread::JoinHandle<()>);
-
-impl Passing {
-    fn start(step: Duration) -> Passing {
-        let is_over = Arc::new(Mutex::new(false));
-        let passes = {
-            let is_over = Arc::clone(&is_over);
-            move || {
-                while !*is_over.lock() {
-                    world::pass(step);
-                    thread::yield_now();
-                }
-            }
-        };
-        Passing(is_over, thread::spawn(passes))
-    }
-
-    fn stop(self) {
-        *self.0.lock() = true;
-        self.1.join().unwrap();
-    }
 }
 
 fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
@@ -432,8 +408,10 @@ pub fn a_pump_that_rests() {
     server.join().unwrap();
 }
 
-/// Threads take locks that a replica must have, release them, and make other calls meanwhile. Each call is answered.
-fn locks_on_a_replica(rig: &Rig) {
+/// Threads take locks that a replica must have, release them, and make other calls meanwhile. Acquires that come while
+/// the server waits for the replica are written once it has answered. Time passes in steps of this length.
+fn locks_on_a_replica(rig: &Rig, step: Option<Duration>) {
+    let (server, time) = (rig.serve(), step.map(Passing::start));
     let threads = ["a", "b", "c", "d"].map(|token| {
         rig.spawn(move |rig| {
             assert!(matches!(rig.call(acquire(token), false, Tick::NEVER), End::Reply(_)));
@@ -447,35 +425,24 @@ fn locks_on_a_replica(rig: &Rig) {
     let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
     join(threads.into_iter().chain([number]));
     rig.flush();
+    time.into_iter().for_each(Passing::stop);
+    rig.clone().end();
+    server.join().unwrap();
 }
 
-/// Acquires that come while the server waits for a replica are written once it has answered. No time passes.
+/// No time passes, so a lost wake-up is a deadlock.
 pub fn replicas_are_asked() {
-    let rig = rig_with_replica();
-    let server = rig.serve();
-    locks_on_a_replica(&rig);
-    rig.end();
-    server.join().unwrap();
+    locks_on_a_replica(&rig_with_replica(), None);
 }
 
-/// The same while time passes, so that threads find the reader waiting.
+/// Time passes, so threads find the reader waiting.
 pub fn replicas_are_asked_over_a_network() {
-    let rig = rig_with_replica();
-    let (server, time) = (rig.serve(), Passing::start(Duration::from_micros(20)));
-    locks_on_a_replica(&rig);
-    time.stop();
-    rig.end();
-    server.join().unwrap();
+    locks_on_a_replica(&rig_with_replica(), Some(Duration::from_micros(20)));
 }
 
-/// The same if the system starts no thread.
+/// The system starts no thread.
 pub fn replicas_are_asked_without_a_pump() {
-    let rig = Rig::with_replica(Arc::new(Threadless));
-    let (server, time) = (rig.serve(), Passing::start(Duration::from_millis(1)));
-    locks_on_a_replica(&rig);
-    time.stop();
-    rig.end();
-    server.join().unwrap();
+    locks_on_a_replica(&Rig::with_replica(Arc::new(Threadless)), Some(Duration::from_millis(1)));
 }
 
 /// Threads send several acquires at a time, as multi-locks do. They are so many that the threads sleep and the pump reads.

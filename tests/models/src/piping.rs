@@ -1,5 +1,5 @@
-//! The fixtures of the models of `node/pipes`: a server that executes calls in their order, a connection to it, and
-//! threads that call.
+//! The fixtures of the models of `node/pipes`: a server that executes calls in their order, a connection to it,
+//! threads that call, and passing time.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -313,4 +313,28 @@ pub(crate) fn acquire(token: &str) -> Payload {
 pub(crate) fn release(token: &str) -> Payload {
     let id = LockId::from_server(token);
     script(Call::of_token(&RELEASE, Some(&id), &["k"], &[Arg::Text(token)]))
+}
+
+/// Lets time pass in steps of this length, until it is stopped.
+pub(crate) struct Passing(Arc<Mutex<bool>>, JoinHandle<()>);
+
+impl Passing {
+    pub(crate) fn start(step: Duration) -> Passing {
+        let is_over = Arc::new(Mutex::new(false));
+        let passes = {
+            let is_over = Arc::clone(&is_over);
+            move || {
+                while !*is_over.lock() {
+                    world::pass(step);
+                    thread::yield_now();
+                }
+            }
+        };
+        Passing(is_over, thread::spawn(passes))
+    }
+
+    pub(crate) fn stop(self) {
+        *self.0.lock() = true;
+        self.1.join().unwrap();
+    }
 }
