@@ -7,7 +7,7 @@ use redlock_sync::{HeldLock, LockKind, Redlock, SeenLatch, SnapshotOptions};
 use serde::Serialize;
 
 use crate::ending::{Answer, BUSY, Failure, USAGE};
-use crate::text::plain;
+use crate::text::{cut, plain};
 
 /// The number of characters of a token that are shown. A prefix must be as long to identify a token.
 const SHOWN: usize = 8;
@@ -98,13 +98,7 @@ const LONGEST: usize = 200;
 /// Formats the head and the rows in aligned columns, without trailing spaces. Longer cells are cut, and end with `…`. If
 /// there are no rows, only the head is returned.
 pub(crate) fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let cut = |mut cell: String| {
-        if let Some((end, _)) = cell.char_indices().nth(LONGEST) {
-            cell.replace_range(end.., "…");
-        }
-        cell
-    };
-    let rows = rows.map(|row| row.map(cut));
+    let rows = rows.map(|row| row.map(|cell| cut(&cell, LONGEST)));
     let lines: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));

@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::args::Queue;
 use crate::ending::{Answer, BUSY, Failure};
 use crate::look::columns;
-use crate::text::{length, plain};
+use crate::text::{cut, length, plain};
 
-/// The number of bytes of a body that are shown.
+/// The number of characters of a body that are shown.
 const SHOWN: usize = 60;
 
 pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Answer, Failure> {
@@ -70,10 +70,7 @@ fn dead(tasks: &[Entry]) -> String {
 }
 
 fn body(task: &Entry) -> String {
-    let text = String::from_utf8_lossy(task.body());
-    let first: String = text.chars().take(SHOWN).collect();
-    let rest = if first.len() < text.len() { "…" } else { "" };
-    format!("{}{rest}", first.escape_debug())
+    cut(&String::from_utf8_lossy(task.body()), SHOWN).escape_debug().to_string()
 }
 
 #[derive(Serialize)]

@@ -22,6 +22,12 @@ pub(crate) fn plain(text: &str) -> String {
     })
 }
 
+/// Shortens a text to this many characters. A text that was cut ends with `…`.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    let first: String = text.chars().take(most).collect();
+    if first.len() < text.len() { first + "…" } else { first }
+}
+
 /// Formats a length of time with at most two units: `4s`, `2m05s`, `3h07m`, `12d03h`.
 pub(crate) fn length(time: Duration) -> String {
     match time.as_secs() {

@@ -12,7 +12,7 @@ use redlock_sync::Snapshot;
 use super::rows::{Row, holder, rows};
 use super::{Mode, Screen};
 use crate::queue::row;
-use crate::text::{length, plain};
+use crate::text::{cut, length, plain};
 use crate::watch::Latest;
 
 /// The width of the bar of a lease, in cells.
@@ -63,13 +63,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
 }
 
 fn short(text: &str) -> String {
-    plain(&text.chars().take(LONGEST).collect::<String>())
+    plain(&cut(text, LONGEST))
 }
 
 /// Shortens a name to at most one line, so that the rest of a question stays visible.
 fn brief(text: &str) -> String {
-    let text = short(text);
-    if text.chars().count() <= BRIEF { text } else { format!("{}…", text.chars().take(BRIEF).collect::<String>()) }
+    cut(&short(text), BRIEF)
 }
 
 fn heading(latest: &Latest, wrong: Style) -> Vec<Line<'static>> {
