@@ -124,9 +124,9 @@ impl Semaphore {
     ///
     /// On one server, the thread has its place in the [order](Semaphore#order) like any other. When it is its turn,
     /// free permits are kept for it until there are enough. Threads that came later wait meanwhile, although some
-    /// permits are free. On several servers, attempts of threads that began to wait later give way to it. If many threads
-    /// wait there, the permits can be free for up to a second between two holders: about 30 acquisitions a second on
-    /// three servers, where one server makes 800.
+    /// permits are free. On several servers, attempts of threads that began to wait later give way to it. If many
+    /// threads wait there, the permits can be free for up to a second between two holders: about 30 acquisitions a
+    /// second on three servers, where one server makes 800.
     ///
     /// The permits are one lease, so they are renewed, released and lost together. If a process dies while permits are
     /// kept for one of its threads, these permits stay taken for about one lease of that process.

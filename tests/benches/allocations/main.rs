@@ -11,7 +11,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const ROUNDS: usize = 5000;
+const ROUNDS: u32 = 5000;
 
 fn main() {
     for (nodes, bar) in [(1, "at most 12"), (3, "none")] {
@@ -30,5 +30,5 @@ fn allocations(pair: impl Fn()) -> f64 {
     let region = Region::new(ALLOCATOR);
     (0..ROUNDS).for_each(|_| pair());
     let change = region.change();
-    (change.allocations + change.reallocations) as f64 / ROUNDS as f64
+    f64::from(u32::try_from(change.allocations + change.reallocations).unwrap()) / f64::from(ROUNDS)
 }

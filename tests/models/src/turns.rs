@@ -227,15 +227,25 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     end(&rig);
 }
 
-/// Waits come and go. Their connection is closed some time after the last wait, and is made again for the next one.
+/// Waits come and go. Their connection is closed some time after the last wait, and is made again for the next one. It
+/// may also be found silent, with a notification that no thread has read. Then the wait is told to try, as at each new
+/// connection, and finds its grant.
 pub fn a_connection_that_rests() {
     let (rig, board) = (Rig::new(), Board::new());
+    let (grants, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let threads = [(); 2].map(|()| {
-        let board = board.clone();
+        let (board, grants, over) = (board.clone(), Arc::clone(&grants), Arc::clone(&over));
         rig.spawn(move |rig| {
             let wait = rig.begin();
             board.put(&wait, wait.subscription());
-            wait.heard();
+            loop {
+                match wait.sleep(Tick::NEVER) {
+                    Woken::Notified(notification) => break wait.assert_mine(&notification),
+                    Woken::Connected if grants.lock().contains(&wait.number) => break,
+                    woken => assert_eq!(woken, Woken::Connected),
+                }
+            }
+            over.lock().push(wait.number);
         })
     });
     let time = rig.spawn(|rig| {
@@ -246,8 +256,8 @@ pub fn a_connection_that_rests() {
     });
     for _ in 0..2 {
         let (number, channel) = board.take();
-        // The connection may have been found silent in the meantime, so it may be made again.
-        while !rig.notify(number, &channel) {
+        grants.lock().push(number);
+        while !rig.notify(number, &channel) && !over.lock().contains(&number) {
             thread::yield_now();
         }
     }
