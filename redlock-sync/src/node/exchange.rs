@@ -220,7 +220,7 @@ impl Exchange<'_> {
             Some(lease) if !checks && target.is_first() => Form::SetNx { lease },
             _ => Form::Digest,
         };
-        let payload = Payload::Script { call: Arc::clone(call), checks, form, asks: target.route.asks };
+        let payload = Payload { call: Arc::clone(call), checks, form, asks: target.route.asks };
         let command = self.outcomes.command(i, payload, self.priority == Priority::High, Some(unanswered));
         if self.is_single() {
             pipe.send(command);

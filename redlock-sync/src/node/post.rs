@@ -49,7 +49,7 @@ impl Nodes {
             pending.push(server.zip(found).map(|(server, (unanswered, PooledPipe { pipe, generation, .. }))| {
                 let sent = server.transmission(call, generation, false);
                 let form = if server.needs_source(call, &pipe) { Form::Source } else { Form::Digest };
-                let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
+                let payload = Payload { call: Arc::clone(call), checks: sent.checks, form, asks: false };
                 sends.push((i, pipe, unanswered, payload));
                 (server, sent)
             }));

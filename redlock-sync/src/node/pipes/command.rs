@@ -5,7 +5,6 @@
 //! outcome is set under it. So no outcome is missed between the check and the wait. No other mutex is locked while this
 //! one is held.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,17 +157,13 @@ const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// What is sent for a call.
 #[derive(Clone)]
-pub(crate) enum Payload {
-    Script {
-        call: Arc<Call>,
-        checks: bool,
-        form: Form,
-        /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
-        asks: bool,
-    },
-    #[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
-    /// A command that is not a script, encoded, with one reply.
-    Plain(Cow<'static, [u8]>),
+pub(crate) struct Payload {
+    pub(crate) call: Arc<Call>,
+    /// The script first checks the user's permissions.
+    pub(crate) checks: bool,
+    pub(crate) form: Form,
+    /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
+    pub(crate) asks: bool,
 }
 
 /// How a script is called.
@@ -226,57 +221,47 @@ impl Command {
         drop(states);
         let has_callback = self.outcomes.callback.is_some();
         // If the script is unknown, no thread would send it again. So it is sent with its source.
-        if let Payload::Script { form, .. } = &mut self.payload
-            && !has_callback
-        {
-            *form = Form::Source;
+        if !has_callback {
+            self.payload.form = Form::Source;
         }
         has_callback || self.is_release()
     }
 
     /// Appends the bytes of the call.
     pub(super) fn write_to(&self, packet: &mut Vec<u8>) {
-        if self.asks() {
+        let Payload { call, checks, form, asks } = &self.payload;
+        if *asks {
             packet.extend_from_slice(ASKING);
         }
-        match &self.payload {
-            Payload::Script { call, checks, form: Form::Digest, .. } => call.write_to(packet, *checks),
-            Payload::Script { call, checks, form: Form::Source, .. } => call.write_source_to(packet, *checks),
-            Payload::Script { call, form: Form::SetNx { lease }, .. } => call.write_set_nx_to(packet, *lease),
-            Payload::Plain(command) => packet.extend_from_slice(command),
+        match form {
+            Form::Digest => call.write_to(packet, *checks),
+            Form::Source => call.write_source_to(packet, *checks),
+            Form::SetNx { lease } => call.write_set_nx_to(packet, *lease),
         }
     }
 
     /// True if a reply to `ASKING` comes before its own reply.
     pub(super) fn asks(&self) -> bool {
-        matches!(self.payload, Payload::Script { asks: true, .. })
-    }
-
-    fn call(&self) -> Option<&Arc<Call>> {
-        match &self.payload {
-            Payload::Script { call, .. } => Some(call),
-            Payload::Plain(_) => None,
-        }
+        self.payload.asks
     }
 
     pub(super) fn is_like(&self, call: &Call) -> bool {
-        self.call().is_some_and(|own| own.is_like(call))
+        self.payload.call.is_like(call)
     }
 
     /// True if it brings the source of this call's script.
     pub(super) fn brings_source_of(&self, call: &Call) -> bool {
-        let Payload::Script { call: own, form: Form::Source, .. } = &self.payload else { return false };
-        own.script.sha == call.script.sha
+        self.payload.form == Form::Source && self.payload.call.script.sha == call.script.sha
     }
 
     /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
-        self.call().is_some_and(|call| call.script.purpose == Purpose::Release)
+        self.payload.call.script.purpose == Purpose::Release
     }
 
     /// True if a yes counts only after replicas have acknowledged it.
     pub(super) fn is_for_replicas(&self) -> bool {
-        self.call().is_some_and(|call| call.script.is_for_replicas)
+        self.payload.call.script.is_for_replicas
     }
 
     /// Marks that the reply came, and that the reply to the `WAIT` is still due.
@@ -288,8 +273,8 @@ impl Command {
 
     /// The token that it may set, if it is an acquire, or that it removes, if it is a release.
     pub(super) fn token(&self, purpose: Purpose) -> Option<&str> {
-        let call = self.call().filter(|call| call.script.purpose == purpose)?;
-        call.token.as_ref().map(LockId::as_str)
+        let call = &self.payload.call;
+        call.token.as_ref().filter(|_| call.script.purpose == purpose).map(LockId::as_str)
     }
 
     /// The group of its key.

@@ -204,7 +204,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
                     let call = release(&format!("k{n}"), "t");
                     let (unanswered, PooledPipe { pipe, .. }) =
                         client.server().connections(&call).choose(&call, false, None).unwrap();
-                    let payload = Payload::Script { call, checks: false, form: Form::Source, asks: false };
+                    let payload = Payload { form: Form::Source, ..payload(call) };
                     pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(unanswered)).unattended());
                 }
             });
