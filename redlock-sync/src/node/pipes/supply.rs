@@ -129,7 +129,7 @@ impl Supply {
             .connection_timeout(RETRY)
             .error_handler(Box::new(NopErrorHandler))
             .event_handler(Box::new(self.arrivals.clone()))
-            .thread_pool(Arc::clone(threads.ok()?))
+            .thread_pool(threads.ok()?)
             .build_unchecked(Connector { host: Arc::clone(&self.host), arrivals: self.arrivals.clone() });
         Some(self.pool.get_or_init(|| pool))
     }
