@@ -144,7 +144,7 @@ impl Exchange<'_> {
 
     /// The indices of the servers to which connections are awaited.
     fn waiting(&self) -> Few<usize> {
-        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index());
+        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index);
         self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
     }
 

@@ -5,7 +5,6 @@
 //! outcome is set under it. So no outcome is missed between the check and the wait. No other mutex is locked while this
 //! one is held.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -279,7 +278,7 @@ impl Command {
 
     /// The group of its key.
     pub(super) fn group(&self) -> Option<usize> {
-        self.unanswered.as_ref().map(UnansweredCall::group)
+        self.unanswered.as_ref().map(|call| call.group)
     }
 
     /// True if a thread waits for it.
@@ -360,14 +359,5 @@ impl Wakeup {
             }
             Wakeup::Callback { callback, index, outcome, _unanswered } => callback.call(index, outcome),
         }
-    }
-}
-
-impl fmt::Debug for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command")
-            .field("index", &self.index)
-            .field("is_release", &self.is_release())
-            .finish_non_exhaustive()
     }
 }

@@ -36,7 +36,7 @@ pub(super) enum Pump {
 }
 
 /// The calls to be written.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Outbox {
     /// Releases and renewals. They are sent before attempts.
     high: VecDeque<Command>,
@@ -115,7 +115,7 @@ impl Outbox {
 }
 
 /// The calls whose replies are due, in the order of the replies.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct InFlight {
     calls: VecDeque<InFlightCall>,
     /// True if the reply to `ASKING` before the first call has arrived.
@@ -130,7 +130,6 @@ pub(super) struct InFlight {
     unacknowledged: Vec<(Command, WireReply)>,
 }
 
-#[derive(Debug)]
 struct InFlightCall {
     /// `None` for the `WAIT` command.
     command: Option<Command>,

@@ -34,7 +34,6 @@
 //!    closed: see [`UseGuard`].
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -395,10 +394,4 @@ impl Drop for UseGuard<'_> {
 
 fn disconnected(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Disconnected { was_written, why: Arc::clone(why) }
-}
-
-impl fmt::Debug for Pipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipe").field("is_closed", &self.is_closed()).finish_non_exhaustive()
-    }
 }
