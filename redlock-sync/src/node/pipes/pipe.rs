@@ -41,7 +41,7 @@ use std::time::Duration;
 use super::command::{Command, Outcome, Outcomes, Progress, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, Sink, Source};
-use super::outbox::{InFlight, Interest, Outbox};
+use super::outbox::{InFlight, Outbox};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
@@ -243,7 +243,7 @@ impl Pipe {
     /// deadline.
     pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Wakeups) -> bool {
         self.flush();
-        let in_use = UseGuard::new(self);
+        let in_use = UseGuard(self);
         self.reading_since.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         let read = reader.source.read(reader.framer.room(), until);
         self.reading_since.store(AT_WORK, Ordering::Relaxed);
@@ -326,10 +326,6 @@ impl Pipe {
         drop(reader);
     }
 
-    pub(super) fn interest(&self) -> Interest {
-        self.in_flight.lock().interest()
-    }
-
     /// Closes the connection. Each unanswered call learns whether the server may have it.
     pub(crate) fn close(&self, why: Broken) {
         // First: a thread that sees `is_closed` orders another connection, and the pool must have room for it then.
@@ -365,20 +361,14 @@ impl Pipe {
 }
 
 /// Guards a use of one half. Closes the connection if the use fails or panics.
-pub(super) struct UseGuard<'a> {
-    pipe: &'a Pipe,
-    has_ended: bool,
-}
+pub(super) struct UseGuard<'a>(pub(super) &'a Pipe);
 
 impl UseGuard<'_> {
-    pub(super) fn new(pipe: &Pipe) -> UseGuard<'_> {
-        UseGuard { pipe, has_ended: false }
-    }
-
-    pub(super) fn finish<T: Default>(mut self, result: Result<T, Broken>) -> T {
-        self.has_ended = true;
+    pub(super) fn finish<T: Default>(self, result: Result<T, Broken>) -> T {
+        let pipe = self.0;
+        std::mem::forget(self);
         result.unwrap_or_else(|why| {
-            self.pipe.close(why);
+            pipe.close(why);
             T::default()
         })
     }
@@ -386,9 +376,7 @@ impl UseGuard<'_> {
 
 impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.pipe.close(Broken::Closed("a thread panicked while it used the connection".into()));
-        }
+        self.0.close(Broken::Closed("a thread panicked while it used the connection".into()));
     }
 }
 
