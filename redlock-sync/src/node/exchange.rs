@@ -364,7 +364,7 @@ impl Exchange<'_> {
                     self.handle_outcomes();
                     return false;
                 };
-                server.host.with_server(self.failure_of_abandoned(i, &server, progress, waited))
+                server.host.with_server(self.failure_of_abandoned(target, &server, progress, waited))
             }
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
@@ -380,8 +380,7 @@ impl Exchange<'_> {
     }
 
     /// The failure of a call that is given up.
-    fn failure_of_abandoned(&self, i: usize, server: &Server, progress: Progress, waited: Duration) -> Failure {
-        let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
+    fn failure_of_abandoned(&self, target: &Target, server: &Server, progress: Progress, waited: Duration) -> Failure {
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = match progress {
             Progress::Unsent if target.call.script.purpose == Purpose::Release => {
@@ -393,7 +392,8 @@ impl Exchange<'_> {
                 "not sent: earlier calls to this server were not sent or answered in time",
             ),
             Progress::Unacknowledged => {
-                replicas::timed_out_result(self.nodes.context.settings.min_replicas_ack, waited)
+                let least = self.nodes.context.settings.min_replicas_ack;
+                replicas::too_few(&format!("fewer than {least}"), waited)
             }
             Progress::Sent => timed_out(Executed::Maybe, &message),
         };
