@@ -161,7 +161,8 @@ pub(crate) struct Payload {
     /// The script first checks the user's permissions.
     pub(crate) checks: bool,
     pub(crate) form: Form,
-    /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
+    /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it. The reply to `ASKING`
+    /// comes before that to the call.
     pub(crate) asks: bool,
 }
 
@@ -195,7 +196,7 @@ pub(super) enum Wakeup {
 pub(crate) struct Command {
     outcomes: Arc<Outcomes>,
     index: usize,
-    payload: Payload,
+    pub(super) payload: Payload,
     /// Releases and renewals are sent before attempts.
     pub(super) is_high_priority: bool,
     /// Until the call is answered, calls about the same key go over the same connection.
@@ -239,20 +240,6 @@ impl Command {
         }
     }
 
-    /// True if a reply to `ASKING` comes before its own reply.
-    pub(super) fn asks(&self) -> bool {
-        self.payload.asks
-    }
-
-    pub(super) fn is_like(&self, call: &Call) -> bool {
-        self.payload.call.is_like(call)
-    }
-
-    /// True if it brings the source of this call's script.
-    pub(super) fn brings_source_of(&self, call: &Call) -> bool {
-        self.payload.form == Form::Source && self.payload.call.script.sha == call.script.sha
-    }
-
     /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
         self.payload.call.script.purpose == Purpose::Release
@@ -276,9 +263,9 @@ impl Command {
         call.token.as_ref().filter(|_| call.script.purpose == purpose).map(LockId::as_str)
     }
 
-    /// The group of its key.
-    pub(super) fn group(&self) -> Option<usize> {
-        self.unanswered.as_ref().map(|call| call.group)
+    /// True if it is about a key of this group, or if `group` is `None`.
+    pub(super) fn is_about(&self, group: Option<usize>) -> bool {
+        group.is_none() || self.unanswered.as_ref().map(|call| call.group) == group
     }
 
     /// True if a thread waits for it.

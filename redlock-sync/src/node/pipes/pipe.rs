@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::command::{Command, Outcome, Outcomes, Progress, Wakeup, Wakeups};
+use super::command::{Command, Form, Outcome, Outcomes, Progress, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, Sink, Source};
 use super::outbox::{InFlight, Outbox};
@@ -167,7 +167,7 @@ impl Pipe {
     /// its keys count.
     pub(crate) fn is_released(&self, group: Option<usize>) -> bool {
         let outbox = self.outbox.lock();
-        !outbox.has(group) && self.in_flight.lock().is_released(group)
+        !outbox.all().any(|command| command.is_about(group)) && self.in_flight.lock().is_released(group)
     }
 
     /// True if an unanswered call may set this token.
@@ -177,12 +177,14 @@ impl Pipe {
 
     /// True if an identical call is unanswered.
     pub(crate) fn has_like(&self, call: &Call) -> bool {
-        self.has_unanswered(|command| command.is_like(call))
+        self.has_unanswered(|command| command.payload.call.is_like(call))
     }
 
     /// True if an unanswered call brings the source of this call's script. The server executes that call first.
     pub(crate) fn has_source_of(&self, call: &Call) -> bool {
-        self.has_unanswered(|command| command.brings_source_of(call))
+        self.has_unanswered(|Command { payload, .. }| {
+            payload.form == Form::Source && payload.call.script.sha == call.script.sha
+        })
     }
 
     fn has_unanswered(&self, is_it: impl Fn(&Command) -> bool) -> bool {
