@@ -173,13 +173,6 @@ impl Exchange<'_> {
 
     /// Sends all waiting calls for which there is a connection.
     fn send_waiting(&mut self) {
-        self.send_where_connected();
-        if !self.is_single() {
-            self.sent().for_each(|(_, pipe)| pipe.flush());
-        }
-    }
-
-    fn send_where_connected(&mut self) {
         for i in 0..self.targets.len() {
             let Some(target) = self.targets.get(i) else { continue };
             let (TargetState::Unsent, Some(server)) = (&target.state, &target.server) else { continue };
@@ -193,6 +186,9 @@ impl Exchange<'_> {
             if let Some(state) = state {
                 self.set_state(i, state);
             }
+        }
+        if !self.is_single() {
+            self.sent().for_each(|(_, pipe)| pipe.flush());
         }
     }
 

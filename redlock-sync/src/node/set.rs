@@ -118,11 +118,6 @@ impl Nodes {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn get(&self, i: usize) -> Option<&Node> {
-        self.all.get(i)
-    }
-
     /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
         self.all.iter().any(|node| matches!(node, Node::Cluster(_)))

@@ -42,10 +42,9 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, can_leave_out: bool) -> Target {
-        let not_asked = || TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
         let server = if is_asked { member.server_for(call) } else { None };
         let state = match &server {
-            None => not_asked(),
+            None => TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked"))),
             Some(server) => {
                 // No other server can stand in for a member of a cluster. It is left out all the same, since another
                 // server may have taken over its slots.

@@ -25,7 +25,7 @@ impl Client {
     }
 
     pub(super) fn server(&self) -> &server::Server {
-        self.0.get(0).unwrap().server()
+        self.0.all[0].server()
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
