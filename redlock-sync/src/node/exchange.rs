@@ -264,8 +264,7 @@ impl Exchange<'_> {
 
     fn done(&self, i: usize, server: &Server, sent: &Transmission, result: Result<Value, Failure>) -> TargetState {
         let Some(target) = self.targets.get(i) else { return TargetState::Done(result) };
-        let result = server.record_reply(&target.call, sent, result);
-        TargetState::Done(result.map_err(|failure| server.host.with_server(failure)))
+        TargetState::Done(server.record_reply(&target.call, sent, result))
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the

@@ -11,7 +11,7 @@ use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::PooledPipe;
 use super::server::{Server, Transmission};
 use super::set::Nodes;
-use super::target::executed;
+use super::target::{executed, timed_out};
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
@@ -81,16 +81,16 @@ fn unsent(server: Option<&Server>) -> Failure {
 
 impl PostedRelease {
     fn result(&self, server: &Server, sent: &Transmission, outcome: Outcome) -> Result<Value, Failure> {
-        let result = match outcome {
+        match outcome {
             Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. } => {
                 server.record_reply(&self.call, sent, redis_reply::read(&said))
             }
             Outcome::Disconnected { was_written, why } => {
                 server.connection_broke(sent.generation);
-                Err(Failure::new(FailureKind::Unreachable, executed(was_written), why.words()))
+                let failure = Failure::new(FailureKind::Unreachable, executed(was_written), why.words());
+                Err(server.host.with_server(failure))
             }
-        };
-        result.map_err(|failure| server.host.with_server(failure))
+        }
     }
 
     fn finish(&self) {
@@ -100,7 +100,7 @@ impl PostedRelease {
             state.on_answers.take().map(|on_answers| (on_answers, results))
         };
         if let Some((on_answers, results)) = ready {
-            let silent = || Err(Failure::new(FailureKind::TimedOut, Executed::Maybe, "not answered in time"));
+            let silent = || Err(timed_out(Executed::Maybe, "not answered in time"));
             let results = results.into_iter().map(|result| result.unwrap_or_else(silent)).collect();
             on_answers(Answers { results, started: self.started, duplicate: false });
         }
