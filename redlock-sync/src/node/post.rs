@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
+use super::pipes::command::{Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::PooledPipe;
 use super::server::{Server, Transmission};
 use super::set::Nodes;
@@ -55,13 +55,13 @@ impl Nodes {
             }));
         }
         let state = PostState { pending, results, outstanding: sends.len(), on_answers: Some(on_answers) };
-        let replies = Arc::new(PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) });
+        let replies = PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) };
         if sends.is_empty() {
             return replies.finish();
         }
         // All results have a place before the first call is sent, because its reply may come at once.
-        let callback = Arc::clone(&replies) as Arc<dyn Callback>;
-        let outcomes = Outcomes::new(self.all.len(), Some(callback));
+        let callback = move |i, outcome| replies.record(i, outcome);
+        let outcomes = Outcomes::new(self.all.len(), Some(Arc::new(callback)));
         for (i, pipe, unanswered, payload) in sends {
             pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
         }
@@ -105,10 +105,8 @@ impl PostedRelease {
             on_answers(Answers { results, started: self.started, duplicate: false });
         }
     }
-}
 
-impl Callback for PostedRelease {
-    fn call(&self, index: usize, outcome: Option<Outcome>) {
+    fn record(&self, index: usize, outcome: Option<Outcome>) {
         let pending = self.state.lock().pending.get_mut(index).and_then(Option::take);
         let result = pending.zip(outcome).map(|((server, sent), outcome)| self.result(&server, &sent, outcome));
         let is_last = {

@@ -63,12 +63,10 @@ pub(crate) enum Progress {
     Unacknowledged,
 }
 
-/// Receives the outcomes of calls for which no thread waits. It is called by a thread that reads, or that closes the
-/// connection. It must neither wait nor send anything.
-pub(crate) trait Callback: Send + Sync {
-    /// Called once for each call. `None` if no reply came in time; the call may still be executed.
-    fn call(&self, index: usize, outcome: Option<Outcome>);
-}
+/// Receives the outcomes of calls for which no thread waits, each with the index of its call. It is called once for each
+/// call, by a thread that reads, or that closes the connection. It must neither wait nor send anything. The outcome is
+/// `None` if no reply came in time; the call may still be executed.
+pub(crate) type Callback = Arc<dyn Fn(usize, Option<Outcome>) + Send + Sync>;
 
 /// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
@@ -76,12 +74,12 @@ pub(crate) struct Outcomes {
     /// Notified when an outcome ends the wait of the thread. `None` if a callback gets the outcomes.
     changed: Option<Arc<Condvar>>,
     /// Gets the outcomes of calls for which no thread waits.
-    callback: Option<Arc<dyn Callback>>,
+    callback: Option<Callback>,
 }
 
 impl Outcomes {
     /// Outcomes for this many calls.
-    pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
+    pub(crate) fn new(calls: usize, callback: Option<Callback>) -> Arc<Outcomes> {
         let states = (0..calls).map(|_| CallState::Empty).collect();
         let changed = callback.is_none().then(|| Arc::new(Condvar::new()));
         Arc::new(Outcomes { states: Mutex::new(states), changed, callback })
@@ -184,7 +182,7 @@ pub(super) enum Wakeup {
     /// The thread that waits for these outcomes.
     Thread(Arc<Outcomes>),
     Callback {
-        callback: Arc<dyn Callback>,
+        callback: Callback,
         index: usize,
         outcome: Option<Outcome>,
         /// Keeps calls about the key on this connection until the callback has returned.
@@ -344,7 +342,7 @@ impl Wakeup {
                     changed.notify_one();
                 }
             }
-            Wakeup::Callback { callback, index, outcome, _unanswered } => callback.call(index, outcome),
+            Wakeup::Callback { callback, index, outcome, _unanswered } => callback(index, outcome),
         }
     }
 }

@@ -82,21 +82,17 @@ fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
 }
 
 /// A callback that checks the reply to a release. With a callback, the call need not carry its source.
-struct Looks;
-
-impl Callback for Looks {
-    fn call(&self, _: usize, outcome: Option<Outcome>) {
-        let Some(outcome) = outcome else { panic!("it is not answered in time") };
-        let is_end = matches!(outcome, Outcome::Disconnected { .. });
-        assert!(is_end || matches!(outcome, Outcome::Replied(WireReply::Int(_) | WireReply::Raw(_))), "{outcome:?}");
-    }
+fn look(_: usize, outcome: Option<Outcome>) {
+    let Some(outcome) = outcome else { panic!("it is not answered in time") };
+    let is_end = matches!(outcome, Outcome::Disconnected { .. });
+    assert!(is_end || matches!(outcome, Outcome::Replied(WireReply::Int(_) | WireReply::Raw(_))), "{outcome:?}");
 }
 
 /// A pair of `SET NX` and a release for which the thread does not wait.
 fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let (key, token) = key_of(t);
     let lock = Payload { form: Form::SetNx { lease: 2 * SOON }, ..payload(acquire(&key, &token)) };
-    let callback: Arc<dyn Callback> = Arc::new(Looks);
+    let callback: Callback = Arc::new(look);
     move || {
         let free = release(&key, &token);
         let (unanswered, PooledPipe { pipe, .. }) =
