@@ -66,6 +66,14 @@ impl Target {
         Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
     }
 
+    /// Sets the state. If the call was sent, also records how many bytes its connection has read.
+    pub(super) fn set_state(&mut self, state: TargetState) {
+        if let TargetState::Sent { pipe, .. } = &state {
+            self.has_read = pipe.has_read();
+        }
+        self.state = state;
+    }
+
     /// True if the call was neither sent before nor redirected.
     pub(super) fn is_first(&self) -> bool {
         self.first_break.is_none() && self.route == Route::default()
