@@ -40,7 +40,7 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quor
         });
     }));
     let clock = VirtualClock::shared(client);
-    let nodes = Nodes::with((0..nodes).map(server).collect(), &limits, &clock, background.clone(), background);
+    let nodes = Nodes::of((0..nodes).map(server).collect(), &limits, &clock, Some(background));
     Quorum::new(nodes, clock, limits)
 }
 

@@ -2,7 +2,7 @@
 //! other layers.
 
 use std::panic::catch_unwind;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
@@ -20,9 +20,8 @@ pub(crate) struct Background(Arc<LazyThreads>);
 
 struct LazyThreads {
     size: usize,
-    threads: OnceLock<Arc<ScheduledThreadPool>>,
-    /// Held while the threads are started.
-    starting: Mutex<()>,
+    /// `None` before the first job. Locked while the threads are started.
+    threads: Mutex<Option<Arc<ScheduledThreadPool>>>,
     /// Receives all jobs instead of the threads, in a simulation.
     #[cfg(test)]
     job_sink: Option<JobSink>,
@@ -36,8 +35,7 @@ impl Background {
     pub(crate) fn new(nodes: usize) -> Background {
         Background(Arc::new(LazyThreads {
             size: nodes.clamp(2, 8),
-            threads: OnceLock::new(),
-            starting: Mutex::new(()),
+            threads: Mutex::default(),
             #[cfg(test)]
             job_sink: None,
         }))
@@ -46,8 +44,7 @@ impl Background {
     /// Passes every job to the simulation.
     #[cfg(test)]
     pub(crate) fn given_to(job_sink: JobSink) -> Background {
-        let (threads, starting) = (OnceLock::new(), Mutex::new(()));
-        Background(Arc::new(LazyThreads { size: 0, threads, starting, job_sink: Some(job_sink) }))
+        Background(Arc::new(LazyThreads { size: 0, threads: Mutex::default(), job_sink: Some(job_sink) }))
     }
 
     /// True if jobs go to a simulation.
@@ -69,18 +66,15 @@ impl Background {
     }
 
     /// Returns the threads, and starts them if needed. If that fails, the next call tries again.
-    pub(super) fn threads(&self) -> Result<&Arc<ScheduledThreadPool>, Failure> {
-        if let Some(threads) = self.0.threads.get() {
-            return Ok(threads);
-        }
-        let _starting = self.0.starting.lock();
-        if let Some(threads) = self.0.threads.get() {
-            return Ok(threads);
+    pub(super) fn threads(&self) -> Result<Arc<ScheduledThreadPool>, Failure> {
+        let mut threads = self.0.threads.lock();
+        if let Some(threads) = &*threads {
+            return Ok(Arc::clone(threads));
         }
         let started = start(self.0.size).map_err(|why| {
             Failure::unsent(FailureKind::Unreachable, format!("cannot start the threads that make connections: {why}"))
         })?;
-        Ok(self.0.threads.get_or_init(|| Arc::new(started)))
+        Ok(Arc::clone(threads.insert(Arc::new(started))))
     }
 }
 

@@ -12,14 +12,16 @@ use super::{Failure, FailureKind};
 pub(super) struct Breaker {
     /// True during an outage. While the server answers, a check costs one load.
     open: AtomicBool,
+    /// The failure to report meanwhile.
     outage: Mutex<Option<Failure>>,
 }
 
 impl Breaker {
     /// Opens the breaker.
-    pub(super) fn trip(&self, failure: &Failure) {
+    pub(super) fn trip(&self, cause: &Failure) {
         let mut outage = self.outage.lock();
-        *outage = Some(failure.clone());
+        let message = format!("left out since it failed: {}", cause.message);
+        *outage = Some(Failure::unsent(FailureKind::LeftOut, message));
         self.open.store(true, Ordering::Release);
     }
 
@@ -40,12 +42,7 @@ impl Breaker {
 
     /// The failure to report while the server is left out.
     pub(super) fn outage(&self) -> Option<Failure> {
-        if !self.is_open() {
-            return None;
-        }
-        let outage = self.outage.lock();
-        let cause = outage.as_ref()?;
-        Some(Failure::unsent(FailureKind::LeftOut, format!("left out since it failed: {}", cause.message)))
+        if self.is_open() { self.outage.lock().clone() } else { None }
     }
 }
 

@@ -1,144 +1,98 @@
-//! The two halves of a socket, used at the same time: one thread writes while another one reads.
+//! The two halves of a connection behind TLS, used at the same time: one thread writes while another one reads.
 //!
-//! Behind TLS, both halves need the session. Its mutex is held only while bytes are encrypted or decrypted, never while
-//! the socket waits. So a thread that waits for room to write does not block the reader. Only the writing half puts
-//! bytes on the socket. Bytes that the session produces by itself, such as a key update, are sent with the next call.
+//! Both halves need the session. Its mutex is held only while bytes are encrypted or decrypted, never while the socket
+//! waits. So a thread that waits for room to write does not block the reader. Only the writing half puts bytes on the
+//! socket. Bytes that the session produces by itself, such as a key update, are sent with the next call.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
 
-use super::link::Broken;
+use rustls::ClientConnection;
+
+use super::link::{Broken, Halves};
 use super::pipes::halves::{Sink, Source};
 use super::stream::{TimedSocket, broken};
 use crate::clock::Tick;
+use crate::sync::Mutex;
 
-impl Sink for TimedSocket {
-    fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken> {
-        self.begin(by);
-        self.write_all(bytes).map_err(|error| broken(&error.into()))
+struct TlsHalf {
+    session: Arc<Mutex<ClientConnection>>,
+    socket: TimedSocket,
+    /// Encrypted bytes to be written to the socket, or read from it.
+    encrypted: Vec<u8>,
+    /// The number of bytes from the socket that the session has taken.
+    consumed: usize,
+}
+
+/// Completes the handshake before the deadline, and splits the connection.
+pub(super) fn behind_tls(mut session: ClientConnection, mut socket: TimedSocket, by: Tick) -> Result<Halves, Broken> {
+    socket.begin(by);
+    while session.is_handshaking() {
+        session.complete_io(&mut socket).map_err(broken)?;
+    }
+    let (session, shut) = (Arc::new(Mutex::new(session)), socket.shut());
+    let half = |socket| TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0 };
+    Ok(Halves { sink: Box::new(half(socket.clone())), source: Box::new(half(socket)), shut })
+}
+
+impl Sink for TlsHalf {
+    fn write(&mut self, mut bytes: &[u8], by: Tick) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            self.encrypted.clear();
+            let taken = {
+                let mut session = self.session.lock();
+                // The session takes as much as fits its buffer. The loop writes the rest.
+                let taken = session.writer().write(bytes).map_err(broken)?;
+                while session.wants_write() {
+                    session.write_tls(&mut self.encrypted).map_err(broken)?;
+                }
+                taken
+            };
+            bytes = bytes.get(taken..).unwrap_or_default();
+            Sink::write(&mut self.socket, &self.encrypted, by)?;
+        }
+        Ok(())
     }
 }
 
-impl Source for TimedSocket {
+impl Source for TlsHalf {
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
-        self.begin(until);
-        self.read_on(room)
+        self.socket.begin(until);
+        loop {
+            let read = self.decrypt(room)?;
+            if read > 0 {
+                return Ok(read);
+            }
+            self.encrypted.resize(READ_SIZE, 0);
+            let came = self.socket.read_on(&mut self.encrypted)?;
+            self.encrypted.truncate(came);
+            self.consumed = 0;
+            if came == 0 {
+                return Ok(0);
+            }
+        }
     }
 }
 
-impl TimedSocket {
-    /// Reads in the current step. Returns zero if its time is up.
-    fn read_on(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
-        match Read::read(self, room).map_err(|error| broken(&error.into())) {
-            Ok(0) => Err(Broken::Closed("connection closed by the server".into())),
-            Err(Broken::TimedOut) => Ok(0),
-            read => read,
-        }
-    }
-}
+/// The number of bytes requested by one read of the socket.
+const READ_SIZE: usize = 16 << 10;
 
-#[cfg(feature = "tls")]
-pub(super) use tls::behind_tls;
-
-#[cfg(feature = "tls")]
-mod tls {
-    use std::io::{self, Read, Write};
-    use std::sync::Arc;
-
-    use rustls::ClientConnection;
-
-    use super::{Broken, Sink, Source, Tick, TimedSocket, broken};
-    use crate::node::link::Halves;
-    use crate::sync::Mutex;
-
-    struct TlsHalf {
-        session: Arc<Mutex<ClientConnection>>,
-        socket: TimedSocket,
-        /// Encrypted bytes to be written to the socket, or read from it.
-        encrypted: Vec<u8>,
-        /// The number of bytes from the socket that the session has taken.
-        consumed: usize,
-    }
-
-    /// Completes the handshake before the deadline, and splits the connection.
-    pub(in crate::node) fn behind_tls(
-        mut session: ClientConnection,
-        mut socket: TimedSocket,
-        by: Tick,
-    ) -> Result<Halves, Broken> {
-        socket.begin(by);
-        while session.is_handshaking() {
-            session.complete_io(&mut socket).map_err(io_failure)?;
-        }
-        let (session, shut) = (Arc::new(Mutex::new(session)), socket.shut());
-        let half = |socket| TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0 };
-        Ok(Halves { sink: Box::new(half(socket.clone())), source: Box::new(half(socket)), shut })
-    }
-
-    impl Sink for TlsHalf {
-        fn write(&mut self, mut bytes: &[u8], by: Tick) -> Result<(), Broken> {
-            while !bytes.is_empty() {
-                self.encrypted.clear();
-                let taken = {
-                    let mut session = self.session.lock();
-                    // The session takes as much as fits its buffer. The loop writes the rest.
-                    let taken = session.writer().write(bytes).map_err(io_failure)?;
-                    while session.wants_write() {
-                        session.write_tls(&mut self.encrypted).map_err(io_failure)?;
-                    }
-                    taken
-                };
-                bytes = bytes.get(taken..).unwrap_or_default();
-                Sink::write(&mut self.socket, &self.encrypted, by)?;
+impl TlsHalf {
+    /// Decrypts what was read from the socket. Returns zero if more bytes are needed.
+    fn decrypt(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
+        let mut session = self.session.lock();
+        loop {
+            match session.reader().read(room) {
+                Ok(0) => return Err(Broken::Closed("connection closed by the server".into())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read.map_err(broken),
             }
-            Ok(())
-        }
-    }
-
-    impl Source for TlsHalf {
-        fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
-            self.socket.begin(until);
-            loop {
-                let read = self.decrypt(room)?;
-                if read > 0 {
-                    return Ok(read);
-                }
-                self.encrypted.resize(READ_SIZE, 0);
-                let came = self.socket.read_on(&mut self.encrypted)?;
-                self.encrypted.truncate(came);
-                self.consumed = 0;
-                if came == 0 {
-                    return Ok(0);
-                }
+            let mut rest = self.encrypted.get(self.consumed..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(0);
             }
+            self.consumed += session.read_tls(&mut rest).map_err(broken)?;
+            session.process_new_packets().map_err(|error| broken(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         }
-    }
-
-    /// The number of bytes requested by one read of the socket.
-    const READ_SIZE: usize = 16 << 10;
-
-    impl TlsHalf {
-        /// Decrypts what was read from the socket. Returns zero if more bytes are needed.
-        fn decrypt(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
-            let mut session = self.session.lock();
-            loop {
-                match session.reader().read(room) {
-                    Ok(0) => return Err(Broken::Closed("connection closed by the server".into())),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => return read.map_err(io_failure),
-                }
-                let mut rest = self.encrypted.get(self.consumed..).unwrap_or_default();
-                if rest.is_empty() {
-                    return Ok(0);
-                }
-                self.consumed += session.read_tls(&mut rest).map_err(io_failure)?;
-                session
-                    .process_new_packets()
-                    .map_err(|error| io_failure(io::Error::new(io::ErrorKind::InvalidData, error)))?;
-            }
-        }
-    }
-
-    fn io_failure(error: io::Error) -> Broken {
-        broken(&error.into())
     }
 }

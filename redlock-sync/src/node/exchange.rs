@@ -16,7 +16,7 @@ use super::server::{Server, Transmission};
 use super::set::Nodes;
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
-use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, Priority, Value, redis_reply, replicas};
+use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, Priority, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
 
@@ -29,7 +29,8 @@ struct Exchange<'a> {
     priority: Priority,
     clock: &'a dyn Clock,
     outcomes: Arc<Outcomes>,
-    targets: Few<Target>,
+    /// True for one call. Several calls are gathered, and written in one packet.
+    is_single: bool,
     started: Tick,
     deadline: Tick,
     node_timeout: Duration,
@@ -51,7 +52,7 @@ impl Nodes {
         // A single node cannot be left out, so the number of nodes is checked first.
         let healthy = || self.all.iter().filter(|node| node.outage().is_none()).count();
         let can_leave_out = self.len() > 1 && healthy() >= need;
-        let targets: Few<Target> = calls
+        let mut targets: Few<Target> = calls
             .iter()
             .flat_map(|call| self.all.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
@@ -60,11 +61,11 @@ impl Nodes {
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
-        let outcomes = Outcomes::new(targets.len(), None);
+        let (outcomes, is_single) = (Outcomes::new(targets.len(), None), calls.len() <= 1);
         let mut exchange =
-            Exchange { nodes: self, priority, clock, outcomes, targets, started, deadline, node_timeout };
-        exchange.run();
-        let mut targets = exchange.targets.into_iter();
+            Exchange { nodes: self, priority, clock, outcomes, is_single, started, deadline, node_timeout };
+        exchange.run(&mut targets);
+        let mut targets = targets.into_iter();
         calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
     }
 }
@@ -84,36 +85,49 @@ fn body_time(call: &Call) -> Duration {
     if call.script.takes_bodies { time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
 }
 
+fn sent(targets: &[Target]) -> impl Iterator<Item = (usize, Arc<Pipe>)> {
+    targets.iter().enumerate().filter_map(|(i, target)| match &target.state {
+        TargetState::Sent { pipe, .. } => Some((i, Arc::clone(pipe))),
+        _ => None,
+    })
+}
+
+/// The indices of the servers to which connections are awaited.
+fn waiting(targets: &[Target]) -> Few<usize> {
+    let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index);
+    targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
+}
+
 impl Exchange<'_> {
-    fn run(&mut self) {
-        self.send_unattended();
+    fn run(&mut self, targets: &mut [Target]) {
+        self.send_unattended(targets);
         loop {
-            self.send_waiting();
+            self.send_waiting(targets);
             // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
-            let seen = if self.waiting().is_empty() { 0 } else { self.nodes.context.arrivals.version() };
+            let seen = if waiting(targets).is_empty() { 0 } else { self.nodes.context.arrivals.version() };
             if seen > 0 {
-                self.send_waiting();
+                self.send_waiting(targets);
             }
-            let sent: Few<(usize, Arc<Pipe>)> = self.sent().collect();
-            let waiting = self.waiting();
+            let sent: Few<(usize, Arc<Pipe>)> = sent(targets).collect();
+            let waiting = waiting(targets);
             if sent.is_empty() && waiting.is_empty() {
                 return;
             }
-            let until = self.until(!waiting.is_empty(), !sent.is_empty());
+            let until = self.until(targets, !waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
                 self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
             } else if wait(&self.outcomes, &sent, until, self.clock) {
-                self.handle_outcomes();
+                self.handle_outcomes(targets);
                 continue;
             }
-            if self.clock.now() >= self.deadline && !self.extend_while_moving() {
-                return self.give_up();
+            if self.clock.now() >= self.deadline && !self.extend_while_moving(targets) {
+                return self.give_up(targets);
             }
         }
     }
 
     /// Until when to wait. While calls wait for connections, they are tried again from time to time.
-    fn until(&self, waits: bool, sent: bool) -> Tick {
+    fn until(&self, targets: &[Target], waits: bool, sent: bool) -> Tick {
         if !waits {
             return self.deadline;
         }
@@ -124,7 +138,7 @@ impl Exchange<'_> {
             let out = |server: &Arc<Server>| outage_of(target, server).is_some();
             matches!(target.state, TargetState::Unsent) && target.server.as_ref().is_some_and(out)
         };
-        if self.targets.iter().any(is_out) {
+        if targets.iter().any(is_out) {
             return deadline.min(now.after(BRIEF_WAIT));
         }
         if sent { deadline.min(now.after(self.node_timeout / 8)) } else { deadline }
@@ -135,23 +149,9 @@ impl Exchange<'_> {
         self.started.after(self.node_timeout / 4)
     }
 
-    fn sent(&self) -> impl Iterator<Item = (usize, Arc<Pipe>)> {
-        self.targets.iter().enumerate().filter_map(|(i, target)| match &target.state {
-            TargetState::Sent { pipe, .. } => Some((i, Arc::clone(pipe))),
-            _ => None,
-        })
-    }
-
-    /// The indices of the servers to which connections are awaited.
-    fn waiting(&self) -> Few<usize> {
-        let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index());
-        self.targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
-    }
-
     /// Writes the releases whose replies are not awaited.
-    fn send_unattended(&mut self) {
-        for i in 0..self.targets.len() {
-            let Some(target) = self.targets.get(i) else { continue };
+    fn send_unattended(&self, targets: &mut [Target]) {
+        for (i, target) in targets.iter_mut().enumerate() {
             let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
             let mut failure = server.host.with_server(outage.clone());
             if let Some(TargetState::Sent { pipe, .. }) = self.send(i, target, server, false, None) {
@@ -162,37 +162,30 @@ impl Exchange<'_> {
                 failure.executed = Executed::Maybe;
                 failure.message.push_str("; the release was sent nevertheless");
             }
-            self.set_state(i, TargetState::Done(Err(failure)));
+            target.state = TargetState::Done(Err(failure));
         }
-    }
-
-    /// True for one call. Several calls are gathered, and written in one packet.
-    fn is_single(&self) -> bool {
-        self.targets.len() <= self.nodes.len()
     }
 
     /// Sends all waiting calls for which there is a connection.
-    fn send_waiting(&mut self) {
-        self.send_where_connected();
-        if !self.is_single() {
-            self.sent().for_each(|(_, pipe)| pipe.flush());
-        }
-    }
-
-    fn send_where_connected(&mut self) {
-        for i in 0..self.targets.len() {
-            let Some(target) = self.targets.get(i) else { continue };
+    fn send_waiting(&self, targets: &mut [Target]) {
+        for i in 0..targets.len() {
+            let Some(target) = targets.get(i) else { continue };
             let (TargetState::Unsent, Some(server)) = (&target.state, &target.server) else { continue };
             let is_release = target.call.script.purpose == Purpose::Release;
             let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
-            let preferred = self.targets.iter().find_map(|other| other.pipe_to(server));
+            let preferred = targets.iter().find_map(|other| other.pipe_to(server));
             let sent = self.send(i, target, server, prompt, preferred);
             let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
             let failure = || outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
-            if let Some(state) = state {
-                self.set_state(i, state);
+            if let Some(state) = state
+                && let Some(target) = targets.get_mut(i)
+            {
+                target.set_state(state);
             }
+        }
+        if !self.is_single {
+            sent(targets).for_each(|(_, pipe)| pipe.flush());
         }
     }
 
@@ -220,9 +213,9 @@ impl Exchange<'_> {
             Some(lease) if !checks && target.is_first() => Form::SetNx { lease },
             _ => Form::Digest,
         };
-        let payload = Payload::Script { call: Arc::clone(call), checks, form, asks: target.route.asks };
+        let payload = Payload { call: Arc::clone(call), checks, form, asks: target.route.asks };
         let command = self.outcomes.command(i, payload, self.priority == Priority::High, Some(unanswered));
-        if self.is_single() {
+        if self.is_single {
             pipe.send(command);
         } else {
             pipe.enqueue(command);
@@ -230,46 +223,30 @@ impl Exchange<'_> {
         Some(TargetState::Sent { pipe, sent })
     }
 
-    fn set_state(&mut self, i: usize, state: TargetState) {
-        if let Some(target) = self.targets.get_mut(i) {
-            if let TargetState::Sent { pipe, .. } = &state {
-                target.has_read = pipe.has_read();
-            }
-            target.state = state;
-        }
-    }
-
     /// Handles the calls that have an outcome.
-    fn handle_outcomes(&mut self) {
-        for i in 0..self.targets.len() {
-            let sent = |target: &&mut Target| matches!(target.state, TargetState::Sent { .. });
-            let Some(target) = self.targets.get_mut(i).filter(sent) else { continue };
+    fn handle_outcomes(&mut self, targets: &mut [Target]) {
+        let is_sent = |target: &Target| matches!(target.state, TargetState::Sent { .. });
+        for (i, target) in targets.iter_mut().enumerate().filter(|(_, target)| is_sent(target)) {
             let Some(outcome) = self.outcomes.take(i) else { continue };
             let TargetState::Sent { sent, .. } = std::mem::replace(&mut target.state, TargetState::Unsent) else {
                 continue;
             };
             let Some(server) = target.server.clone() else { continue };
             let state = match outcome {
-                Outcome::Replied(said) => self.after_reply(i, &server, &sent, &said),
+                Outcome::Replied(said) => self.after_reply(i, target, &server, &sent, &said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.nodes.context.settings.min_replicas_ack;
                     let result =
                         replicas::checked_result(redis_reply::read(&said), redis_reply::read(&replicas), least, waited);
-                    Some(self.done(i, &server, &sent, result))
+                    Some(TargetState::Done(server.record_reply(&target.call, &sent, result)))
                 }
                 Outcome::Disconnected { was_written, why } => {
-                    self.after_disconnect(i, &server, (sent.generation, was_written), &why)
+                    after_disconnect(target, &server, sent.generation, was_written, &why)
                 }
             };
-            self.set_state(i, state.unwrap_or(TargetState::Unsent));
+            target.set_state(state.unwrap_or(TargetState::Unsent));
         }
-    }
-
-    fn done(&self, i: usize, server: &Server, sent: &Transmission, result: Result<Value, Failure>) -> TargetState {
-        let Some(target) = self.targets.get(i) else { return TargetState::Done(result) };
-        let result = server.record_reply(&target.call, sent, result);
-        TargetState::Done(result.map_err(|failure| server.host.with_server(failure)))
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the
@@ -277,17 +254,17 @@ impl Exchange<'_> {
     fn after_reply(
         &mut self,
         i: usize,
+        target: &mut Target,
         server: &Arc<Server>,
         sent: &Transmission,
         said: &WireReply,
     ) -> Option<TargetState> {
         if redis_reply::is_noscript(said) {
-            self.targets.get_mut(i)?.needs_source = true;
-            self.deadline = self.deadline.after(body_time(&self.targets.get(i)?.call));
-            return self.send(i, self.targets.get(i)?, server, false, None);
+            target.needs_source = true;
+            self.deadline = self.deadline.after(body_time(&target.call));
+            return self.send(i, target, server, false, None);
         }
         if said.is_error()
-            && let Some(target) = self.targets.get_mut(i)
             && let Some(Node::Cluster(cluster)) = self.nodes.all.get(target.node)
             && let Some(error) = redis_reply::parsed(said)
             && let Some((next, route)) = cluster.redirect(&error, server, &target.call, target.route)
@@ -301,36 +278,11 @@ impl Exchange<'_> {
             (target.server, target.route) = (Some(next), route);
             return None;
         }
-        Some(self.done(i, server, sent, redis_reply::read(said)))
-    }
-
-    /// A connection broke. The call is sent once more, over another connection.
-    fn after_disconnect(
-        &mut self,
-        i: usize,
-        server: &Server,
-        (generation, was_written): (u64, bool),
-        why: &Broken,
-    ) -> Option<TargetState> {
-        server.connection_broke(generation);
-        let target = self.targets.get_mut(i)?;
-        target.duplicate |= was_written;
-        let executed = executed(target.duplicate);
-        if let Broken::Unusable(why) = why {
-            return Some(TargetState::Done(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
-        }
-        let why = why.words();
-        let Some(first) = &target.first_break else {
-            target.first_break = Some(why);
-            return None;
-        };
-        let failure = Failure::new(FailureKind::Unreachable, executed, both(first, &why));
-        server.record_timeout(&target.call, &failure);
-        Some(TargetState::Done(Err(server.host.with_server(failure))))
+        Some(TargetState::Done(server.record_reply(&target.call, sent, redis_reply::read(said))))
     }
 
     /// Extends the deadline if a reply with bodies is arriving, at no less than an eighth of the lowest rate.
-    fn extend_while_moving(&mut self) -> bool {
+    fn extend_while_moving(&mut self, targets: &mut [Target]) -> bool {
         let least = usize::try_from(self.node_timeout.as_micros() / 64).unwrap_or(usize::MAX).max(1);
         let is_moving = |target: &mut Target| {
             let TargetState::Sent { pipe, .. } = &target.state else { return false };
@@ -338,7 +290,7 @@ impl Exchange<'_> {
             let moved = has_read.saturating_sub(std::mem::replace(&mut target.has_read, has_read));
             target.call.script.brings_bodies && moved >= least
         };
-        let is_moving = self.targets.iter_mut().filter_map(|target| is_moving(target).then_some(())).count() > 0;
+        let is_moving = targets.iter_mut().filter_map(|target| is_moving(target).then_some(())).count() > 0;
         if is_moving {
             self.deadline = self.deadline.after(self.node_timeout);
         }
@@ -346,25 +298,25 @@ impl Exchange<'_> {
     }
 
     /// The deadline has passed.
-    fn give_up(&mut self) {
+    fn give_up(&mut self, targets: &mut [Target]) {
         let waited = self.clock.now().since(self.started);
-        for i in 0..self.targets.len() {
+        for i in 0..targets.len() {
             // A reply that arrives just now may cause another transmission: with the source, or to another server.
-            while !self.give_up_target(i, waited) {}
+            while !self.give_up_target(targets, i, waited) {}
         }
     }
 
-    fn give_up_target(&mut self, i: usize, waited: Duration) -> bool {
-        let Some(target) = self.targets.get(i) else { return true };
+    fn give_up_target(&mut self, targets: &mut [Target], i: usize, waited: Duration) -> bool {
+        let Some(target) = targets.get_mut(i) else { return true };
         let Some(server) = target.server.clone() else { return true };
         let failure = match &target.state {
             TargetState::Sent { pipe, .. } => {
                 let (pipe, is_release) = (Arc::clone(pipe), target.call.script.purpose == Purpose::Release);
                 let Some(progress) = pipe.give_up(&self.outcomes, i, is_release) else {
-                    self.handle_outcomes();
+                    self.handle_outcomes(targets);
                     return false;
                 };
-                server.host.with_server(self.failure_of_abandoned(i, &server, progress, waited))
+                server.host.with_server(self.failure_of_abandoned(target, &server, progress, waited))
             }
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
@@ -375,13 +327,12 @@ impl Exchange<'_> {
             }
             TargetState::Unattended(_) | TargetState::Done(_) => return true,
         };
-        self.set_state(i, TargetState::Done(Err(failure)));
+        target.state = TargetState::Done(Err(failure));
         true
     }
 
     /// The failure of a call that is given up.
-    fn failure_of_abandoned(&self, i: usize, server: &Server, progress: Progress, waited: Duration) -> Failure {
-        let Some(target) = self.targets.get(i) else { return timed_out(Executed::Maybe, "timed out") };
+    fn failure_of_abandoned(&self, target: &Target, server: &Server, progress: Progress, waited: Duration) -> Failure {
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = match progress {
             Progress::Unsent if target.call.script.purpose == Purpose::Release => {
@@ -393,7 +344,8 @@ impl Exchange<'_> {
                 "not sent: earlier calls to this server were not sent or answered in time",
             ),
             Progress::Unacknowledged => {
-                replicas::timed_out_result(self.nodes.context.settings.min_replicas_ack, waited)
+                let least = self.nodes.context.settings.min_replicas_ack;
+                replicas::too_few(&format!("fewer than {least}"), waited)
             }
             Progress::Sent => timed_out(Executed::Maybe, &message),
         };
@@ -408,6 +360,30 @@ impl Exchange<'_> {
         }
         failure
     }
+}
+
+/// A connection broke. The call is sent once more, over another connection.
+fn after_disconnect(
+    target: &mut Target,
+    server: &Server,
+    generation: u64,
+    was_written: bool,
+    why: &Broken,
+) -> Option<TargetState> {
+    server.connection_broke(generation);
+    target.duplicate |= was_written;
+    let executed = executed(target.duplicate);
+    if let Broken::Unusable(why) = why {
+        return Some(TargetState::Done(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
+    }
+    let why = why.words();
+    let Some(first) = &target.first_break else {
+        target.first_break = Some(why);
+        return None;
+    };
+    let failure = Failure::new(FailureKind::Unreachable, executed, both(first, &why));
+    server.record_timeout(&target.call, &failure);
+    Some(TargetState::Done(Err(server.host.with_server(failure))))
 }
 
 /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].

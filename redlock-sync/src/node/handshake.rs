@@ -107,12 +107,10 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
     match &answer {
         // After this error the server closes the connection and has read no command.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
-            let failure = redis_reply::failure(e);
-            Err(Failure::unsent(FailureKind::Unreachable, failure.message))
+            Err(Failure::unsent(FailureKind::Unreachable, redis_reply::failure(e).message))
         }
         redis::Value::ServerError(e) if e.code() == "DENIED" => {
-            let failure = redis_reply::failure(e);
-            Err(Failure::unsent(FailureKind::Misuse, failure.message))
+            Err(Failure::unsent(FailureKind::Misuse, redis_reply::failure(e).message))
         }
         _ => Ok(answer),
     }

@@ -287,9 +287,8 @@ impl Host {
             login = self.login()?;
             greeted = greet(&login);
         }
-        if let Some(valid_for) = login.valid_for {
-            link.limit(began, valid_for);
-        }
+        // The replacement is requested when a quarter of the time is left.
+        link.validity = login.valid_for.map(|time| (began.after(time / 4 * 3), began.after(time)));
         if greeted.is_ok() {
             *self.logged_in.lock() = Some((link.generation, link.validity.map_or(Tick::NEVER, |(_, end)| end)));
         }

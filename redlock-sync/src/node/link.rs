@@ -88,18 +88,14 @@ pub(super) struct Link {
     is_redis: bool,
     /// The value of [`Host::generation`](super::host::Host::generation) before the connection was made.
     pub(super) generation: u64,
-    /// When to replace the connection, and when it must no longer be used because its login expires.
+    /// When to replace the connection, and when it must no longer be used because its login expires. `None` if the
+    /// login does not expire.
     pub(super) validity: Option<(Tick, Tick)>,
 }
 
 impl Link {
     pub(super) fn new(halves: Halves, generation: u64) -> Link {
         Link { halves, framer: Framer::new(), is_redis: false, generation, validity: None }
-    }
-
-    /// Sets how long the login is valid. The replacement is requested when a quarter of that time is left.
-    pub(super) fn limit(&mut self, began: Tick, valid_for: Duration) {
-        self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
     }
 
     pub(super) fn send(&mut self, commands: &[u8], by: Tick) -> Result<(), Broken> {

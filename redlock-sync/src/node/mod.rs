@@ -16,8 +16,8 @@
 //! 2. `resolve.rs`: resolves host names in bounded time. `credentials.rs`: asks the application for users and
 //!    passwords. `certificates.rs`: the certificates of TLS.
 //! 3. `redis_reply.rs`: converts replies to values, and errors of the server to failures.
-//! 4. `link.rs`: the trait `Dial`, and a connection before threads share it. `stream.rs`: a socket with deadlines.
-//!    `duplex.rs`: its writing and its reading half. `socket.rs`: dials it. `tls.rs`: which TLS errors are permanent.
+//! 4. `link.rs`: the trait `Dial`, and a connection before threads share it. `stream.rs`: a socket with deadlines, and
+//!    its two halves. `duplex.rs`: the same behind TLS. `socket.rs`: dials. `tls.rs`: which TLS errors are permanent.
 //!    `memory/`: a server in memory, feature `testing`. `sentinel/`: the master of a Sentinel group.
 //! 5. `background.rs`: the thread pool that all nodes of a client share.
 //! 6. `identities.rs`: which server each node really is, and whether two nodes are the same server.
@@ -36,6 +36,7 @@ mod breaker;
 mod certificates;
 mod cluster;
 mod credentials;
+#[cfg(feature = "tls")]
 mod duplex;
 mod exchange;
 mod handshake;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::pipes::command::{Callback, Form, Outcome, Outcomes, Payload};
+use super::pipes::command::{Form, Outcome, Outcomes, Payload};
 use super::pipes::connections::PooledPipe;
 use super::server::{Server, Transmission};
 use super::set::Nodes;
-use super::target::executed;
+use super::target::{executed, timed_out};
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
@@ -49,19 +49,19 @@ impl Nodes {
             pending.push(server.zip(found).map(|(server, (unanswered, PooledPipe { pipe, generation, .. }))| {
                 let sent = server.transmission(call, generation, false);
                 let form = if server.needs_source(call, &pipe) { Form::Source } else { Form::Digest };
-                let payload = Payload::Script { call: Arc::clone(call), checks: sent.checks, form, asks: false };
+                let payload = Payload { call: Arc::clone(call), checks: sent.checks, form, asks: false };
                 sends.push((i, pipe, unanswered, payload));
                 (server, sent)
             }));
         }
         let state = PostState { pending, results, outstanding: sends.len(), on_answers: Some(on_answers) };
-        let replies = Arc::new(PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) });
+        let replies = PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) };
         if sends.is_empty() {
             return replies.finish();
         }
         // All results have a place before the first call is sent, because its reply may come at once.
-        let callback = Arc::clone(&replies) as Arc<dyn Callback>;
-        let outcomes = Outcomes::new(self.all.len(), Some(callback));
+        let callback = move |i, outcome| replies.record(i, outcome);
+        let outcomes = Outcomes::new(self.all.len(), Some(Arc::new(callback)));
         for (i, pipe, unanswered, payload) in sends {
             pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
         }
@@ -81,16 +81,16 @@ fn unsent(server: Option<&Server>) -> Failure {
 
 impl PostedRelease {
     fn result(&self, server: &Server, sent: &Transmission, outcome: Outcome) -> Result<Value, Failure> {
-        let result = match outcome {
+        match outcome {
             Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. } => {
                 server.record_reply(&self.call, sent, redis_reply::read(&said))
             }
             Outcome::Disconnected { was_written, why } => {
                 server.connection_broke(sent.generation);
-                Err(Failure::new(FailureKind::Unreachable, executed(was_written), why.words()))
+                let failure = Failure::new(FailureKind::Unreachable, executed(was_written), why.words());
+                Err(server.host.with_server(failure))
             }
-        };
-        result.map_err(|failure| server.host.with_server(failure))
+        }
     }
 
     fn finish(&self) {
@@ -100,15 +100,13 @@ impl PostedRelease {
             state.on_answers.take().map(|on_answers| (on_answers, results))
         };
         if let Some((on_answers, results)) = ready {
-            let silent = || Err(Failure::new(FailureKind::TimedOut, Executed::Maybe, "not answered in time"));
+            let silent = || Err(timed_out(Executed::Maybe, "not answered in time"));
             let results = results.into_iter().map(|result| result.unwrap_or_else(silent)).collect();
             on_answers(Answers { results, started: self.started, duplicate: false });
         }
     }
-}
 
-impl Callback for PostedRelease {
-    fn call(&self, index: usize, outcome: Option<Outcome>) {
+    fn record(&self, index: usize, outcome: Option<Outcome>) {
         let pending = self.state.lock().pending.get_mut(index).and_then(Option::take);
         let result = pending.zip(outcome).map(|((server, sent), outcome)| self.result(&server, &sent, outcome));
         let is_last = {

@@ -29,12 +29,8 @@ pub(super) fn checked_result(
     }
 }
 
-/// The failure if the server did not reply to the `WAIT` in time.
-pub(super) fn timed_out_result(least: u32, waited: Duration) -> Failure {
-    too_few(&format!("fewer than {least}"), waited)
-}
-
-fn too_few(how_many: &str, waited: Duration) -> Failure {
+/// The failure of a call that this many replicas acknowledged.
+pub(super) fn too_few(how_many: &str, waited: Duration) -> Failure {
     let message = format!(
         "written, but acknowledged by {how_many} replicas within {} ms (`Builder::min_replicas_ack`)",
         waited.as_millis()

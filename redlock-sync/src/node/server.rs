@@ -158,7 +158,7 @@ impl Server {
             }
         }
         self.host.record_reply(call, &result);
-        result.map_err(|failure| self.host.classify(failure))
+        result.map_err(|failure| self.host.with_server(self.host.classify(failure)))
     }
 }
 

@@ -34,37 +34,32 @@ impl Nodes {
         let settings = ClientOptions { failover_guard, ..settings.clone() };
         let endpoints: Vec<_> = urls.iter().map(|url| Endpoint::of(url, settings.node_timeout, clock)).collect();
         check_settings(&endpoints, failover_guard)?;
-        let (connecting, background) =
-            (Background::new(endpoints.iter().map(Endpoint::servers).sum()), Background::new(1));
-        Ok(Nodes::from_endpoints(endpoints, settings, clock, connecting, background))
+        Ok(Nodes::from_endpoints(endpoints, settings, clock, None))
     }
 
+    /// `jobs`: the simulation, which runs the jobs in place of threads.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: &ClientOptions, clock: &Arc<dyn Clock>) -> Nodes {
-        // Two thread pools: a server that hangs can block the threads that connect, and must not delay releases.
-        let (connecting, background) = (Background::new(servers.len()), Background::new(1));
-        Nodes::with(servers, settings, clock, connecting, background)
-    }
-
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn with(
+    pub(crate) fn of(
         servers: Vec<Arc<dyn Dial>>,
         settings: &ClientOptions,
         clock: &Arc<dyn Clock>,
-        connecting: Background,
-        background: Background,
+        jobs: Option<Background>,
     ) -> Nodes {
         let endpoints = servers.into_iter().map(Endpoint::Server).collect();
-        Nodes::from_endpoints(endpoints, settings.clone(), clock, connecting, background)
+        Nodes::from_endpoints(endpoints, settings.clone(), clock, jobs)
     }
 
     fn from_endpoints(
         endpoints: Vec<Endpoint>,
         settings: ClientOptions,
         clock: &Arc<dyn Clock>,
-        connecting: Background,
-        background: Background,
+        jobs: Option<Background>,
     ) -> Nodes {
+        // Two thread pools: a server that hangs can block the threads that connect, and must not delay releases.
+        let (connecting, background) = match jobs {
+            Some(jobs) => (jobs.clone(), jobs),
+            None => (Background::new(endpoints.iter().map(Endpoint::servers).sum()), Background::new(1)),
+        };
         let addresses = endpoints.iter().map(|endpoint| endpoint.address().to_owned()).collect();
         let context = HostContext {
             settings,
@@ -121,11 +116,6 @@ impl Nodes {
         if let Some(Node::Server(server)) = self.all.get(member).filter(|node| node.outage().is_some()) {
             drop(server.host.connect());
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn get(&self, i: usize) -> Option<&Node> {
-        self.all.get(i)
     }
 
     /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.

@@ -113,5 +113,5 @@ fn connect_unix(_: &Path) -> io::Result<TimedSocket> {
 }
 
 fn failed(error: io::Error) -> Failure {
-    broken(&error.into()).while_connecting()
+    broken(error).while_connecting()
 }

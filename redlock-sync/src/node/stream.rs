@@ -1,5 +1,5 @@
-//! A socket with deadlines. A deadline bounds each step as a whole, such as the handshake of TLS. The timeouts of a socket
-//! itself only bound each single read and write.
+//! A socket with deadlines, and its two halves. A deadline bounds each step as a whole, such as the handshake of TLS.
+//! The timeouts of a socket itself only bound each single read and write.
 
 use std::io::{self, Read, Write};
 use std::mem;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::link::{Broken, Halves, MIN_READ_TIMEOUT};
+use super::pipes::halves::{Sink, Source};
 use crate::clock::{Clock, SystemClock, Tick};
 
 /// Shorter waits are made by `poll`. The kernel rounds the timeout of a socket up to its ticks, by 4 to 20 ms.
@@ -52,6 +53,15 @@ impl TimedSocket {
         Halves { source: Box::new(self.clone()), shut: self.shut(), sink: Box::new(self) }
     }
 
+    /// Reads in the current step. Returns zero if its time is up.
+    pub(super) fn read_on(&mut self, room: &mut [u8]) -> Result<usize, Broken> {
+        match Read::read(self, room).map_err(broken) {
+            Ok(0) => Err(Broken::Closed("connection closed by the server".into())),
+            Err(Broken::TimedOut) => Ok(0),
+            read => read,
+        }
+    }
+
     /// The time that is left for the step. The first wait may take a moment after the deadline, for bytes that have
     /// already arrived.
     fn left(&mut self) -> io::Result<Duration> {
@@ -60,6 +70,20 @@ impl TimedSocket {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(left.max(MIN_READ_TIMEOUT))
+    }
+}
+
+impl Sink for TimedSocket {
+    fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken> {
+        self.begin(by);
+        self.write_all(bytes).map_err(broken)
+    }
+}
+
+impl Source for TimedSocket {
+    fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
+        self.begin(until);
+        self.read_on(room)
     }
 }
 
@@ -134,8 +158,9 @@ impl Write for TimedSocket {
 }
 
 /// Converts an error of the stream.
-pub(super) fn broken(error: &RedisError) -> Broken {
-    match tls_refusal(error) {
+pub(super) fn broken(error: io::Error) -> Broken {
+    let error = RedisError::from(error);
+    match tls_refusal(&error) {
         _ if error.is_timeout() => Broken::TimedOut,
         Some(why) => Broken::Unusable(why),
         None => Broken::Closed(io_text(&error.to_string())),

@@ -42,10 +42,9 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, can_leave_out: bool) -> Target {
-        let not_asked = || TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
         let server = if is_asked { member.server_for(call) } else { None };
         let state = match &server {
-            None => not_asked(),
+            None => TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked"))),
             Some(server) => {
                 // No other server can stand in for a member of a cluster. It is left out all the same, since another
                 // server may have taken over its slots.
@@ -65,6 +64,14 @@ impl Target {
         let call = Arc::clone(call);
         let (route, needs_source, duplicate) = (Route::default(), false, false);
         Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
+    }
+
+    /// Sets the state. If the call was sent, also records how many bytes its connection has read.
+    pub(super) fn set_state(&mut self, state: TargetState) {
+        if let TargetState::Sent { pipe, .. } = &state {
+            self.has_read = pipe.has_read();
+        }
+        self.state = state;
     }
 
     /// True if the call was neither sent before nor redirected.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::node::pipes::command::{Callback, Outcome, Outcomes, Progress};
+use crate::node::pipes::command::{Outcome, Outcomes, Progress};
 use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::Broken;
 use crate::node::pipes::waiting;
@@ -89,16 +89,11 @@ pub fn calls_for_which_no_thread_waits() {
 #[derive(Default)]
 struct Told(Mutex<Vec<Option<Outcome>>>);
 
-impl Callback for Told {
-    fn call(&self, _: usize, outcome: Option<Outcome>) {
-        self.0.lock().push(outcome);
-    }
-}
-
 impl Told {
     fn release(self: &Arc<Self>, rig: &Rig, token: &str) {
-        let callback = Arc::clone(self) as Arc<dyn Callback>;
-        rig.pipe.send(Outcomes::new(1, Some(callback)).command(0, release(token), true, None).unattended());
+        let told = Arc::clone(self);
+        let callback = move |_: usize, outcome| told.0.lock().push(outcome);
+        rig.pipe.send(Outcomes::new(1, Some(Arc::new(callback))).command(0, release(token), true, None).unattended());
     }
 
     /// Returns how many callbacks got a reply, and how many were told that their call is late.

@@ -1,7 +1,6 @@
 //! The fixtures of the models of `node/pipes`: a server that executes calls in their order, a connection to it,
 //! threads that call, and passing time.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -15,7 +14,7 @@ use crate::node::pipes::framer::WireReply;
 use crate::node::pipes::halves::{Broken, Halves, Sink, Source};
 use crate::node::pipes::pipe::Pipe;
 use crate::node::pipes::waiting;
-use crate::protocol::script::{ACQUIRE, Arg, Call, RELEASE};
+use crate::protocol::script::{ACQUIRE, Arg, Call, INSPECT, RELEASE};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 use crate::world::{self, ModelClock};
@@ -164,8 +163,8 @@ fn commands(bytes: &[u8]) -> Vec<Said> {
         let words: Vec<&str> = (0..words).map(|_| lines.nth(1).unwrap()).collect();
         let token = || (*words.last().unwrap()).to_owned();
         found.push(match *words.first().unwrap() {
-            "ECHO" => Said::Number(words.last().unwrap().parse().unwrap()),
             "WAIT" => Said::Wait,
+            "EVALSHA" if words.get(1) == Some(&&*INSPECT.sha) => Said::Number(words.last().unwrap().parse().unwrap()),
             "EVALSHA" if words.get(1) == Some(&&*ACQUIRE.sha) => Said::Acquire(token()),
             _ => Said::Release(token()),
         });
@@ -296,12 +295,11 @@ pub(crate) fn outcome(outcomes: &Outcomes, index: usize) -> End {
 }
 
 pub(crate) fn number(n: u64) -> Payload {
-    let n = n.to_string();
-    Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    script(Call::new(&INSPECT, &[], &[Arg::Number(n)]))
 }
 
 fn script(call: Arc<Call>) -> Payload {
-    Payload::Script { call, checks: false, form: Form::Digest, asks: false }
+    Payload { call, checks: false, form: Form::Digest, asks: false }
 }
 
 pub(crate) fn acquire(token: &str) -> Payload {

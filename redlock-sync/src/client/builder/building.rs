@@ -97,7 +97,7 @@ impl Builder {
 
     /// Builds a client on these nodes. The settings must have been checked.
     pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
-        let nodes = Nodes::of(servers, &self.limits, &clock);
+        let nodes = Nodes::of(servers, &self.limits, &clock, None);
         let client = self.on(nodes, clock);
         let inner = Arc::downgrade(&client.inner);
         (client, inner)

@@ -1,7 +1,6 @@
 //! How threads wait for new connections. There is one instance for all servers of a client, so a thread can wait for
 //! connections to several servers.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +12,14 @@ use crate::sync::{Condvar, Mutex};
 /// again.
 const RECHECK_AFTER: Duration = Duration::from_micros(100);
 
+#[derive(Debug)]
 pub(crate) struct Arrivals {
     servers: Mutex<Vec<ArrivalState>>,
     changed: Arc<Condvar>,
 }
 
 /// The state of the new connections to one server.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct ArrivalState {
     is_ordered: bool,
     /// A connection has arrived and was not taken yet.
@@ -69,18 +69,14 @@ fn version(servers: &[ArrivalState]) -> u64 {
 }
 
 /// The arrivals of one server.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ServerArrivals {
-    index: usize,
+    /// The index of the server, for [`Arrivals::wait`].
+    pub(in crate::node) index: usize,
     arrivals: Arc<Arrivals>,
 }
 
 impl ServerArrivals {
-    /// The index of the server, for [`Arrivals::wait`].
-    pub(in crate::node) fn index(&self) -> usize {
-        self.index
-    }
-
     fn with<T: Default>(&self, f: impl FnOnce(&mut ArrivalState) -> T) -> T {
         self.arrivals.servers.lock().get_mut(self.index).map_or_else(T::default, f)
     }
@@ -130,11 +126,5 @@ impl ServerArrivals {
     /// Why the last attempt failed, if no connection has arrived since.
     pub(in crate::node) fn last_failure(&self) -> Option<Failure> {
         self.with(|state| state.last_failure.clone())
-    }
-}
-
-impl fmt::Debug for ServerArrivals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "server {}", self.index)
     }
 }

@@ -5,8 +5,6 @@
 //! outcome is set under it. So no outcome is missed between the check and the wait. No other mutex is locked while this
 //! one is held.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,12 +63,10 @@ pub(crate) enum Progress {
     Unacknowledged,
 }
 
-/// Receives the outcomes of calls for which no thread waits. It is called by a thread that reads, or that closes the
-/// connection. It must neither wait nor send anything.
-pub(crate) trait Callback: Send + Sync {
-    /// Called once for each call. `None` if no reply came in time; the call may still be executed.
-    fn call(&self, index: usize, outcome: Option<Outcome>);
-}
+/// Receives the outcomes of calls for which no thread waits, each with the index of its call. It is called once for each
+/// call, by a thread that reads, or that closes the connection. It must neither wait nor send anything. The outcome is
+/// `None` if no reply came in time; the call may still be executed.
+pub(crate) type Callback = Arc<dyn Fn(usize, Option<Outcome>) + Send + Sync>;
 
 /// The outcomes of the calls of one thread. Each call has an index.
 pub(crate) struct Outcomes {
@@ -78,12 +74,12 @@ pub(crate) struct Outcomes {
     /// Notified when an outcome ends the wait of the thread. `None` if a callback gets the outcomes.
     changed: Option<Arc<Condvar>>,
     /// Gets the outcomes of calls for which no thread waits.
-    callback: Option<Arc<dyn Callback>>,
+    callback: Option<Callback>,
 }
 
 impl Outcomes {
     /// Outcomes for this many calls.
-    pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
+    pub(crate) fn new(calls: usize, callback: Option<Callback>) -> Arc<Outcomes> {
         let states = (0..calls).map(|_| CallState::Empty).collect();
         let changed = callback.is_none().then(|| Arc::new(Condvar::new()));
         Arc::new(Outcomes { states: Mutex::new(states), changed, callback })
@@ -158,17 +154,14 @@ const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// What is sent for a call.
 #[derive(Clone)]
-pub(crate) enum Payload {
-    Script {
-        call: Arc<Call>,
-        checks: bool,
-        form: Form,
-        /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it.
-        asks: bool,
-    },
-    #[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
-    /// A command that is not a script, encoded, with one reply.
-    Plain(Cow<'static, [u8]>),
+pub(crate) struct Payload {
+    pub(crate) call: Arc<Call>,
+    /// The script first checks the user's permissions.
+    pub(crate) checks: bool,
+    pub(crate) form: Form,
+    /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it. The reply to `ASKING`
+    /// comes before that to the call.
+    pub(crate) asks: bool,
 }
 
 /// How a script is called.
@@ -189,7 +182,7 @@ pub(super) enum Wakeup {
     /// The thread that waits for these outcomes.
     Thread(Arc<Outcomes>),
     Callback {
-        callback: Arc<dyn Callback>,
+        callback: Callback,
         index: usize,
         outcome: Option<Outcome>,
         /// Keeps calls about the key on this connection until the callback has returned.
@@ -201,7 +194,7 @@ pub(super) enum Wakeup {
 pub(crate) struct Command {
     outcomes: Arc<Outcomes>,
     index: usize,
-    payload: Payload,
+    pub(super) payload: Payload,
     /// Releases and renewals are sent before attempts.
     pub(super) is_high_priority: bool,
     /// Until the call is answered, calls about the same key go over the same connection.
@@ -226,57 +219,33 @@ impl Command {
         drop(states);
         let has_callback = self.outcomes.callback.is_some();
         // If the script is unknown, no thread would send it again. So it is sent with its source.
-        if let Payload::Script { form, .. } = &mut self.payload
-            && !has_callback
-        {
-            *form = Form::Source;
+        if !has_callback {
+            self.payload.form = Form::Source;
         }
         has_callback || self.is_release()
     }
 
     /// Appends the bytes of the call.
     pub(super) fn write_to(&self, packet: &mut Vec<u8>) {
-        if self.asks() {
+        let Payload { call, checks, form, asks } = &self.payload;
+        if *asks {
             packet.extend_from_slice(ASKING);
         }
-        match &self.payload {
-            Payload::Script { call, checks, form: Form::Digest, .. } => call.write_to(packet, *checks),
-            Payload::Script { call, checks, form: Form::Source, .. } => call.write_source_to(packet, *checks),
-            Payload::Script { call, form: Form::SetNx { lease }, .. } => call.write_set_nx_to(packet, *lease),
-            Payload::Plain(command) => packet.extend_from_slice(command),
+        match form {
+            Form::Digest => call.write_to(packet, *checks),
+            Form::Source => call.write_source_to(packet, *checks),
+            Form::SetNx { lease } => call.write_set_nx_to(packet, *lease),
         }
-    }
-
-    /// True if a reply to `ASKING` comes before its own reply.
-    pub(super) fn asks(&self) -> bool {
-        matches!(self.payload, Payload::Script { asks: true, .. })
-    }
-
-    fn call(&self) -> Option<&Arc<Call>> {
-        match &self.payload {
-            Payload::Script { call, .. } => Some(call),
-            Payload::Plain(_) => None,
-        }
-    }
-
-    pub(super) fn is_like(&self, call: &Call) -> bool {
-        self.call().is_some_and(|own| own.is_like(call))
-    }
-
-    /// True if it brings the source of this call's script.
-    pub(super) fn brings_source_of(&self, call: &Call) -> bool {
-        let Payload::Script { call: own, form: Form::Source, .. } = &self.payload else { return false };
-        own.script.sha == call.script.sha
     }
 
     /// True for a release. It is sent even if its thread has given it up.
     pub(super) fn is_release(&self) -> bool {
-        self.call().is_some_and(|call| call.script.purpose == Purpose::Release)
+        self.payload.call.script.purpose == Purpose::Release
     }
 
     /// True if a yes counts only after replicas have acknowledged it.
     pub(super) fn is_for_replicas(&self) -> bool {
-        self.call().is_some_and(|call| call.script.is_for_replicas)
+        self.payload.call.script.is_for_replicas
     }
 
     /// Marks that the reply came, and that the reply to the `WAIT` is still due.
@@ -288,13 +257,13 @@ impl Command {
 
     /// The token that it may set, if it is an acquire, or that it removes, if it is a release.
     pub(super) fn token(&self, purpose: Purpose) -> Option<&str> {
-        let call = self.call().filter(|call| call.script.purpose == purpose)?;
-        call.token.as_ref().map(LockId::as_str)
+        let call = &self.payload.call;
+        call.token.as_ref().filter(|_| call.script.purpose == purpose).map(LockId::as_str)
     }
 
-    /// The group of its key.
-    pub(super) fn group(&self) -> Option<usize> {
-        self.unanswered.as_ref().map(UnansweredCall::group)
+    /// True if it is about a key of this group, or if `group` is `None`.
+    pub(super) fn is_about(&self, group: Option<usize>) -> bool {
+        group.is_none() || self.unanswered.as_ref().map(|call| call.group) == group
     }
 
     /// True if a thread waits for it.
@@ -373,16 +342,7 @@ impl Wakeup {
                     changed.notify_one();
                 }
             }
-            Wakeup::Callback { callback, index, outcome, _unanswered } => callback.call(index, outcome),
+            Wakeup::Callback { callback, index, outcome, _unanswered } => callback(index, outcome),
         }
-    }
-}
-
-impl fmt::Debug for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command")
-            .field("index", &self.index)
-            .field("is_release", &self.is_release())
-            .finish_non_exhaustive()
     }
 }

@@ -195,23 +195,18 @@ impl Connections {
         if self.is_up_to_date(open) {
             return;
         }
-        open.used.retain(|one| !one.pipe.is_closed());
-        let (stale, used) = std::mem::take(&mut open.used).into_iter().partition(|one| !self.is_usable(one));
-        (open.used, open.old) =
-            (used, std::mem::take(&mut open.old).into_iter().chain::<Vec<PooledPipe>>(stale).collect());
+        let OpenPipes { used, old, .. } = &mut *open;
+        used.retain(|one| !one.pipe.is_closed());
+        old.extend(used.extract_if(.., |one| !self.is_usable(one)));
         // An old connection is kept until all its calls are answered.
-        for one in open.old.extract_if(.., |one| one.pipe.is_closed() || one.pipe.len() == 0) {
+        for one in old.extract_if(.., |one| one.pipe.is_closed() || one.pipe.len() == 0) {
             one.pipe.close(Broken::Closed("the connection has been replaced".into()));
         }
         // If the network to the server is lost, a connection does not end by itself. Calls about its keys would go over
         // it for ever.
-        let OpenPipes { used, old, .. } = &mut *open;
         let is_dead = |one: &mut PooledPipe| self.is_late(&one.pipe, CLOSE_AFTER);
         for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
-            one.pipe.close(Broken::Closed(format!(
-                "did not answer for {:?}",
-                self.node_timeout.saturating_mul(CLOSE_AFTER)
-            )));
+            one.pipe.close(self.silent_for(CLOSE_AFTER));
         }
         self.close_surplus(open);
         if open.used.iter().any(|one| self.needs_replacement(one)) {
@@ -269,11 +264,13 @@ impl Connections {
     fn close_surplus(&self, open: &mut OpenPipes) {
         while open.old.len() > MAX_OLD {
             let oldest = open.old.iter().position(|one| one.pipe.is_released(None)).unwrap_or(0);
-            open.old
-                .remove(oldest)
-                .pipe
-                .close(Broken::Closed(format!("did not answer for {:?}", self.node_timeout.saturating_mul(2))));
+            open.old.remove(oldest).pipe.close(self.silent_for(2));
         }
+    }
+
+    /// Why a connection is closed that has not answered for this many node timeouts.
+    fn silent_for(&self, timeouts: u32) -> Broken {
+        Broken::Closed(format!("did not answer for {:?}", self.node_timeout.saturating_mul(timeouts)))
     }
 
     /// Sends and receives what no thread waits for, at most until the deadline.

@@ -1,8 +1,6 @@
 //! The two halves of a connection. One thread writes while another one reads. Sockets, servers in memory and the
 //! simulation implement them.
 
-use std::fmt;
-
 use crate::clock::Tick;
 
 /// Why a step on a connection failed. The connection cannot be used any more.
@@ -45,10 +43,4 @@ pub(crate) struct Halves {
     pub(crate) source: Box<dyn Source>,
     /// Closes the connection while other threads may read and write. Their calls then return.
     pub(crate) shut: Box<dyn Fn() + Send + Sync>,
-}
-
-impl fmt::Debug for Halves {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Halves").finish_non_exhaustive()
-    }
 }

@@ -36,7 +36,7 @@ pub(super) enum Pump {
 }
 
 /// The calls to be written.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Outbox {
     /// Releases and renewals. They are sent before attempts.
     high: VecDeque<Command>,
@@ -61,11 +61,6 @@ impl Outbox {
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
         self.high.iter().chain(&self.normal)
-    }
-
-    /// True if it has a call about a key of this group, or any call if `group` is `None`.
-    pub(super) fn has(&self, group: Option<usize>) -> bool {
-        self.all().any(|command| group.is_none() || command.group() == group)
     }
 
     pub(super) fn enqueue(&mut self, command: Command) {
@@ -115,7 +110,7 @@ impl Outbox {
 }
 
 /// The calls whose replies are due, in the order of the replies.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct InFlight {
     calls: VecDeque<InFlightCall>,
     /// True if the reply to `ASKING` before the first call has arrived.
@@ -130,7 +125,6 @@ pub(super) struct InFlight {
     unacknowledged: Vec<(Command, WireReply)>,
 }
 
-#[derive(Debug)]
 struct InFlightCall {
     /// `None` for the `WAIT` command.
     command: Option<Command>,
@@ -196,7 +190,7 @@ impl InFlight {
             completed.extend(self.unacknowledged.drain(..).map(of));
             return Some((completed, written));
         };
-        if command.asks() && !self.asking_was_answered {
+        if command.payload.asks && !self.asking_was_answered {
             self.asking_was_answered = true;
             self.calls.push_front(InFlightCall { command: Some(command), written });
             return Some((completed, written));
@@ -245,8 +239,7 @@ impl InFlight {
     /// True if a release follows each acquire, among calls about keys of this group, or among all if `group` is `None`.
     pub(super) fn is_released(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
-        let about = |command: &&Command| group.is_none() || command.group() == group;
-        self.unanswered().rev().filter(about).all(|command| {
+        self.unanswered().rev().filter(|command| command.is_about(group)).all(|command| {
             released.extend(command.token(Purpose::Release));
             command.token(Purpose::Acquire).is_none_or(|token| released.contains(token))
         })

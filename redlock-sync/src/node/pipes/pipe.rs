@@ -34,15 +34,14 @@
 //!    closed: see [`UseGuard`].
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::command::{Command, Outcome, Outcomes, Progress, Wakeup, Wakeups};
+use super::command::{Command, Form, Outcome, Outcomes, Progress, Wakeup, Wakeups};
 use super::framer::{Framer, Garbled};
 use super::halves::{Broken, Halves, Sink, Source};
-use super::outbox::{InFlight, Interest, Outbox};
+use super::outbox::{InFlight, Outbox};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
@@ -168,7 +167,7 @@ impl Pipe {
     /// its keys count.
     pub(crate) fn is_released(&self, group: Option<usize>) -> bool {
         let outbox = self.outbox.lock();
-        !outbox.has(group) && self.in_flight.lock().is_released(group)
+        !outbox.all().any(|command| command.is_about(group)) && self.in_flight.lock().is_released(group)
     }
 
     /// True if an unanswered call may set this token.
@@ -178,12 +177,14 @@ impl Pipe {
 
     /// True if an identical call is unanswered.
     pub(crate) fn has_like(&self, call: &Call) -> bool {
-        self.has_unanswered(|command| command.is_like(call))
+        self.has_unanswered(|command| command.payload.call.is_like(call))
     }
 
     /// True if an unanswered call brings the source of this call's script. The server executes that call first.
     pub(crate) fn has_source_of(&self, call: &Call) -> bool {
-        self.has_unanswered(|command| command.brings_source_of(call))
+        self.has_unanswered(|Command { payload, .. }| {
+            payload.form == Form::Source && payload.call.script.sha == call.script.sha
+        })
     }
 
     fn has_unanswered(&self, is_it: impl Fn(&Command) -> bool) -> bool {
@@ -244,7 +245,7 @@ impl Pipe {
     /// deadline.
     pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Wakeups) -> bool {
         self.flush();
-        let in_use = UseGuard::new(self);
+        let in_use = UseGuard(self);
         self.reading_since.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         let read = reader.source.read(reader.framer.room(), until);
         self.reading_since.store(AT_WORK, Ordering::Relaxed);
@@ -327,10 +328,6 @@ impl Pipe {
         drop(reader);
     }
 
-    pub(super) fn interest(&self) -> Interest {
-        self.in_flight.lock().interest()
-    }
-
     /// Closes the connection. Each unanswered call learns whether the server may have it.
     pub(crate) fn close(&self, why: Broken) {
         // First: a thread that sees `is_closed` orders another connection, and the pool must have room for it then.
@@ -366,20 +363,14 @@ impl Pipe {
 }
 
 /// Guards a use of one half. Closes the connection if the use fails or panics.
-pub(super) struct UseGuard<'a> {
-    pipe: &'a Pipe,
-    has_ended: bool,
-}
+pub(super) struct UseGuard<'a>(pub(super) &'a Pipe);
 
 impl UseGuard<'_> {
-    pub(super) fn new(pipe: &Pipe) -> UseGuard<'_> {
-        UseGuard { pipe, has_ended: false }
-    }
-
-    pub(super) fn finish<T: Default>(mut self, result: Result<T, Broken>) -> T {
-        self.has_ended = true;
+    pub(super) fn finish<T: Default>(self, result: Result<T, Broken>) -> T {
+        let pipe = self.0;
+        std::mem::forget(self);
         result.unwrap_or_else(|why| {
-            self.pipe.close(why);
+            pipe.close(why);
             T::default()
         })
     }
@@ -387,18 +378,10 @@ impl UseGuard<'_> {
 
 impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.pipe.close(Broken::Closed("a thread panicked while it used the connection".into()));
-        }
+        self.0.close(Broken::Closed("a thread panicked while it used the connection".into()));
     }
 }
 
 fn disconnected(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Disconnected { was_written, why: Arc::clone(why) }
-}
-
-impl fmt::Debug for Pipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipe").field("is_closed", &self.is_closed()).finish_non_exhaustive()
-    }
 }

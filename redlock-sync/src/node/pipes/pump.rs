@@ -57,7 +57,7 @@ impl Pipe {
         let end = self.clock.now().after(IDLE);
         let mut has_napped = false;
         loop {
-            let interest = self.interest();
+            let interest = self.in_flight.lock().interest();
             outbox.is_relied_on &= interest == Interest::Awaited || !outbox.is_empty();
             let is_due =
                 outbox.is_relied_on && interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
@@ -86,7 +86,7 @@ impl Pipe {
         let mut reader = self.lock_reader();
         self.flush();
         // Another thread may have read the reply, or may have given its call up before it was written.
-        if self.interest() != Interest::None {
+        if self.in_flight.lock().interest() != Interest::None {
             let until = self.clock.now().after(self.node_timeout);
             self.read(&mut reader, until, &mut wakeups);
         }

@@ -8,6 +8,7 @@ use std::sync::Weak;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+#[cfg(test)]
 use parking_lot::Mutex;
 use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
@@ -35,12 +36,12 @@ struct Connector {
 impl ManageConnection for Connector {
     /// A slot with a connection. The connection is taken out at once, so the slot comes back empty. The pool then takes
     /// it for broken and makes another one on request.
-    type Connection = Mutex<Option<Link>>;
+    type Connection = Option<Link>;
     /// Without the cause: the arrivals have it.
     type Error = io::Error;
 
     fn connect(&self) -> io::Result<Self::Connection> {
-        self.host.connect().map(|made| Mutex::new(Some(made))).map_err(|failure| {
+        self.host.connect().map(Some).map_err(|failure| {
             self.arrivals.failed(failure);
             io::ErrorKind::NotConnected.into()
         })
@@ -51,7 +52,7 @@ impl ManageConnection for Connector {
     }
 
     fn has_broken(&self, slot: &mut Self::Connection) -> bool {
-        slot.get_mut().is_none()
+        slot.is_none()
     }
 }
 
@@ -129,15 +130,14 @@ impl Supply {
             .connection_timeout(RETRY)
             .error_handler(Box::new(NopErrorHandler))
             .event_handler(Box::new(self.arrivals.clone()))
-            .thread_pool(Arc::clone(threads.ok()?))
+            .thread_pool(threads.ok()?)
             .build_unchecked(Connector { host: Arc::clone(&self.host), arrivals: self.arrivals.clone() });
         Some(self.pool.get_or_init(|| pool))
     }
 }
 
-fn take_out(slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
-    let made = slot.lock().take()?;
-    Some((made, Box::new(slot)))
+fn take_out(mut slot: r2d2::PooledConnection<Connector>) -> Option<NewConnection> {
+    Some((slot.take()?, Box::new(slot)))
 }
 
 /// Connects by jobs of the simulation, and retries like a pool.

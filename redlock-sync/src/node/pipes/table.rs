@@ -27,7 +27,7 @@ pub(crate) struct Table(Box<[AtomicU64; GROUPS]>);
 #[derive(Debug)]
 pub(crate) struct UnansweredCall {
     table: Arc<Table>,
-    group: usize,
+    pub(super) group: usize,
     /// The connection and the choice, as in the word.
     chosen: u64,
 }
@@ -64,12 +64,6 @@ impl Table {
                 Err(other) => seen = other,
             }
         }
-    }
-}
-
-impl UnansweredCall {
-    pub(super) fn group(&self) -> usize {
-        self.group
     }
 }
 

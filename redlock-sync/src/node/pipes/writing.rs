@@ -68,7 +68,7 @@ impl Pipe {
     }
 
     fn send_now(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>, command: Command) {
-        let in_use = UseGuard::new(self);
+        let in_use = UseGuard(self);
         let WriteHalf { sink, packet } = &mut *writer;
         packet.clear();
         let now = self.clock.now();
@@ -130,7 +130,7 @@ impl Pipe {
     }
 
     fn write_outbox(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>) {
-        let in_use = UseGuard::new(self);
+        let in_use = UseGuard(self);
         let WriteHalf { sink, packet } = &mut *writer;
         packet.clear();
         let now = self.clock.now();

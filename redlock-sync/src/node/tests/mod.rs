@@ -64,7 +64,7 @@ impl std::ops::Deref for At<'_> {
     type Target = Node;
 
     fn deref(&self) -> &Node {
-        self.nodes.get(self.index).unwrap()
+        &self.nodes.all[self.index]
     }
 }
 

@@ -11,7 +11,6 @@ mod servers;
 mod speed;
 mod timeouts;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::framer::WireReply;
 use super::pipe::Pipe;
 use super::waiting;
 use crate::clock::{Clock, SystemClock, Tick};
-use crate::protocol::script::{ACQUIRE, Arg, Call, Purpose, RELEASE};
+use crate::protocol::script::{ACQUIRE, Arg, Call, INSPECT, Purpose, RELEASE};
 use crate::token::LockId;
 
 /// A time that is longer than any test takes.
@@ -42,16 +41,19 @@ enum End {
     Abandoned(Progress),
 }
 
+fn payload(call: Arc<Call>) -> Payload {
+    Payload { call, checks: false, form: Form::Digest, asks: false }
+}
+
+/// A call to which the peer replies with this number.
 fn number(n: u64) -> Payload {
-    let n = n.to_string();
-    Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    payload(Call::new(&INSPECT, &[], &[Arg::Number(n)]))
 }
 
 fn script(purpose: Purpose, token: &str) -> Payload {
     let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
     let id = LockId::from_server(token);
-    let call = Call::of_token(script, Some(&id), &["k"], &[Arg::Text(token)]);
-    Payload::Script { call, checks: false, form: Form::Digest, asks: false }
+    payload(Call::of_token(script, Some(&id), &["k"], &[Arg::Text(token)]))
 }
 
 fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {

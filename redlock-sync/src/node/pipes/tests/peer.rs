@@ -163,8 +163,8 @@ type Replies = Arc<Mutex<(Vec<u8>, bool)>>;
 fn execute(words: &[String]) -> (String, Vec<u8>) {
     let last = words.last().unwrap().clone();
     match words[0].as_str() {
-        "ECHO" => (last.clone(), format!(":{last}\r\n").into_bytes()),
         "PING" => ("PING".into(), b"+PONG\r\n".to_vec()),
+        _ if words[1] == super::INSPECT.sha => (last.clone(), format!(":{last}\r\n").into_bytes()),
         _ if words[1] == super::ACQUIRE.sha => (format!("+{last}"), b"*2\r\n:1\r\n$1\r\nx\r\n".to_vec()),
         _ => (format!("-{last}"), b"*1\r\n:1\r\n".to_vec()),
     }

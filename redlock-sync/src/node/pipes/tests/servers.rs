@@ -25,7 +25,7 @@ impl Client {
     }
 
     pub(super) fn server(&self) -> &server::Server {
-        self.0.get(0).unwrap().server()
+        self.0.all[0].server()
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
@@ -204,7 +204,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
                     let call = release(&format!("k{n}"), "t");
                     let (unanswered, PooledPipe { pipe, .. }) =
                         client.server().connections(&call).choose(&call, false, None).unwrap();
-                    let payload = Payload::Script { call, checks: false, form: Form::Source, asks: false };
+                    let payload = Payload { form: Form::Source, ..payload(call) };
                     pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(unanswered)).unattended());
                 }
             });

@@ -82,35 +82,29 @@ fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
 }
 
 /// A callback that checks the reply to a release. With a callback, the call need not carry its source.
-struct Looks;
-
-impl Callback for Looks {
-    fn call(&self, _: usize, outcome: Option<Outcome>) {
-        let Some(outcome) = outcome else { panic!("it is not answered in time") };
-        let is_end = matches!(outcome, Outcome::Disconnected { .. });
-        assert!(is_end || matches!(outcome, Outcome::Replied(WireReply::Int(_) | WireReply::Raw(_))), "{outcome:?}");
-    }
+fn look(_: usize, outcome: Option<Outcome>) {
+    let Some(outcome) = outcome else { panic!("it is not answered in time") };
+    let is_end = matches!(outcome, Outcome::Disconnected { .. });
+    assert!(is_end || matches!(outcome, Outcome::Replied(WireReply::Int(_) | WireReply::Raw(_))), "{outcome:?}");
 }
 
 /// A pair of `SET NX` and a release for which the thread does not wait.
 fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let (key, token) = key_of(t);
-    let lock = packed(&["SET", &key, &token, "NX", "PX", "60000"]);
-    let callback: Arc<dyn Callback> = Arc::new(Looks);
+    let lock = Payload { form: Form::SetNx { lease: 2 * SOON }, ..payload(acquire(&key, &token)) };
+    let callback: Callback = Arc::new(look);
     move || {
         let free = release(&key, &token);
         let (unanswered, PooledPipe { pipe, .. }) =
             client.server().connections(&free).choose(&free, false, None).unwrap();
         let outcomes = Outcomes::new(1, None);
-        pipe.send(outcomes.command(0, Payload::Plain(Cow::Owned(lock.clone())), false, Some(unanswered)));
+        pipe.send(outcomes.command(0, lock.clone(), false, Some(unanswered)));
         assert!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock));
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
         let (unanswered, PooledPipe { pipe, .. }) =
             client.server().connections(&free).choose(&free, false, None).unwrap();
-        let payload = Payload::Script { call: free, checks: false, form: Form::Digest, asks: false };
-        pipe.send(
-            Outcomes::new(1, Some(Arc::clone(&callback))).command(0, payload, true, Some(unanswered)).unattended(),
-        );
+        let outcomes = Outcomes::new(1, Some(Arc::clone(&callback)));
+        pipe.send(outcomes.command(0, payload(free), true, Some(unanswered)).unattended());
     }
 }
 

@@ -95,7 +95,7 @@ fn a_server_that_does_not_read() {
     peer.be_deaf();
     let pipe = peer.connect(Arc::new(SystemClock), Duration::from_millis(100));
     let body = "x".repeat(256 << 10);
-    let long = Payload::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{body}\r\n", body.len()).into_bytes()));
+    let long = payload(Call::new(&INSPECT, &[], &[Arg::Text(&body)]));
     let mut calls = 0;
     while !pipe.is_closed() {
         calls += 1;
