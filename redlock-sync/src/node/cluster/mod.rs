@@ -9,9 +9,7 @@
 //! 3. `slots_reply.rs`: the reply to `CLUSTER SLOTS`. `slot_map.rs`: the map that is made of it.
 //! 4. `mod.rs`: fetches and corrects the map, and routes calls by it.
 //! 5. `subscription.rs`: a subscription to a channel of the cluster.
-//! 6. `cluster_url.rs`: the URL with its list of hosts.
 
-pub(super) mod cluster_url;
 pub(super) mod redirect;
 mod slot_map;
 mod slots;
