@@ -198,7 +198,7 @@ impl Group {
         link.send(&question, by()).map_err(Broken::while_connecting)?;
         let mut receive = || link.receive(by(), &*self.clock).map_err(Broken::while_connecting);
         for _ in 0..logins {
-            if let Some(refusal) = master_reply::login_refusal(receive()?) {
+            if let Some(refusal) = master_reply::refusal(&receive()?) {
                 return Err(refusal);
             }
         }
