@@ -141,9 +141,6 @@ impl Cluster {
     fn server_at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
         let host = host.unwrap_or_else(|| host_of(from.address()));
         let address = host_port(&host, port);
-        if let Some(known) = self.map.read().server_at(&address) {
-            return Arc::clone(known);
-        }
         let mut map = self.map.write();
         if let Some(known) = map.server_at(&address) {
             return Arc::clone(known);
@@ -221,19 +218,16 @@ impl SlotMapOwner for Cluster {
             log::warn!("node {} ({}) is now another Redis Cluster", self.member + 1, self.address());
         }
         let mut known: Vec<_> = map.all().cloned().collect();
-        let mut ranges = Vec::with_capacity(reply.ranges.len());
-        for range in &reply.ranges {
+        let mut next = SlotMap::from_reply(reply, |range| {
             let host = range.host.clone().unwrap_or_else(|| host_of(from));
             let address = host_port(&host, range.port);
             let found = known.iter().find(|server| server.address() == address).cloned();
-            let server = found.unwrap_or_else(|| {
+            found.unwrap_or_else(|| {
                 let server = self.server(&host, range.port);
                 known.push(Arc::clone(&server));
                 server
-            });
-            ranges.push((range.first, range.last, server));
-        }
-        let mut next = SlotMap::from_reply(&ranges, &reply.ids);
+            })
+        });
         next.keep(known);
         let former = std::mem::replace(&mut *map, next);
         let is_new = !former.is_known || !map.has_same_servers(&former);

@@ -1,23 +1,15 @@
 //! Hash slots: each key belongs to one of 16384.
 //!
-//! The slot is the CRC16 (XMODEM) of the key, as the specification of Redis Cluster defines it. If the key has text
-//! between its first `{` and the next `}`, only that text is hashed.
+//! The slot is the CRC16 (XMODEM) of the key or of its hash tag, as the specification of Redis Cluster defines it.
+
+use crate::names::hash_tag;
 
 /// The number of slots.
 pub(super) const SLOTS: usize = 16384;
 
 /// The slot of a key.
 pub(in crate::node) fn slot_of(key: &[u8]) -> usize {
-    usize::from(crc16(hashed(key))) % SLOTS
-}
-
-fn hashed(key: &[u8]) -> &[u8] {
-    let tag = |key: &'_ [u8]| -> Option<std::ops::Range<usize>> {
-        let start = key.iter().position(|&byte| byte == b'{')? + 1;
-        let len = key.get(start..)?.iter().position(|&byte| byte == b'}')?;
-        (len > 0).then_some(start..start + len)
-    };
-    tag(key).and_then(|tag| key.get(tag)).unwrap_or(key)
+    usize::from(crc16(hash_tag(key).unwrap_or(key))) % SLOTS
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
@@ -62,13 +54,12 @@ mod tests {
 
     #[test]
     fn hash_tags() {
-        let of = |key: &str| String::from_utf8_lossy(hashed(key.as_bytes())).into_owned();
-        assert_eq!(of("{user1000}.following"), "user1000");
-        assert_eq!(of("foo{}{bar}"), "foo{}{bar}");
-        assert_eq!(of("foo{{bar}}zap"), "{bar");
-        assert_eq!(of("foo{bar}{zap}"), "bar");
-        assert_eq!(of("a}b{c"), "a}b{c");
-        assert_eq!(of("{order:42}:queue"), "order:42");
+        assert_eq!(hash_tag(b"{user1000}.following"), Some(&b"user1000"[..]));
+        assert_eq!(hash_tag(b"foo{}{bar}"), None);
+        assert_eq!(hash_tag(b"foo{{bar}}zap"), Some(&b"{bar"[..]));
+        assert_eq!(hash_tag(b"foo{bar}{zap}"), Some(&b"bar"[..]));
+        assert_eq!(hash_tag(b"a}b{c"), None);
+        assert_eq!(hash_tag(b"{order:42}:queue"), Some(&b"order:42"[..]));
         assert_eq!(slot_of(b"order:42"), slot_of(b"{order:42}:queue"));
     }
 }
