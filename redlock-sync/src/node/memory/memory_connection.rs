@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Arc;
 
-use redis::RedisConnectionInfo;
-
 use super::encoded;
 use super::memory_server::{MemoryServer, ServerState};
 use crate::clock::{Clock, Tick};
@@ -74,7 +72,7 @@ impl Dial for MemoryServer {
     }
 
     fn login(&self) -> Result<Login, Failure> {
-        Ok(RedisConnectionInfo::default().into())
+        Ok(redis::RedisConnectionInfo::default().into())
     }
 
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Halves, Failure> {
@@ -94,7 +92,10 @@ impl Dial for MemoryServer {
 
 impl Drop for MemoryConnection {
     fn drop(&mut self) {
-        self.server.hang_up(self.id);
+        let mut state = self.server.state.lock();
+        if state.inboxes.remove(&self.id).is_some() {
+            state.count_listeners();
+        }
     }
 }
 

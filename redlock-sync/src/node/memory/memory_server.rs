@@ -127,14 +127,6 @@ impl MemoryServer {
         }
         reply
     }
-
-    /// Removes a closed connection.
-    pub(super) fn hang_up(&self, connection: u64) {
-        let mut state = self.state.lock();
-        if state.inboxes.remove(&connection).is_some() {
-            state.count_listeners();
-        }
-    }
 }
 
 impl ServerState {
@@ -176,7 +168,7 @@ impl ServerState {
         ])
     }
 
-    fn count_listeners(&mut self) {
+    pub(super) fn count_listeners(&mut self) {
         self.store.listeners.clear();
         for inbox in self.inboxes.values() {
             *self.store.listeners.entry(inbox.channel.clone()).or_default() += 1;
