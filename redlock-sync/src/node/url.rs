@@ -28,15 +28,15 @@ const NEEDS_TLS: &str = "TLS needs the crate's feature `tls`: redlock-sync = { f
 /// The parsed URL of one node.
 #[derive(Clone)]
 pub(crate) struct NodeUrl {
-    info: ConnectionInfo,
+    pub(super) info: ConnectionInfo,
     address: String,
     credentials: Option<CredentialSource>,
     /// The Sentinel group whose master is the server. `info` has the login at the master.
-    group: Option<GroupConfig>,
+    pub(super) group: Option<GroupConfig>,
     #[cfg(feature = "tls")]
-    tls: Tls,
+    pub(super) tls: Tls,
     /// The hosts of a cluster. Empty for a single server.
-    hosts: Vec<(String, u16)>,
+    pub(super) hosts: Vec<(String, u16)>,
 }
 
 impl NodeUrl {
@@ -178,10 +178,6 @@ impl NodeUrl {
         })
     }
 
-    pub(super) fn group(&self) -> Option<&GroupConfig> {
-        self.group.as_ref()
-    }
-
     /// Replaces the login of the URL.
     fn with_login(self, user: Option<String>, password: Option<String>) -> NodeUrl {
         let login = self.info.redis_settings().clone();
@@ -211,11 +207,6 @@ impl NodeUrl {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> &Tls {
-        &self.tls
-    }
-
     pub(super) fn login(&self) -> Result<Login, Failure> {
         let login = self.info.redis_settings();
         self.credentials.as_ref().map_or_else(|| Ok(login.clone().into()), |asked| asked.login(&self.address, login))
@@ -226,11 +217,6 @@ impl NodeUrl {
         &self.address
     }
 
-    /// The hosts of a cluster. Empty for a single server.
-    pub(super) fn hosts(&self) -> &[(String, u16)] {
-        &self.hosts
-    }
-
     /// The URL of one server of a cluster.
     pub(super) fn with_host(&self, host: &str, port: u16) -> NodeUrl {
         let mut addr = self.info.addr().clone();
@@ -239,10 +225,6 @@ impl NodeUrl {
         }
         let info = self.info.clone().set_addr(addr);
         NodeUrl { info, address: host_port(host, port), group: None, hosts: Vec::new(), ..self.clone() }
-    }
-
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
     }
 }
 

@@ -66,7 +66,7 @@ impl Cluster {
                 is_planned: AtomicBool::new(false),
                 this: this.clone(),
             };
-            let seeds = cluster.url.hosts().iter().map(|(host, port)| cluster.server(host, *port)).collect();
+            let seeds = cluster.url.hosts.iter().map(|(host, port)| cluster.server(host, *port)).collect();
             cluster.map.get_mut().servers = seeds;
             cluster
         })
@@ -169,7 +169,7 @@ impl Cluster {
     /// Servers that are not in the map: those of the URL, and others that redirects named.
     fn others(&self) -> Vec<Arc<Server>> {
         let mut map = self.map.write();
-        for (host, port) in self.url.hosts() {
+        for (host, port) in &self.url.hosts {
             if map.server_at(&host_port(host, *port)).is_none() {
                 let other = self.server(host, *port);
                 map.others.push(other);

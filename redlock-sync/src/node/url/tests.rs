@@ -19,25 +19,25 @@ fn good_urls_are_shown_without_user_and_password() {
     assert_eq!(show(group), "redis+sentinel://h1:7000,h2:26379,[::1]:26379/main/3");
     assert_eq!(show("valkey+sentinel://h1/a.b-c_d"), "redis+sentinel://h1:26379/a.b-c_d/0");
     let url = NodeUrl::parse(group).unwrap();
-    let login = |url: &NodeUrl| url.info().redis_settings().password().map(str::to_owned);
+    let login = |url: &NodeUrl| url.info.redis_settings().password().map(str::to_owned);
     assert_eq!((url.address(), login(&url).unwrap()), ("main@h1:7000,h2:26379,[::1]:26379", "a,b@".into()));
-    assert_eq!(login(url.group().unwrap().sentinels.last().unwrap()).unwrap(), "secret&");
+    assert_eq!(login(url.group.as_ref().unwrap().sentinels.last().unwrap()).unwrap(), "secret&");
     assert_eq!((url.with_host("x", 9).address(), login(&url.with_host("x", 9)).unwrap()), ("x:9", "a,b@".into()));
     let url = NodeUrl::parse("redis://user:secret@127.0.0.1/1").unwrap();
     assert_eq!(format!("{url:?}"), "redis://127.0.0.1:6379/1");
     assert_eq!(url.address(), "127.0.0.1:6379");
-    assert_eq!(url.info().redis_settings().password(), Some("secret"));
-    assert!(url.info().tcp_settings().nodelay());
+    assert_eq!(url.info.redis_settings().password(), Some("secret"));
+    assert!(url.info.tcp_settings().nodelay());
 }
 
 #[test]
 fn a_cluster_has_a_list_of_hosts() {
     assert_eq!(show("redis+cluster://me:pa%40ss@H1:7000,[::1]:7001,h3"), "redis+cluster://h1:7000,[::1]:7001,h3:6379");
     let url = NodeUrl::parse("redis+cluster://me:secret@h1:7000,h2/0").unwrap();
-    assert_eq!(url.hosts(), [("h1".to_owned(), 7000), ("h2".to_owned(), 6379)]);
+    assert_eq!(url.hosts, [("h1".to_owned(), 7000), ("h2".to_owned(), 6379)]);
     let server = url.with_host("10.0.0.7", 7003);
-    assert_eq!((server.to_string().as_str(), server.hosts().len()), ("redis://10.0.0.7:7003/0", 0));
-    assert_eq!(server.info().redis_settings().password(), Some("secret"));
+    assert_eq!((server.to_string().as_str(), server.hosts.len()), ("redis://10.0.0.7:7003/0", 0));
+    assert_eq!(server.info.redis_settings().password(), Some("secret"));
     for (bad, why) in [
         ("redis+cluster://me:secret@h1,h2/1", "database 0 only"),
         ("redis+cluster://me:secret@h1,,h2", "host is missing"),
