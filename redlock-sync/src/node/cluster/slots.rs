@@ -12,29 +12,14 @@ pub(in crate::node) fn slot_of(key: &[u8]) -> usize {
     usize::from(crc16(hash_tag(key).unwrap_or(key))) % SLOTS
 }
 
+/// CRC16 with the polynomial 0x1021. The terms with `upper` are the entry that a table would have for this byte.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| {
-        let at = usize::from(byte ^ crc.to_be_bytes()[0]);
-        (crc << 8) ^ TABLE.get(at).copied().unwrap_or_default()
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        let upper = (crc >> 8) ^ u16::from(byte);
+        let upper = upper ^ (upper >> 4);
+        (crc << 8) ^ (upper << 12) ^ (upper << 5) ^ upper
     })
 }
-
-/// The CRC table for the upper byte.
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-static TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte: u16 = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte << 8, 0);
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte as usize] = crc;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
