@@ -55,13 +55,10 @@ pub(super) fn request(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u
 
 /// Parses the two replies.
 pub(super) fn parse(address: redis::Value, facts: redis::Value, name: &str, now: Tick) -> Result<MasterReply, Failure> {
-    if let Some(refusal) = refusal(&address) {
-        return Err(refusal);
-    }
-    let unexpected = |_| lasting("sent an unexpected reply");
+    let found = redis::from_redis_value::<Option<(String, u16)>>(accepted(address)?);
+    let found = found.map_err(|_| lasting("sent an unexpected reply"))?;
     let unknown = || lasting(&format!("watches no master named `{}`", name.escape_debug()));
-    let (host, port) =
-        redis::from_redis_value::<Option<(String, u16)>>(address).map_err(unexpected)?.ok_or_else(unknown)?;
+    let (host, port) = found.ok_or_else(unknown)?;
     // Empty if the user lacks the permission.
     let facts: HashMap<String, String> = redis::from_redis_value(facts).unwrap_or_default();
     let fact = |name: &str| facts.get(name).map(String::as_str);
@@ -73,12 +70,16 @@ pub(super) fn parse(address: redis::Value, facts: redis::Value, name: &str, now:
     Ok(MasterReply { host, port, epoch: number("config-epoch"), age, at: now })
 }
 
-/// The failure if a Sentinel refused the login or the question.
-pub(super) fn refusal(answer: &redis::Value) -> Option<Failure> {
-    let redis::Value::ServerError(error) = answer else { return None };
-    let message = redis_reply::failure(error).message;
-    let hint = if message.contains("unknown command") { " (this server is no Sentinel)" } else { "" };
-    Some(lasting(&(message + hint)))
+/// The answer, or the failure if a Sentinel refused the login or the question.
+pub(super) fn accepted(answer: redis::Value) -> Result<redis::Value, Failure> {
+    match &answer {
+        redis::Value::ServerError(error) => {
+            let message = redis_reply::failure(error).message;
+            let hint = if message.contains("unknown command") { " (this server is no Sentinel)" } else { "" };
+            Err(lasting(&(message + hint)))
+        }
+        _ => Ok(answer),
+    }
 }
 
 fn lasting(why: &str) -> Failure {
