@@ -87,8 +87,8 @@ impl dyn Clock + '_ {
 
 /// A wait on a condition variable, as a clock carries it out.
 pub(crate) trait Waiting {
-    /// Waits for this long by the machine's clock. True if there was a notification.
-    fn wait_for(&mut self, time: Duration) -> bool;
+    /// Waits for this long by the machine's clock.
+    fn wait_for(&mut self, time: Duration);
 
     /// Runs `f` with the mutex unlocked.
     #[cfg(test)]
@@ -101,8 +101,8 @@ struct OnCondvar<'a, 'b, T> {
 }
 
 impl<T> Waiting for OnCondvar<'_, '_, T> {
-    fn wait_for(&mut self, time: Duration) -> bool {
-        !self.condvar.wait_for(self.guard, time).timed_out()
+    fn wait_for(&mut self, time: Duration) {
+        self.condvar.wait_for(self.guard, time);
     }
 
     #[cfg(test)]
@@ -130,22 +130,16 @@ impl Clock for SystemClock {
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
     fn now(&self) -> Tick {
-        use std::sync::OnceLock;
-        static START: OnceLock<Instant> = OnceLock::new();
-        Tick(saturating_nanos(process_start(&START).elapsed()).saturating_add(1))
+        static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        Tick(saturating_nanos(START.elapsed()).saturating_add(1))
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the one place that sleeps")]
     fn sleep(&self, d: Duration) {
         std::thread::sleep(d);
     }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-#[allow(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
-fn process_start(start: &std::sync::OnceLock<Instant>) -> Instant {
-    *start.get_or_init(Instant::now)
 }
 
 /// The lease clock's reading at a caller's `Instant`, converted once on entry.

@@ -64,10 +64,17 @@ pub(crate) fn queue_of(key: &str) -> Option<&str> {
     ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))
 }
 
-/// True if Redis Cluster hashes only a part of the name: the text between the first `{` and the next `}`, if it is not
-/// empty.
+/// True if Redis Cluster hashes only a part of the name.
 pub(crate) fn has_hash_tag(name: &str) -> bool {
-    name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
+    hash_tag(name.as_bytes()).is_some()
+}
+
+/// The part of a name that Redis Cluster hashes in place of the whole: the text between the first `{` and the next `}`,
+/// if it is not empty.
+pub(crate) fn hash_tag(name: &[u8]) -> Option<&[u8]> {
+    let start = name.iter().position(|&byte| byte == b'{')? + 1;
+    let end = start + name.get(start..)?.iter().position(|&byte| byte == b'}')?;
+    name.get(start..end).filter(|tag| !tag.is_empty())
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ fn system_authorities() -> Result<RootCertStore, Failure> {
 
 fn read_authorities(pem: &Pem) -> Result<RootCertStore, String> {
     let mut trusted = RootCertStore::empty();
-    for certificate in pem.certificates(&pem.read()?)? {
+    for certificate in pem.certificates()? {
         trusted.add(certificate).map_err(|why| format!("{pem} cannot be trusted as an authority: {why}"))?;
     }
     Ok(trusted)
@@ -182,7 +182,7 @@ fn read_authorities(pem: &Pem) -> Result<RootCertStore, String> {
 /// Checks here that key and certificate belong together. Otherwise the mismatch would appear only when the server is
 /// dialled.
 fn read_identity(certificate: &Pem, key: &Pem) -> Result<ClientIdentity, String> {
-    let chain = certificate.certificates(&certificate.read()?)?;
+    let chain = certificate.certificates()?;
     let secret =
         PrivateKeyDer::from_pem_slice(&key.read()?).map_err(|why| format!("{key} has no private key: {why}"))?;
     CertifiedKey::from_der(chain.clone(), secret.clone_key(), &provider()).map_err(|why| {
@@ -199,8 +199,8 @@ impl Pem {
         }
     }
 
-    fn certificates(&self, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.read()?).collect();
         let all = all.map_err(|why| format!("{self} cannot be read as PEM: {why}"))?;
         if all.is_empty() { Err(format!("{self} has no certificate")) } else { Ok(all) }
     }

@@ -113,11 +113,7 @@ impl CredentialSource {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("no credentials: {why}"));
         let asked = caught(|| (self.0)(node)).map_err(|_| failed("the credentials function panicked"))?;
         let Credentials { user, password, valid_for } = asked.map_err(|why| failed(&why))?;
-        let login = url.clone().set_password(password);
-        let info = match user {
-            Some(user) => login.set_username(user),
-            None => login,
-        };
+        let info = user.into_iter().fold(url.clone().set_password(password), RedisConnectionInfo::set_username);
         Ok(Login { info, valid_for, is_from_source: true })
     }
 }

@@ -33,15 +33,14 @@ impl Identity {
 pub(super) struct ServerIdentities {
     addresses: Vec<String>,
     members: Mutex<Vec<Option<Identity>>>,
-    /// True while `conflict` is set, so that a check without a conflict costs one load.
+    /// True while there is a conflict, so that a check without a conflict costs one load.
     in_conflict: AtomicBool,
-    conflict: Mutex<Option<String>>,
 }
 
 impl ServerIdentities {
     pub(super) fn new(addresses: Vec<String>) -> ServerIdentities {
         let members = Mutex::new(vec![None; addresses.len()]);
-        ServerIdentities { addresses, members, in_conflict: AtomicBool::new(false), conflict: Mutex::new(None) }
+        ServerIdentities { addresses, members, in_conflict: AtomicBool::new(false) }
     }
 
     /// Records which server answered at the address of a node. It may be another one than before.
@@ -50,10 +49,8 @@ impl ServerIdentities {
         if let Some(slot) = members.get_mut(member) {
             *slot = Some(identity);
         }
-        // Both fields are set while `members` is locked, so the later of two reports wins.
-        let found = find_conflict(&members, &self.addresses);
-        self.in_conflict.store(found.is_some(), Ordering::Release);
-        *self.conflict.lock() = found;
+        // Stored while `members` is locked, so the later of two reports wins.
+        self.in_conflict.store(find_conflict(&members, &self.addresses).is_some(), Ordering::Release);
     }
 
     /// Returns the identity with the longer of the reported and the known uptime, if the run id is the same. Servers
@@ -99,7 +96,10 @@ impl ServerIdentities {
 
     /// Why two nodes are not independent of each other, if that was detected.
     pub(super) fn conflict(&self) -> Option<String> {
-        if self.in_conflict.load(Ordering::Acquire) { self.conflict.lock().clone() } else { None }
+        if self.in_conflict.load(Ordering::Acquire) {
+            return find_conflict(&self.members.lock(), &self.addresses);
+        }
+        None
     }
 }
 

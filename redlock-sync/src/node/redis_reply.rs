@@ -1,6 +1,6 @@
 //! Converts replies of a server to values and failures.
 
-use redis::{RedisError, ServerError};
+use redis::ServerError;
 
 use super::pipes::framer::WireReply;
 use super::{Executed, Failure, FailureKind, Value};
@@ -30,17 +30,14 @@ pub(super) fn read(said: &WireReply) -> Result<Value, Failure> {
 
 /// Like [`read`], for a reply that the `redis` crate has parsed.
 pub(super) fn value(reply: redis::Value) -> Result<Value, Failure> {
-    convert(reply.extract_error().map_err(|e| server_failure(&e))?)
-}
-
-fn convert(reply: redis::Value) -> Result<Value, Failure> {
     Ok(match reply {
         redis::Value::Nil => Value::Nil,
         redis::Value::Int(n) => Value::Int(n),
         redis::Value::BulkString(bytes) => Value::Text(bytes),
         redis::Value::SimpleString(text) => Value::Text(text.into_bytes()),
         redis::Value::Okay => Value::Okay,
-        redis::Value::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
+        redis::Value::Array(items) => Value::List(items.into_iter().map(value).collect::<Result<_, _>>()?),
+        redis::Value::ServerError(error) => return Err(failure(&error)),
         _ => return Err(unexpected()),
     })
 }
@@ -88,17 +85,13 @@ pub(super) fn lacks_commands(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && failure.message.starts_with("NOPERM this user may not run ")
 }
 
-fn server_failure(error: &RedisError) -> Failure {
-    classify(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
-}
-
 /// The failure that an error reply stands for.
 pub(super) fn failure(error: &ServerError) -> Failure {
     classify(error.code(), error.details().unwrap_or_default())
 }
 
 /// Error codes and their meaning. Longer texts are searched for them in this order.
-const CODES: [(&str, FailureKind); 20] = [
+const CODES: [(&str, FailureKind); 19] = [
     ("WRONGTYPE", FailureKind::WrongType),
     ("READONLY", FailureKind::Replica),
     ("NOPERM", FailureKind::Misuse),
@@ -119,7 +112,6 @@ const CODES: [(&str, FailureKind); 20] = [
     ("MISCONF", FailureKind::Refused),
     ("NOREPLICAS", FailureKind::Refused),
     ("NOSCRIPT", FailureKind::Refused),
-    ("EXECABORT", FailureKind::Refused),
 ];
 
 /// The server returns these errors at the first write of a script at the latest. So nothing was done, even if the text

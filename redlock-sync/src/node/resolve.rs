@@ -33,7 +33,7 @@ struct LookupState {
 
 impl Resolver {
     pub(super) fn new(host: &str, port: u16) -> Resolver {
-        Resolver::with_lookup(host, port, system_lookup)
+        Resolver::with_lookup(host, port, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
     fn with_lookup(host: &str, port: u16, lookup: LookupFn) -> Resolver {
@@ -62,7 +62,10 @@ impl Resolver {
     fn start_lookup(&self) -> io::Result<()> {
         let (host, port, lookup, shared) = (self.host.clone(), self.port, self.lookup, Arc::clone(&self.shared));
         let run = move || {
-            let result = checked(&host, lookup(&host, port));
+            let result = match lookup(&host, port) {
+                Ok(addresses) if addresses.is_empty() => Err(format!("name `{host}` has no address")),
+                found => found.map_err(|e| format!("cannot resolve name `{host}`: {e}")),
+            };
             let (state, completed) = &*shared;
             let mut state = state.lock();
             state.is_running = false;
@@ -71,18 +74,6 @@ impl Resolver {
             completed.notify_all();
         };
         thread::Builder::new().name("redlock-resolve".into()).spawn(run).map(drop)
-    }
-}
-
-fn system_lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    (host, port).to_socket_addrs().map(Iterator::collect)
-}
-
-fn checked(host: &str, result: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
-    match result {
-        Ok(addresses) if addresses.is_empty() => Err(format!("name `{host}` has no address")),
-        Ok(addresses) => Ok(addresses),
-        Err(e) => Err(format!("cannot resolve name `{host}`: {e}")),
     }
 }
 

@@ -154,7 +154,7 @@ enum Endpoint {
 
 impl Endpoint {
     fn of(url: &NodeUrl, node_timeout: Duration, clock: &Arc<dyn Clock>) -> Endpoint {
-        match (url.hosts(), url.group()) {
+        match (url.hosts.as_slice(), &url.group) {
             ([], None) => Endpoint::Server(Arc::new(RedisServer::new(url.clone()))),
             ([], Some(group)) => Endpoint::Server(Group::new(url, group, node_timeout, clock)),
             _ => Endpoint::Cluster(Box::new(url.clone())),

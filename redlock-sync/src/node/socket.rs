@@ -23,7 +23,7 @@ pub(super) struct RedisServer {
 
 impl RedisServer {
     pub(super) fn new(url: NodeUrl) -> RedisServer {
-        let resolver = match url.info().addr() {
+        let resolver = match url.info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some(Resolver::new(host, *port))
             }
@@ -35,8 +35,8 @@ impl RedisServer {
     /// Connects, and completes the handshake of TLS. The inner error is one of that handshake.
     pub(super) fn open(&self, by: Tick, clock: &dyn Clock) -> Result<Result<Halves, Broken>, Failure> {
         #[cfg(feature = "tls")]
-        if let ConnectionAddr::TcpTls { host, .. } = self.url.info().addr() {
-            let session = self.url.tls().session(host)?;
+        if let ConnectionAddr::TcpTls { host, .. } = self.url.info.addr() {
+            let session = self.url.tls.session(host)?;
             return Ok(super::duplex::behind_tls(session, self.reach(by, clock)?, by));
         }
         Ok(Ok(self.reach(by, clock)?.split()))
@@ -45,7 +45,7 @@ impl RedisServer {
     /// Tries one address after the other. All of them share the time until `by`.
     fn reach(&self, by: Tick, clock: &dyn Clock) -> Result<TimedSocket, Failure> {
         let left = || by.since(clock.now());
-        if let ConnectionAddr::Unix(path) = self.url.info().addr() {
+        if let ConnectionAddr::Unix(path) = self.url.info.addr() {
             return connect_unix(path).map_err(failed);
         }
         let none = || Failure::unsent(FailureKind::Unreachable, "has no address");
@@ -64,7 +64,7 @@ impl RedisServer {
 
     fn connect(&self, address: &SocketAddr, within: Duration) -> io::Result<TcpStream> {
         let socket = TcpStream::connect_timeout(address, within)?;
-        let settings = self.url.info().tcp_settings();
+        let settings = self.url.info.tcp_settings();
         socket.set_nodelay(settings.nodelay())?;
         if let Some(keepalive) = settings.keepalive() {
             SockRef::from(&socket).set_tcp_keepalive(keepalive)?;

@@ -1,8 +1,11 @@
 //! The URL of a node: how it is parsed, and how it is shown without its password.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+mod tests;
+
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -10,29 +13,30 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
 
 #[cfg(feature = "tls")]
 use super::Tls;
-use super::cluster::cluster_url::servers;
 use super::redact::{check_parameters, redact};
-use super::sentinel::group_url::{GroupText, group_in};
 use super::{CredentialSource, Failure, Login};
 use crate::error::Error;
 
 /// The kernel probes a peer that was silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// The default port of a Sentinel.
+const SENTINEL_PORT: u16 = 26379;
+
 const NEEDS_TLS: &str = "TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }";
 
 /// The parsed URL of one node.
 #[derive(Clone)]
 pub(crate) struct NodeUrl {
-    info: ConnectionInfo,
+    pub(super) info: ConnectionInfo,
     address: String,
     credentials: Option<CredentialSource>,
     /// The Sentinel group whose master is the server. `info` has the login at the master.
-    group: Option<Arc<GroupConfig>>,
+    pub(super) group: Option<GroupConfig>,
     #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    pub(super) tls: Tls,
     /// The hosts of a cluster. Empty for a single server.
-    hosts: Vec<(String, u16)>,
+    pub(super) hosts: Vec<(String, u16)>,
 }
 
 impl NodeUrl {
@@ -40,10 +44,13 @@ impl NodeUrl {
     ///
     /// - `redis://[user[:password]@]host[:port][/db]`
     /// - `redis+unix:///path?db=..&user=..&pass=..`, or `unix://`
-    /// - `redis+sentinel://…`, see `sentinel/group_url.rs`
+    /// - `redis+sentinel://[user[:password]@]host[:port],host[:port]/name[/db]?sentinel_user=..&sentinel_password=..`
     /// - `redis+cluster://[user[:password]@]host[:port],host[:port]`
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
-        let url = servers(text).map_or_else(|| NodeUrl::check_one(text), |servers| NodeUrl::check_cluster(&servers));
+        let url = match cluster_servers(text) {
+            Some(servers) => NodeUrl::check_cluster(&servers),
+            None => NodeUrl::check_one(text),
+        };
         url.map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
     }
 
@@ -83,8 +90,8 @@ impl NodeUrl {
 
     fn check_one(text: &str) -> Result<NodeUrl, String> {
         check_scheme(text, cfg!(feature = "tls"))?;
-        if let Some(group) = group_in(text) {
-            return NodeUrl::check_group(group?);
+        if let Some((scheme, rest)) = group_in(text) {
+            return NodeUrl::check_group(scheme, rest);
         }
         let url = redis::parse_redis_url(text).ok_or(if lacks_host(text) {
             "the host is missing"
@@ -114,13 +121,40 @@ impl NodeUrl {
         NodeUrl::from_info(info)
     }
 
-    fn check_group(text: GroupText) -> Result<NodeUrl, String> {
-        let GroupText { name, server, sentinels, user, password } = text;
-        let sentinel = |text: &String| Ok(NodeUrl::check_one(text)?.with_login(user.clone(), password.clone()));
-        let group = GroupConfig { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
+    /// `scheme` is that of the servers, such as `redis`. `rest` follows the `://`.
+    fn check_group(scheme: &str, rest: &str) -> Result<NodeUrl, String> {
+        let (before, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+        let (authority, path) = before.split_once('/').unwrap_or((before, ""));
+        // With the `@`. This is the login at the master.
+        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let (name, db) = path.split_once('/').unwrap_or((path, ""));
+        // Sentinel allows no other characters.
+        let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        if name.is_empty() || !name.chars().all(is_name) {
+            return Err("the name of the group must follow the hosts of the Sentinels, such as `/mymaster`".into());
+        }
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        if hosts.iter().any(|host| host.is_empty()) {
+            return Err("the host of a Sentinel is missing".into());
+        }
+        let first = hosts.first().copied().unwrap_or_default();
+        let url = redis::parse_redis_url(&format!("{scheme}://{first}/{query}")).ok_or("not a valid URL")?;
+        check_parameters(url.query_pairs(), url.query(), &["sentinel_user", "sentinel_password"])?;
+        let value = |wanted: &str| {
+            let found = url.query_pairs().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.into_owned())
+        };
+        let (user, password) = (value("sentinel_user"), value("sentinel_password"));
+        let sentinel = |host: &&str| {
+            let url = NodeUrl::check_one(&format!("{scheme}://{}/", with_sentinel_port(host)))?;
+            Ok(url.with_login(user.clone(), password.clone()))
+        };
+        let sentinels = hosts.iter().map(sentinel).collect::<Result<_, String>>()?;
+        let group = GroupConfig { name: name.to_owned(), sentinels };
         // The name and the addresses of the Sentinels identify the group.
-        let address = format!("{}@{}", group.name, group.hosts());
-        Ok(NodeUrl { address, group: Some(Arc::new(group)), ..NodeUrl::check_one(&server)? })
+        let address = format!("{name}@{}", group.hosts());
+        let master = NodeUrl::check_one(&format!("{scheme}://{login}{first}/{db}"))?;
+        Ok(NodeUrl { address, group: Some(group), ..master })
     }
 
     fn from_info(info: ConnectionInfo) -> Result<NodeUrl, String> {
@@ -140,16 +174,12 @@ impl NodeUrl {
             group: None,
             hosts: Vec::new(),
             #[cfg(feature = "tls")]
-            tls: None,
+            tls: Tls::default(),
         })
     }
 
-    pub(super) fn group(&self) -> Option<&GroupConfig> {
-        self.group.as_deref()
-    }
-
     /// Replaces the login of the URL.
-    pub(super) fn with_login(self, user: Option<String>, password: Option<String>) -> NodeUrl {
+    fn with_login(self, user: Option<String>, password: Option<String>) -> NodeUrl {
         let login = self.info.redis_settings().clone();
         let login = user.into_iter().fold(login, RedisConnectionInfo::set_username);
         let login = password.into_iter().fold(login, RedisConnectionInfo::set_password);
@@ -163,19 +193,18 @@ impl NodeUrl {
 
     /// Uses these certificates if the connections use TLS.
     #[cfg(feature = "tls")]
-    pub(crate) fn with_tls(self, tls: Option<Tls>) -> NodeUrl {
-        let group = self.group.as_ref().map(|group| Arc::new(group.with_tls(tls.as_ref())));
-        NodeUrl { tls: tls.filter(|_| self.speaks_tls()), group, ..self }
+    pub(crate) fn with_tls(mut self, tls: &Tls) -> NodeUrl {
+        if self.speaks_tls() {
+            self.tls = tls.clone();
+        }
+        if let Some(group) = &mut self.group {
+            group.sentinels = group.sentinels.iter().map(|url| url.clone().with_tls(tls)).collect();
+        }
+        self
     }
 
-    #[cfg(feature = "tls")]
     pub(crate) fn speaks_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
-    }
-
-    #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> Tls {
-        self.tls.clone().unwrap_or_default()
     }
 
     pub(super) fn login(&self) -> Result<Login, Failure> {
@@ -188,11 +217,6 @@ impl NodeUrl {
         &self.address
     }
 
-    /// The hosts of a cluster. Empty for a single server.
-    pub(super) fn hosts(&self) -> &[(String, u16)] {
-        &self.hosts
-    }
-
     /// The URL of one server of a cluster.
     pub(super) fn with_host(&self, host: &str, port: u16) -> NodeUrl {
         let mut addr = self.info.addr().clone();
@@ -202,14 +226,10 @@ impl NodeUrl {
         let info = self.info.clone().set_addr(addr);
         NodeUrl { info, address: host_port(host, port), group: None, hosts: Vec::new(), ..self.clone() }
     }
-
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
 }
 
 /// A group of servers monitored by Sentinels.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct GroupConfig {
     pub(super) name: String,
     /// The URLs of the Sentinels, with the login there.
@@ -217,17 +237,38 @@ pub(super) struct GroupConfig {
 }
 
 impl GroupConfig {
-    /// Uses these certificates for the Sentinels.
-    #[cfg(feature = "tls")]
-    pub(super) fn with_tls(&self, tls: Option<&Tls>) -> GroupConfig {
-        let sentinels = self.sentinels.iter().map(|url| url.clone().with_tls(tls.cloned())).collect();
-        GroupConfig { name: self.name.clone(), sentinels }
-    }
-
-    pub(super) fn hosts(&self) -> String {
+    fn hosts(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(NodeUrl::address).collect();
         hosts.join(",")
     }
+}
+
+/// The URLs of the servers in `redis+cluster://[user[:password]@]h1:7000,h2`. `None` for a URL of another kind.
+fn cluster_servers(text: &str) -> Option<Vec<String>> {
+    let (scheme, rest) = text.split_once("://")?;
+    let scheme = match scheme.to_ascii_lowercase().as_str() {
+        "redis+cluster" | "valkey+cluster" => "redis",
+        "rediss+cluster" | "valkeys+cluster" => "rediss",
+        _ => return None,
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // With the `@`.
+    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    Some(hosts.split(',').map(|host| format!("{scheme}://{login}{host}{path}")).collect())
+}
+
+/// The scheme of the servers in the URL of a Sentinel group, and what follows the `://`. `None` for a URL of another
+/// kind.
+fn group_in(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (servers, kind) = scheme.split_once('+')?;
+    kind.eq_ignore_ascii_case("sentinel").then_some((servers, rest))
+}
+
+fn with_sentinel_port(host: &str) -> String {
+    // The colons of an IPv6 address are inside brackets.
+    let behind = host.rsplit(']').next().unwrap_or_default();
+    if behind.contains(':') { host.to_owned() } else { format!("{host}:{SENTINEL_PORT}") }
 }
 
 /// True if the host is empty: the port, the path or the end follows directly.
@@ -279,7 +320,7 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
 impl fmt::Display for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let db = self.info.redis_settings().db();
-        let tls = if matches!(self.info.addr(), ConnectionAddr::TcpTls { .. }) { "s" } else { "" };
+        let tls = if self.speaks_tls() { "s" } else { "" };
         if let Some(group) = &self.group {
             return write!(f, "redis{tls}+sentinel://{}/{}/{db}", group.hosts(), group.name);
         }
@@ -296,143 +337,5 @@ impl fmt::Display for NodeUrl {
 impl fmt::Debug for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
-mod tests {
-    use super::*;
-
-    fn show(text: &str) -> String {
-        NodeUrl::parse(text).unwrap().to_string()
-    }
-
-    fn refusal(text: &str) -> String {
-        NodeUrl::parse(text).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn good_urls_are_shown_without_user_and_password() {
-        assert_eq!(show("redis://localhost"), "redis://localhost:6379/0");
-        assert_eq!(show("redis://user:pa%40ss@Host:7000/3"), "redis://host:7000/3");
-        assert_eq!(show("redis://:secret@[::1]:7000"), "redis://[::1]:7000/0");
-        assert_eq!(show("redis+unix:///run/redis.sock?db=2&pass=secret"), "redis+unix:///run/redis.sock?db=2");
-        assert_eq!(show("unix:///run/redis.sock"), "redis+unix:///run/redis.sock?db=0");
-        let group = "redis+sentinel://user:a,b%40@h1:7000,H2,[::1]/main/3?sentinel_user=me&sentinel_password=secret%26";
-        assert_eq!(show(group), "redis+sentinel://h1:7000,h2:26379,[::1]:26379/main/3");
-        assert_eq!(show("valkey+sentinel://h1/a.b-c_d"), "redis+sentinel://h1:26379/a.b-c_d/0");
-        let url = NodeUrl::parse(group).unwrap();
-        let login = |url: &NodeUrl| url.info().redis_settings().password().map(str::to_owned);
-        assert_eq!((url.address(), login(&url).unwrap()), ("main@h1:7000,h2:26379,[::1]:26379", "a,b@".into()));
-        assert_eq!(login(url.group().unwrap().sentinels.last().unwrap()).unwrap(), "secret&");
-        assert_eq!((url.with_host("x", 9).address(), login(&url.with_host("x", 9)).unwrap()), ("x:9", "a,b@".into()));
-        let url = NodeUrl::parse("redis://user:secret@127.0.0.1/1").unwrap();
-        assert_eq!(format!("{url:?}"), "redis://127.0.0.1:6379/1");
-        assert_eq!(url.address(), "127.0.0.1:6379");
-        assert_eq!(url.info().redis_settings().password(), Some("secret"));
-        assert!(url.info().tcp_settings().nodelay());
-    }
-
-    #[test]
-    fn a_cluster_has_a_list_of_hosts() {
-        assert_eq!(
-            show("redis+cluster://me:pa%40ss@H1:7000,[::1]:7001,h3"),
-            "redis+cluster://h1:7000,[::1]:7001,h3:6379"
-        );
-        let url = NodeUrl::parse("redis+cluster://me:secret@h1:7000,h2/0").unwrap();
-        assert_eq!(url.hosts(), [("h1".to_owned(), 7000), ("h2".to_owned(), 6379)]);
-        let server = url.with_host("10.0.0.7", 7003);
-        assert_eq!((server.to_string().as_str(), server.hosts().len()), ("redis://10.0.0.7:7003/0", 0));
-        assert_eq!(server.info().redis_settings().password(), Some("secret"));
-        for (bad, why) in [
-            ("redis+cluster://me:secret@h1,h2/1", "database 0 only"),
-            ("redis+cluster://me:secret@h1,,h2", "host is missing"),
-            ("redis+cluster://me:secret@h1:x,h2", ""),
-            ("redis+cluster://me:secret@", "host is missing"),
-            ("redis+cluster://h1,h2?pass=secret", "unknown parameter"),
-        ] {
-            let message = refusal(bad);
-            assert!(message.contains(why) && !message.contains("secret"), "{message}");
-        }
-    }
-
-    #[test]
-    fn bad_urls_are_refused_by_name_and_never_show_the_password() {
-        for bad in [
-            "redis://:secret@",
-            "redis://user:secret@host:notaport",
-            "redis://:sec#secret@host",
-            "redis://:secret@host/x",
-            "redis://:secret@host/-1",
-            "redis://:secret@host:0",
-            "http://:secret@host",
-            "redis:user:secret@host",
-            "redis://:secret@host?db=3",
-            "redis://:sec:secret@secret@ho st",
-            "redis+unix://?pass=secret",
-            "redis+unix://relative/path?pass=secret&db=x",
-            "redis+unix:///path?db=x&pass=secret",
-            "redis+unix:///pa:th?db=x&pass=a@secret",
-            "ann:secret://?pass=x@host:port",
-            "redis://ann:a@b?secret@host",
-            "redis://ann:a@b?secret=c@host",
-            "unix:/run/redis.sock?user=me@work&pass=secret",
-            "redis+unix://run:redis?user=me@work&pass=secret",
-            "redis://ann:a?b@host?pass=secret",
-            "redis+unix:///a.sock?db=1&amp;pass=secret",
-            "redis+unix:///a.sock&pass=secret",
-            "redis+unix:///a.sock;pass=secret",
-            "redis://secret@host:port",
-            "redis://host:port/secret@host",
-            "redis+unix:///a.sock?db=x;pass=secret",
-            "redis+unix:///a.sock?p%61ss=secret&what=1",
-            "redis+unix:///a.sock?pa\tss=secret&what=1",
-            "redis+unix:///a.sock?pass%3Dsecret",
-            "redis+unix:///a.sock?user=me;pass=secret&what=1",
-            "redis+sentinel://:secret@h1,h2",
-            "redis+sentinel://:secret@h1,,h2/main",
-            "redis+sentinel://:secret@h1,h2/main/x",
-            "redis+sentinel://:secret@h1,h2/ma%20in",
-            "redis+sentinel://:secret@h1,ho st/main",
-            "redis+sentinel://h1,h2/main?sentinel_pass=secret",
-            "redis+sentinel://h1,h2/main?sentinel_password=a@secret&pass=secret",
-            "redis+unix+sentinel://:secret@h1/main",
-        ] {
-            let message = refusal(bad);
-            assert!(!message.contains("secret"), "{message}");
-            assert!(message.starts_with("node URL `"), "{message}");
-        }
-        for bad in [
-            "",
-            "localhost:6379",
-            "redis://",
-            "redis:///0",
-            "redis://host/0#x",
-            "redis://0.0.0.0",
-            "://",
-            "redis://ü:ö@",
-        ] {
-            refusal(bad);
-        }
-        for no_host in ["redis://", "redis:///0", "redis://:6379/", "redis://:pa/ss@", "redis://:secret@/0"] {
-            assert!(refusal(no_host).contains("host is missing"), "{no_host}");
-        }
-        for no_number in ["redis://host:99999/", "redis://:secret@host:x/"] {
-            assert!(refusal(no_number).contains("not a valid URL"), "{no_number}");
-        }
-        assert!(refusal("redis://host?db=3").contains("unknown parameter `db`"));
-        assert!(!refusal("redis://ho\u{7f}st\n:x").contains(char::is_control));
-    }
-
-    /// Tests are compiled with the feature `tls`, so this calls a function that takes it as a parameter.
-    #[test]
-    fn input_11_tls_without_the_feature() {
-        for scheme in ["rediss", "valkeys", "REDISS"] {
-            let url = format!("{scheme}://host/");
-            assert!(check_scheme(&url, false).unwrap_err().contains("feature `tls`"), "{scheme}");
-            assert_eq!(check_scheme(&url, true), Ok(()), "{scheme}");
-        }
-        assert_eq!(NodeUrl::parse("rediss://host").is_ok(), cfg!(feature = "tls"));
     }
 }

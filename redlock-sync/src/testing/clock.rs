@@ -147,11 +147,10 @@ impl Clock for TestClock {
 struct SleepGuard<'a> {
     clock: &'a TestClock,
     name: u64,
-    /// The thread was started by the clock and has nothing to do.
-    is_idle: bool,
 }
 
 impl<'a> SleepGuard<'a> {
+    /// `is_idle`: the thread was started by the clock and has nothing to do.
     fn new(clock: &'a TestClock, until: Tick, condvar: &Arc<Condvar>, is_idle: bool) -> SleepGuard<'a> {
         let mut threads = clock.0.threads.lock();
         threads.next += 1;
@@ -160,7 +159,7 @@ impl<'a> SleepGuard<'a> {
         threads.asleep.insert(name, Sleep { until, condvar: Arc::clone(condvar), checked_at });
         threads.busy -= usize::from(is_idle);
         clock.0.changed.notify_all();
-        SleepGuard { clock, name, is_idle }
+        SleepGuard { clock, name }
     }
 }
 
@@ -168,8 +167,8 @@ impl Drop for SleepGuard<'_> {
     /// One step under the lock: at no time is the thread neither asleep nor busy.
     fn drop(&mut self) {
         let mut threads = self.clock.0.threads.lock();
-        threads.asleep.remove(&self.name);
-        threads.busy += usize::from(self.is_idle);
+        let sleep = threads.asleep.remove(&self.name);
+        threads.busy += usize::from(sleep.is_some_and(|sleep| sleep.checked_at.is_some()));
         self.clock.0.changed.notify_all();
     }
 }

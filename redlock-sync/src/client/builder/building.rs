@@ -45,7 +45,7 @@ impl Builder {
             return Err(Error::config("certificates are given, but no server's URL begins with `rediss://`"));
         }
         tls.check()?;
-        Ok(urls.into_iter().map(|url| url.with_tls(Some(tls.clone()))).collect())
+        Ok(urls.into_iter().map(|url| url.with_tls(tls)).collect())
     }
 
     fn check(&self) -> Result<(), Error> {

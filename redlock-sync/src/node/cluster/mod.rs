@@ -9,9 +9,7 @@
 //! 3. `slots_reply.rs`: the reply to `CLUSTER SLOTS`. `slot_map.rs`: the map that is made of it.
 //! 4. `mod.rs`: fetches and corrects the map, and routes calls by it.
 //! 5. `subscription.rs`: a subscription to a channel of the cluster.
-//! 6. `cluster_url.rs`: the URL with its list of hosts.
 
-pub(super) mod cluster_url;
 pub(super) mod redirect;
 mod slot_map;
 mod slots;
@@ -68,7 +66,7 @@ impl Cluster {
                 is_planned: AtomicBool::new(false),
                 this: this.clone(),
             };
-            let seeds = cluster.url.hosts().iter().map(|(host, port)| cluster.server(host, *port)).collect();
+            let seeds = cluster.url.hosts.iter().map(|(host, port)| cluster.server(host, *port)).collect();
             cluster.map.get_mut().servers = seeds;
             cluster
         })
@@ -143,9 +141,6 @@ impl Cluster {
     fn server_at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
         let host = host.unwrap_or_else(|| host_of(from.address()));
         let address = host_port(&host, port);
-        if let Some(known) = self.map.read().server_at(&address) {
-            return Arc::clone(known);
-        }
         let mut map = self.map.write();
         if let Some(known) = map.server_at(&address) {
             return Arc::clone(known);
@@ -174,7 +169,7 @@ impl Cluster {
     /// Servers that are not in the map: those of the URL, and others that redirects named.
     fn others(&self) -> Vec<Arc<Server>> {
         let mut map = self.map.write();
-        for (host, port) in self.url.hosts() {
+        for (host, port) in &self.url.hosts {
             if map.server_at(&host_port(host, *port)).is_none() {
                 let other = self.server(host, *port);
                 map.others.push(other);
@@ -223,19 +218,16 @@ impl SlotMapOwner for Cluster {
             log::warn!("node {} ({}) is now another Redis Cluster", self.member + 1, self.address());
         }
         let mut known: Vec<_> = map.all().cloned().collect();
-        let mut ranges = Vec::with_capacity(reply.ranges.len());
-        for range in &reply.ranges {
+        let mut next = SlotMap::from_reply(reply, |range| {
             let host = range.host.clone().unwrap_or_else(|| host_of(from));
             let address = host_port(&host, range.port);
             let found = known.iter().find(|server| server.address() == address).cloned();
-            let server = found.unwrap_or_else(|| {
+            found.unwrap_or_else(|| {
                 let server = self.server(&host, range.port);
                 known.push(Arc::clone(&server));
                 server
-            });
-            ranges.push((range.first, range.last, server));
-        }
-        let mut next = SlotMap::from_reply(&ranges, &reply.ids);
+            })
+        });
         next.keep(known);
         let former = std::mem::replace(&mut *map, next);
         let is_new = !former.is_known || !map.has_same_servers(&former);

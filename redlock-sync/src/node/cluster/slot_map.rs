@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::slots::SLOTS;
+use super::slots_reply::{Range, SlotsReply};
 use crate::node::server::Server;
 
 /// The server of each slot, as far as known.
@@ -22,17 +23,18 @@ pub(super) struct SlotMap {
 }
 
 impl SlotMap {
-    pub(super) fn from_reply(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> SlotMap {
-        let mut slots = vec![None; SLOTS];
-        for (first, last, server) in ranges {
-            if let Some(part) = slots.get_mut(*first..=*last) {
-                part.fill(Some(Arc::clone(server)));
+    pub(super) fn from_reply(reply: &SlotsReply, mut server_of: impl FnMut(&Range) -> Arc<Server>) -> SlotMap {
+        let (mut slots, mut servers) = (vec![None; SLOTS], Vec::new());
+        for range in &reply.ranges {
+            let server = server_of(range);
+            if let Some(part) = slots.get_mut(range.first..=range.last) {
+                part.fill(Some(Arc::clone(&server)));
             }
+            servers.push(server);
         }
-        let mut servers: Vec<_> = ranges.iter().map(|(_, _, server)| Arc::clone(server)).collect();
         servers.sort_by(|a, b| a.address().cmp(b.address()));
         servers.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        SlotMap { slots, servers, others: Vec::new(), is_known: true, ids: ids.to_vec() }
+        SlotMap { slots, servers, others: Vec::new(), is_known: true, ids: reply.ids.clone() }
     }
 
     /// The server of a slot. If it is unknown, or the call has no key, any server that is not left out.
@@ -78,7 +80,6 @@ impl SlotMap {
     }
 
     pub(super) fn has_same_servers(&self, other: &SlotMap) -> bool {
-        self.servers.len() == other.servers.len()
-            && self.servers.iter().zip(&other.servers).all(|(a, b)| Arc::ptr_eq(a, b))
+        self.servers.iter().map(Arc::as_ptr).eq(other.servers.iter().map(Arc::as_ptr))
     }
 }

@@ -1,48 +1,25 @@
 //! Hash slots: each key belongs to one of 16384.
 //!
-//! The slot is the CRC16 (XMODEM) of the key, as the specification of Redis Cluster defines it. If the key has text
-//! between its first `{` and the next `}`, only that text is hashed.
+//! The slot is the CRC16 (XMODEM) of the key or of its hash tag, as the specification of Redis Cluster defines it.
+
+use crate::names::hash_tag;
 
 /// The number of slots.
 pub(super) const SLOTS: usize = 16384;
 
 /// The slot of a key.
 pub(in crate::node) fn slot_of(key: &[u8]) -> usize {
-    usize::from(crc16(hashed(key))) % SLOTS
+    usize::from(crc16(hash_tag(key).unwrap_or(key))) % SLOTS
 }
 
-fn hashed(key: &[u8]) -> &[u8] {
-    let tag = |key: &'_ [u8]| -> Option<std::ops::Range<usize>> {
-        let start = key.iter().position(|&byte| byte == b'{')? + 1;
-        let len = key.get(start..)?.iter().position(|&byte| byte == b'}')?;
-        (len > 0).then_some(start..start + len)
-    };
-    tag(key).and_then(|tag| key.get(tag)).unwrap_or(key)
-}
-
+/// CRC16 with the polynomial 0x1021. The terms with `upper` are the entry that a table would have for this byte.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| {
-        let at = usize::from(byte ^ crc.to_be_bytes()[0]);
-        (crc << 8) ^ TABLE.get(at).copied().unwrap_or_default()
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        let upper = (crc >> 8) ^ u16::from(byte);
+        let upper = upper ^ (upper >> 4);
+        (crc << 8) ^ (upper << 12) ^ (upper << 5) ^ upper
     })
 }
-
-/// The CRC table for the upper byte.
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-static TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte: u16 = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte << 8, 0);
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte as usize] = crc;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
@@ -62,13 +39,12 @@ mod tests {
 
     #[test]
     fn hash_tags() {
-        let of = |key: &str| String::from_utf8_lossy(hashed(key.as_bytes())).into_owned();
-        assert_eq!(of("{user1000}.following"), "user1000");
-        assert_eq!(of("foo{}{bar}"), "foo{}{bar}");
-        assert_eq!(of("foo{{bar}}zap"), "{bar");
-        assert_eq!(of("foo{bar}{zap}"), "bar");
-        assert_eq!(of("a}b{c"), "a}b{c");
-        assert_eq!(of("{order:42}:queue"), "order:42");
+        assert_eq!(hash_tag(b"{user1000}.following"), Some(&b"user1000"[..]));
+        assert_eq!(hash_tag(b"foo{}{bar}"), None);
+        assert_eq!(hash_tag(b"foo{{bar}}zap"), Some(&b"{bar"[..]));
+        assert_eq!(hash_tag(b"foo{bar}{zap}"), Some(&b"bar"[..]));
+        assert_eq!(hash_tag(b"a}b{c"), None);
+        assert_eq!(hash_tag(b"{order:42}:queue"), Some(&b"order:42"[..]));
         assert_eq!(slot_of(b"order:42"), slot_of(b"{order:42}:queue"));
     }
 }

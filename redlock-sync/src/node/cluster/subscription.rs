@@ -35,12 +35,11 @@ pub(in crate::node) fn subscribe(
     let none = || Failure::unsent(FailureKind::Unreachable, "no server of the cluster is known");
     let reader = cluster.any().ok_or_else(none)?;
     let subscription = subscriber::subscribe(&reader.host, channel, by)?;
-    let subscriptions = Mutex::new(Vec::new());
     let others = Arc::new(OtherSubscriptions {
         cluster: Arc::downgrade(cluster),
         channel: channel.to_owned(),
         reader,
-        subscriptions,
+        subscriptions: Mutex::default(),
     });
     others.maintain();
     maintain_later(cluster, &others);

@@ -89,8 +89,8 @@ fn message(error: &mlua::Error) -> String {
 
 /// `redis.call` and `redis.pcall`.
 fn command(words: &MultiValue, raises: bool) -> mlua::Result<MemoryReply> {
-    let words: Vec<Word<'_>> = words.iter().map(Word::new).collect();
-    let words: Vec<&[u8]> = words.iter().map(Word::bytes).collect();
+    let words: Vec<Vec<u8>> = words.iter().map(word).collect();
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     match STORE.with_borrow_mut(|store| store.command(&words)) {
         MemoryReply::Error(message) if raises => Err(mlua::Error::external(message.into_owned())),
         reply => Ok(reply),
@@ -99,11 +99,10 @@ fn command(words: &MultiValue, raises: bool) -> mlua::Result<MemoryReply> {
 
 /// Converts a reply to the value that scripts see.
 impl IntoLua for MemoryReply {
-    #[allow(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
         match self {
             MemoryReply::Nil => Ok(Value::Boolean(false)),
-            MemoryReply::Int(n) => Ok(Value::Number(n as f64)),
+            MemoryReply::Int(n) => Ok(Value::Integer(n)),
             MemoryReply::Bulk(bytes) => lua.create_string(&bytes).map(Value::String),
             MemoryReply::List(items) => lua.create_sequence_from(items).map(Value::Table),
             MemoryReply::Ok => field(lua, "ok", b"OK"),
@@ -119,30 +118,12 @@ fn field(lua: &Lua, name: &str, text: &[u8]) -> mlua::Result<Value> {
 }
 
 /// A word of a command.
-enum Word<'a> {
-    Text(mlua::BorrowedBytes<'a>),
-    /// A number in the format of Redis.
-    Number(String),
-}
-
-impl Word<'_> {
-    #[allow(clippy::cast_possible_truncation, reason = "the number is whole and small")]
-    fn new(value: &Value) -> Word<'_> {
-        match value {
-            Value::String(text) => Word::Text(text.as_bytes()),
-            Value::Integer(n) => Word::Number(n.to_string()),
-            // Redis writes whole numbers without a decimal point.
-            Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Word::Number((*n as i64).to_string()),
-            Value::Number(n) => Word::Number(n.to_string()),
-            other => Word::Number(format!("{other:?}")),
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Word::Text(text) => text,
-            Word::Number(text) => text.as_bytes(),
-        }
+fn word(value: &Value) -> Vec<u8> {
+    match value {
+        Value::String(text) => text.as_bytes().to_vec(),
+        Value::Integer(n) => n.to_string().into_bytes(),
+        Value::Number(n) => n.to_string().into_bytes(),
+        other => format!("{other:?}").into_bytes(),
     }
 }
 

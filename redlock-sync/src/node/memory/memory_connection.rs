@@ -72,7 +72,7 @@ impl Dial for MemoryServer {
     }
 
     fn login(&self) -> Result<Login, Failure> {
-        Ok(self.login.clone().into())
+        Ok(redis::RedisConnectionInfo::default().into())
     }
 
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Halves, Failure> {
@@ -92,7 +92,10 @@ impl Dial for MemoryServer {
 
 impl Drop for MemoryConnection {
     fn drop(&mut self) {
-        self.server.hang_up(self.id);
+        let mut state = self.server.state.lock();
+        if state.inboxes.remove(&self.id).is_some() {
+            state.count_listeners();
+        }
     }
 }
 

@@ -5,8 +5,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use redis::RedisConnectionInfo;
-
 use super::store::{Item, MemoryReply, Store};
 use super::{lua, message};
 use crate::clock::{Clock, Tick};
@@ -24,7 +22,6 @@ const DENIED_FOR: u64 = 20;
 /// A server. It keeps its data while it is unreachable.
 pub(crate) struct MemoryServer {
     pub(super) address: String,
-    pub(super) login: RedisConnectionInfo,
     run_id: String,
     pub(super) clock: Arc<dyn Clock>,
     started: Tick,
@@ -62,7 +59,6 @@ impl MemoryServer {
         static MADE: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|this| MemoryServer {
             address: format!("memory:{number}"),
-            login: RedisConnectionInfo::default(),
             run_id: format!("{:040x}", MADE.fetch_add(1, Ordering::Relaxed)),
             started: clock.now(),
             clock,
@@ -116,7 +112,11 @@ impl MemoryServer {
             // `SET NX` is refused without counting a denial. The script that the client sends next counts it.
             [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => MemoryReply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
-            [b"INFO", ..] => MemoryReply::Bulk(self.info(passed.as_secs()).into_bytes()),
+            [b"INFO", ..] => {
+                let (run_id, seconds) = (&self.run_id, passed.as_secs());
+                let info = format!("run_id:{run_id}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n");
+                MemoryReply::Bulk(info.into_bytes())
+            }
             // A server in memory has no replicas, and loses no data. So it says that all replicas acknowledged.
             [b"WAIT", replicas, _] => MemoryReply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
             [b"PING"] | [b"AUTH" | b"SELECT", ..] => MemoryReply::Ok,
@@ -126,18 +126,6 @@ impl MemoryServer {
             self.changed.notify_all();
         }
         reply
-    }
-
-    fn info(&self, seconds: u64) -> String {
-        format!("run_id:{}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n", self.run_id)
-    }
-
-    /// Removes a closed connection.
-    pub(super) fn hang_up(&self, connection: u64) {
-        let mut state = self.state.lock();
-        if state.inboxes.remove(&connection).is_some() {
-            state.count_listeners();
-        }
     }
 }
 
@@ -156,14 +144,15 @@ impl ServerState {
             (&RW_ACQUIRE.sha, Store::written),
         ];
         let busy_item = busy_item.into_iter().find(|(acquire, _)| *acquire == digest);
-        let denied = keys.first().filter(|key| busy_item.is_some() && takes_denial(denials, key));
         // While the script runs, the key holds another holder's lock. So the script replies that the lock is busy.
-        let hidden = denied.zip(busy_item).map(|(key, (_, busy_item))| {
+        let hidden = keys.first().zip(busy_item).and_then(|(key, (_, busy_item))| {
+            let left = denials.get_mut(*key).filter(|left| **left > 0)?;
+            *left -= 1;
             let busy = busy_item(store, DENIED, DENIED_FOR);
-            store.replace(key, Some(busy))
+            Some((key, store.replace(key, Some(busy))))
         });
         let reply = lua::run(store, digest, text, keys, args);
-        if let (Some(key), Some(item)) = (denied, hidden) {
+        if let Some((key, item)) = hidden {
             store.replace(key, item);
         }
         reply
@@ -179,7 +168,7 @@ impl ServerState {
         ])
     }
 
-    fn count_listeners(&mut self) {
+    pub(super) fn count_listeners(&mut self) {
         self.store.listeners.clear();
         for inbox in self.inboxes.values() {
             *self.store.listeners.entry(inbox.channel.clone()).or_default() += 1;
@@ -207,12 +196,6 @@ type BusyItem = fn(&Store, &str, u64) -> Item;
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {
     let (number, words) = rest.split_first()?;
     words.split_at_checked(std::str::from_utf8(number).ok()?.parse().ok()?)
-}
-
-fn takes_denial(denials: &mut HashMap<Vec<u8>, u32>, key: &[u8]) -> bool {
-    let Some(left) = denials.get_mut(key).filter(|left| **left > 0) else { return false };
-    *left -= 1;
-    true
 }
 
 impl fmt::Display for MemoryServer {

@@ -49,7 +49,7 @@ pub(crate) struct Store {
     /// The published messages, each with its channel.
     pub(crate) published: Vec<(Vec<u8>, Vec<u8>)>,
     /// True if a command has written something, even if nothing changed.
-    #[cfg(test)]
+    #[cfg_attr(not(test), allow(dead_code, reason = "only the simulation asks"))]
     pub(crate) has_written: bool,
     /// The time at which the running script began, in milliseconds. No further key expires until the script ends.
     pub(super) script_began: Option<u64>,
@@ -180,16 +180,14 @@ impl Store {
                 let had_an_end = self.item(key).is_some_and(|item| item.expires.take().is_some());
                 MemoryReply::Int(i64::from(had_an_end))
             }
-            [b"HGET" | b"HSET" | b"HDEL" | b"HLEN", key, rest @ ..] => self.hash(words, key, rest),
             [b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _] => {
                 let keys = self.live().map(|(key, _)| key).filter(|key| glob(pattern, key));
                 let keys = keys.map(|key| MemoryReply::Bulk(key.clone())).collect();
                 MemoryReply::List(vec![MemoryReply::Bulk(b"0".to_vec()), MemoryReply::List(keys)])
             }
             [b"KEYS", b"*"] => MemoryReply::List(self.live().map(|(key, _)| MemoryReply::Bulk(key.clone())).collect()),
-            [b"RPUSH", key, values @ ..] => self.push(key, values),
             [b"PUBLISH", channel, message] => self.publish(channel, message),
-            [command, key, rest @ ..] if command.starts_with(b"Z") => self.sorted(command, key, rest),
+            [command, key, rest @ ..] => self.collection(command, key, rest),
             _ => unknown(),
         }
     }
@@ -229,7 +227,7 @@ impl Store {
         }
         let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
         self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
-        self.mark_written();
+        self.has_written = true;
         MemoryReply::Ok
     }
 
@@ -241,69 +239,32 @@ impl Store {
         if ms <= 0 {
             self.items.remove(key);
         }
-        self.mark_written();
+        self.has_written = true;
         MemoryReply::Int(1)
     }
 
-    #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only the simulation asks"))]
-    fn mark_written(&mut self) {
-        #[cfg(test)]
-        {
-            self.has_written = true;
-        }
-    }
-
-    fn push(&mut self, key: &[u8], values: &[&[u8]]) -> MemoryReply {
-        if self.item(key).is_none() {
-            self.items.insert(key.to_vec(), Item { data: Data::List(Vec::new()), expires: None });
-        }
-        match self.item(key) {
-            Some(Item { data: Data::List(list), .. }) => {
-                list.extend(values.iter().map(|value| value.to_vec()));
-                count(list.len())
+    /// Executes a command on a list, a hash or a sorted set. When it is empty, its key is removed.
+    fn collection(&mut self, command: &[u8], key: &[u8], rest: &[&[u8]]) -> MemoryReply {
+        let mut new = match command {
+            b"RPUSH" => Data::List(Vec::new()),
+            [b'H', ..] => Data::Hash(BTreeMap::new()),
+            [b'Z', ..] => Data::Sorted(BTreeMap::new()),
+            _ => return unknown(),
+        };
+        let data = self.item(key).map_or(&mut new, |item| &mut item.data);
+        let (reply, is_empty) = match (data, command) {
+            (Data::List(list), b"RPUSH") => {
+                list.extend(rest.iter().map(|value| value.to_vec()));
+                (count(list.len()), list.is_empty())
             }
-            _ => wrong_type(),
-        }
-    }
-
-    fn hash(&mut self, words: &[&[u8]], key: &[u8], rest: &[&[u8]]) -> MemoryReply {
-        let is_set = words.first() == Some(&&b"HSET"[..]);
-        if is_set && self.item(key).is_none() {
-            self.items.insert(key.to_vec(), Item { data: Data::Hash(BTreeMap::new()), expires: None });
-        }
-        let mut none = BTreeMap::new();
-        let fields = match self.item(key) {
-            Some(Item { data: Data::Hash(fields), .. }) => fields,
-            Some(_) => return wrong_type(),
-            None => &mut none,
+            (Data::Hash(fields), [b'H', ..]) => (on_hash(fields, command, rest), fields.is_empty()),
+            (Data::Sorted(set), [b'Z', ..]) => (on_sorted(set, command, rest), set.is_empty()),
+            _ => return wrong_type(),
         };
-        let reply = match (words.first(), rest) {
-            (Some(&b"HSET"), pairs) => {
-                let mut is_new = |field: &[u8], value: &[u8]| fields.insert(field.to_vec(), value.to_vec()).is_none();
-                count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
-            }
-            (Some(&b"HLEN"), []) => count(fields.len()),
-            (Some(&b"HGET"), [field]) => fields.get(*field).cloned().map_or(MemoryReply::Nil, MemoryReply::Bulk),
-            (Some(&b"HDEL"), gone) => count(gone.iter().filter(|field| fields.remove(**field).is_some()).count()),
-            _ => unknown(),
-        };
-        if matches!(self.item(key), Some(Item { data: Data::Hash(fields), .. }) if fields.is_empty()) {
+        if is_empty {
             self.items.remove(key);
-        }
-        reply
-    }
-
-    fn sorted(&mut self, command: &[u8], key: &[u8], rest: &[&[u8]]) -> MemoryReply {
-        if command == b"ZADD" && self.item(key).is_none() {
-            self.items.insert(key.to_vec(), Item { data: Data::Sorted(BTreeMap::new()), expires: None });
-        }
-        let reply = match self.item(key) {
-            Some(Item { data: Data::Sorted(set), .. }) => on_sorted(set, command, rest),
-            Some(_) => return wrong_type(),
-            None => return on_sorted(&mut BTreeMap::new(), command, rest),
-        };
-        if matches!(self.item(key), Some(Item { data: Data::Sorted(set), .. }) if set.is_empty()) {
-            self.items.remove(key);
+        } else if !self.items.contains_key(key) {
+            self.items.insert(key.to_vec(), Item { data: new, expires: None });
         }
         reply
     }
@@ -349,6 +310,19 @@ impl Store {
         let expires = self.item(key.as_bytes())?.expires;
         let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
         Some(StoredText { text, expires, left })
+    }
+}
+
+fn on_hash(fields: &mut BTreeMap<Vec<u8>, Vec<u8>>, command: &[u8], rest: &[&[u8]]) -> MemoryReply {
+    match (command, rest) {
+        (b"HSET", pairs) => {
+            let mut is_new = |field: &[u8], value: &[u8]| fields.insert(field.to_vec(), value.to_vec()).is_none();
+            count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
+        }
+        (b"HLEN", []) => count(fields.len()),
+        (b"HGET", [field]) => fields.get(*field).cloned().map_or(MemoryReply::Nil, MemoryReply::Bulk),
+        (b"HDEL", gone) => count(gone.iter().filter(|field| fields.remove(**field).is_some()).count()),
+        _ => unknown(),
     }
 }
 

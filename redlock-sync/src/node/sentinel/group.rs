@@ -198,9 +198,7 @@ impl Group {
         link.send(&question, by()).map_err(Broken::while_connecting)?;
         let mut receive = || link.receive(by(), &*self.clock).map_err(Broken::while_connecting);
         for _ in 0..logins {
-            if let Some(refusal) = master_reply::login_refusal(receive()?) {
-                return Err(refusal);
-            }
+            master_reply::accepted(receive()?)?;
         }
         let (address, facts) = (receive()?, receive()?);
         master_reply::parse(address, facts, &self.name, self.clock.now())

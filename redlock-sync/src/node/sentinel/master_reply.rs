@@ -7,7 +7,7 @@ use redis::RedisConnectionInfo;
 
 use crate::clock::Tick;
 use crate::node::url::host_port;
-use crate::node::{Failure, FailureKind, Value, redis_reply};
+use crate::node::{Failure, FailureKind, redis_reply};
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,49 +55,35 @@ pub(super) fn request(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u
 
 /// Parses the two replies.
 pub(super) fn parse(address: redis::Value, facts: redis::Value, name: &str, now: Tick) -> Result<MasterReply, Failure> {
-    let texts = match redis_reply::value(address) {
-        Ok(Value::List(items)) => items.into_iter().map(text).collect::<Vec<_>>(),
-        Ok(_) => return Err(lasting(&format!("watches no master named `{}`", name.escape_debug()))),
-        Err(failure) => return Err(refused(&failure)),
-    };
-    let [host, port] = texts.as_slice() else { return Err(lasting("sent an unexpected reply")) };
-    let port = port.parse().map_err(|_| lasting("sent an unexpected reply"))?;
-    let facts = facts_of(facts);
+    let found = redis::from_redis_value::<Option<(String, u16)>>(accepted(address)?);
+    let found = found.map_err(|_| lasting("sent an unexpected reply"))?;
+    let unknown = || lasting(&format!("watches no master named `{}`", name.escape_debug()));
+    let (host, port) = found.ok_or_else(unknown)?;
+    // Empty if the user lacks the permission.
+    let facts: HashMap<String, String> = redis::from_redis_value(facts).unwrap_or_default();
     let fact = |name: &str| facts.get(name).map(String::as_str);
     let number = |name: &str| fact(name)?.parse().ok();
     // During a failover, the second reply still describes the former master.
     let is_it =
-        fact("ip") == Some(host) && number("port") == Some(u64::from(port)) && fact("role-reported") == Some("master");
+        fact("ip") == Some(&host) && number("port") == Some(u64::from(port)) && fact("role-reported") == Some("master");
     let age = number("role-reported-time").filter(|_| is_it).map_or(Duration::ZERO, Duration::from_millis);
-    Ok(MasterReply { host: host.clone(), port, epoch: number("config-epoch"), age, at: now })
+    Ok(MasterReply { host, port, epoch: number("config-epoch"), age, at: now })
 }
 
-/// The failure if a Sentinel refused the login.
-pub(super) fn login_refusal(answer: redis::Value) -> Option<Failure> {
-    redis_reply::value(answer).err().map(|failure| refused(&failure))
-}
-
-fn refused(failure: &Failure) -> Failure {
-    let is_none = failure.message.contains("unknown command");
-    lasting(&format!("{}{}", failure.message, if is_none { " (this server is no Sentinel)" } else { "" }))
+/// The answer, or the failure if a Sentinel refused the login or the question.
+pub(super) fn accepted(answer: redis::Value) -> Result<redis::Value, Failure> {
+    match &answer {
+        redis::Value::ServerError(error) => {
+            let message = redis_reply::failure(error).message;
+            let hint = if message.contains("unknown command") { " (this server is no Sentinel)" } else { "" };
+            Err(lasting(&(message + hint)))
+        }
+        _ => Ok(answer),
+    }
 }
 
 fn lasting(why: &str) -> Failure {
     Failure::unsent(FailureKind::Misuse, why)
-}
-
-/// A list of names and values in turn. Empty if the user lacks the permission.
-fn facts_of(reply: redis::Value) -> HashMap<String, String> {
-    let Ok(Value::List(items)) = redis_reply::value(reply) else { return HashMap::new() };
-    let texts: Vec<String> = items.into_iter().map(text).collect();
-    texts.chunks_exact(2).filter_map(|pair| Some((pair.first()?.clone(), pair.last()?.clone()))).collect()
-}
-
-fn text(value: Value) -> String {
-    match value {
-        Value::Text(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        _ => String::new(),
-    }
 }
 
 /// Chooses the answer that counts: that of the latest failover. If no Sentinel knows its number, the address that most

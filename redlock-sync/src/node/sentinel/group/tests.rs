@@ -5,7 +5,7 @@ use crate::clock::SystemClock;
 fn group() -> Arc<Group> {
     let url = NodeUrl::parse("redis+sentinel://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/main").unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    Group::new(&url, url.group().unwrap(), Duration::from_millis(250), &clock)
+    Group::new(&url, url.group.as_ref().unwrap(), Duration::from_millis(250), &clock)
 }
 
 fn reply(port: u16, epoch: u64) -> MasterReply {
