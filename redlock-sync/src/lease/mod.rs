@@ -40,7 +40,7 @@ use crate::error::Error;
 use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
 use crate::handover::thread_queue::{QueueHead, ThreadQueues};
-use crate::options::Mode;
+use crate::options::{Mode, check_lease};
 use crate::token::LockId;
 
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
@@ -103,7 +103,7 @@ impl Lease {
 
     /// Shares a lock that this thread held exclusively.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
-        self.core.downgrade()?;
+        self.core.and_tell_loss(self.core.downgrade())?;
         if let Some(head) = self.core.take_head() {
             self.share(head);
         }
@@ -205,7 +205,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn fencing_token(&self) -> Result<u64, Error> {
-        self.core.fencing_token()
+        self.core.and_tell_loss(self.core.fencing_token())
     }
 
     /// Makes the lease last for at least `lease` from now, by one request to each server. It never shortens the lease,
@@ -232,7 +232,8 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.core.extend(lease)
+        check_lease("lease", lease, &self.core.quorum.limits)?;
+        self.core.and_tell_loss(self.core.extend(lease))
     }
 
     /// Calls `handler` once when the lock is lost. If it is lost already, the call comes at once. A normal release
@@ -355,9 +356,7 @@ impl Lease {
 
     /// Ends the lease and leaves the lock held, for a holder that adopts its token.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
-        let outcome = self.core.leave_held(self.core.quorum.limits.two_rounds());
-        self.core.tell_loss();
-        outcome?;
+        self.core.and_tell_loss(self.core.leave_held(self.core.quorum.limits.two_rounds()))?;
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
         self.stop_renewals(now);

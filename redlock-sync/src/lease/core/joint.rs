@@ -51,10 +51,6 @@ impl Core {
     /// not be known. A node has the token as a writer or as a reader, both keep writers out, and the next renewal
     /// changes the rest.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
-        self.and_tell_loss(self.step_down())
-    }
-
-    fn step_down(&self) -> Result<(), Error> {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.limits.half_round());

@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// Reports a loss that a call may have noticed, and returns the outcome of that call.
-    pub(super) fn and_tell_loss<R>(&self, outcome: R) -> R {
+    pub(in crate::lease) fn and_tell_loss<R>(&self, outcome: R) -> R {
         self.tell_loss();
         outcome
     }

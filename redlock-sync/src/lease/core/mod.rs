@@ -50,7 +50,7 @@ use crate::handover::sharing::Gate;
 use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
 use crate::node::Priority;
-use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
+use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Few, Vote};
 use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
@@ -457,11 +457,6 @@ impl Core {
 
     /// Extends the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_lease("lease", lease, &self.quorum.limits)?;
-        self.and_tell_loss(self.try_extend(lease))
-    }
-
-    fn try_extend(&self, lease: Duration) -> Result<(), Error> {
         self.still_ours()?;
         let mut io = self.io.lock();
         self.still_ours()?;
