@@ -98,7 +98,7 @@ impl DroppedLock {
     fn conclude(self, ballot: Ballot<Released>) {
         let DroppedLock { core, release, held, .. } = self;
         let outcome = core.conclude_drop(&release, ballot);
-        core.follow_up(&outcome);
+        core.follow_up(&self.expected.backlog, &outcome);
         let ReleaseOutcome { result, is_orderly, .. } = outcome;
         // A loss that was noticed before was already reported.
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {

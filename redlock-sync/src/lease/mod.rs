@@ -35,7 +35,7 @@ pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
 
 use self::renewal::{RenewalThread, Renewer};
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::error::Error;
 use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
@@ -349,14 +349,15 @@ impl Lease {
     /// Everything after the release.
     fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
-        self.core.follow_up(&release);
+        self.core.follow_up(&self.leases.backlog, &release);
         self.tell_end(began, &release.result);
         release.result
     }
 
     /// Ends the lease and leaves the lock held, for a holder that adopts its token.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
-        self.core.and_tell_loss(self.core.leave_held(self.core.quorum.limits.two_rounds()))?;
+        let grace = self.core.quorum.limits.two_rounds();
+        self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
         self.stop_renewals(now);
@@ -403,12 +404,9 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(
-        queues: &Arc<ThreadQueues<Lease>>,
-        backlog: &Arc<Backlog>,
-        clock: &Arc<dyn Clock>,
-    ) -> Arc<Leases> {
-        let (queues, renewer, backlog) = (Arc::clone(queues), Renewer::new(Arc::clone(clock)), Arc::clone(backlog));
+    pub(crate) fn new(queues: &Arc<ThreadQueues<Lease>>, backlog: &Arc<Backlog>) -> Arc<Leases> {
+        let renewer = Renewer::new(Arc::clone(&backlog.quorum.clock));
+        let (queues, backlog) = (Arc::clone(queues), Arc::clone(backlog));
         Arc::new(Leases { queues, renewer, registry: Mutex::default(), backlog, fork: ForkGuard::new() })
     }
 

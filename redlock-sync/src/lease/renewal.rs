@@ -237,7 +237,6 @@ mod tests {
         let key = Key::new("", "key", 100).unwrap();
         let tokens = TokenSource::new();
         let start = LeaseStart {
-            backlog: crate::lease::Backlog::new(&quorum),
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
             key,

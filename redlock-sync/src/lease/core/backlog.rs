@@ -169,7 +169,7 @@ impl GivenUp {
 /// The releases of one client that are still to be confirmed.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    quorum: Arc<Quorum>,
+    pub(crate) quorum: Arc<Quorum>,
     state: Mutex<BacklogState>,
     /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
     awaited: AtomicUsize,
@@ -183,7 +183,7 @@ const MAX_ANSWERED: usize = 64;
 /// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
 #[derive(Debug)]
 pub(in crate::lease) struct AwaitedRelease {
-    backlog: Arc<Backlog>,
+    pub(in crate::lease) backlog: Arc<Backlog>,
     is_answered: bool,
 }
 

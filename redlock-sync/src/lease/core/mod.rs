@@ -88,7 +88,6 @@ pub(crate) struct Core {
     is_dropped: AtomicBool,
     /// After the drop, an attempt of this client may have taken the lock from this token.
     is_superseded: AtomicBool,
-    backlog: Arc<Backlog>,
     state: Mutex<LeaseStatus>,
     io: Mutex<RoundState>,
     on_lost: Mutex<Vec<(HolderId, OnLost)>>,
@@ -99,7 +98,6 @@ pub(crate) struct Core {
 /// The values from which a lease is made.
 pub(crate) struct LeaseStart {
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) backlog: Arc<Backlog>,
     pub(crate) protocol: Arc<Protocol>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
@@ -177,7 +175,7 @@ impl Core {
     }
 
     fn new(start: LeaseStart, io: RoundState, born: Tick) -> Core {
-        let LeaseStart { quorum, backlog, protocol, key, id, options, process, origin } = start;
+        let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
         // With one node, its fence is final.
@@ -200,7 +198,6 @@ impl Core {
             is_renewal_stopped: AtomicBool::new(false),
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
-            backlog,
             state: Mutex::new(LeaseStatus::held(until)),
             io: Mutex::new(RoundState { fence, ..io }),
             on_lost: Mutex::new(Vec::new()),

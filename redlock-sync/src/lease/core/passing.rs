@@ -36,7 +36,6 @@ impl Core {
         state.end(LeaseState::Released);
         let start = LeaseStart {
             quorum: Arc::clone(&self.quorum),
-            backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(self.protocol()),
             key: self.key.clone(),
             id: self.id.clone(),

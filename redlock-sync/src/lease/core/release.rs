@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
-use super::backlog::{PendingRelease, ReleaseTarget};
+use super::backlog::{Backlog, PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
 use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
@@ -258,7 +258,7 @@ impl Core {
 
     /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. If a round under way
     /// does not end in time, the lease goes on, and the result is an error.
-    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<(), Error> {
+    pub(in crate::lease) fn leave_held(&self, grace: Duration, backlog: &Arc<Backlog>) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
         let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
@@ -269,7 +269,7 @@ impl Core {
         self.release_queue_head();
         // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
-            self.backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
+            backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
         }
         Ok(())
     }
@@ -297,14 +297,14 @@ impl Core {
 
     /// Leaves to the background what a release has not finished: repeats it until it is confirmed everywhere, or the
     /// token has expired. If a majority has confirmed it, the end of the client does not wait for the other nodes.
-    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
+    pub(in crate::lease) fn follow_up(self: &Arc<Self>, backlog: &Arc<Backlog>, release: &ReleaseOutcome) {
         if release.is_done {
             return;
         }
         let mut pending = self.pending_release();
         pending.lease.take_if(|_| release.result.is_ok());
         if pending.ends > self.quorum.now() {
-            self.backlog.add(pending);
+            backlog.add(pending);
         }
     }
 

@@ -71,8 +71,8 @@ pub struct MultiLockGuard<M = ThreadBound> {
 impl MultiLockGuard {
     pub(super) fn new(client: &Arc<ClientInner>, held: HeldMutexes) -> MultiLockGuard {
         let cores = held.guards.iter().map(|guard| Arc::downgrade(guard.core())).collect();
-        let (quorum, backlog) = (Arc::clone(&client.quorum), Arc::clone(&client.backlog));
-        let tracker = Arc::new(LossTracker { quorum, backlog, cores, state: parking_lot::Mutex::default() });
+        let backlog = Arc::clone(&client.backlog);
+        let tracker = Arc::new(LossTracker { backlog, cores, state: parking_lot::Mutex::default() });
         for guard in &held.guards {
             let tracker = Arc::downgrade(&tracker);
             guard.on_lost(move |error| {
@@ -237,7 +237,6 @@ impl Drop for TrackerHandle {
 
 /// Makes the loss of one lease the loss of all leases of a guard.
 struct LossTracker {
-    quorum: Arc<Quorum>,
     backlog: Arc<Backlog>,
     cores: Vec<Weak<Core>>,
     state: parking_lot::Mutex<LossState>,
@@ -298,7 +297,7 @@ impl LossTracker {
     /// Releases the other leases in the background: the thread that noticed the loss may only have called `check`.
     fn release_the_rest(self: &Arc<Self>) {
         let this = Arc::clone(self);
-        self.quorum.nodes.background().after(Duration::ZERO, move || {
+        self.backlog.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
             if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed.first() {
                 log::warn!("{error}; the call is repeated in the background");
