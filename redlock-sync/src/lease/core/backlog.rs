@@ -347,19 +347,10 @@ impl Backlog {
             state.list.clone()
         };
         let mut done: HashSet<ReleaseTarget> = due.iter().map(|one| one.what.clone()).collect();
-        let mut new = Vec::new();
         for (one, _) in send_releases(&self.quorum, due, self.quorum.round_deadline()) {
-            if !done.remove(&one.what) {
-                new.push(one);
-            }
+            done.remove(&one.what);
         }
-        let mut state = self.state.lock();
-        state.list.retain(|one| !done.contains(&one.what));
-        if !state.is_closed {
-            for one in new {
-                state.add(one);
-            }
-        }
+        self.state.lock().list.retain(|one| !done.contains(&one.what));
     }
 }
 
