@@ -1,6 +1,7 @@
 //! How long a thread waited for a lease and has held it, and the events that observers get of this.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lease;
@@ -16,7 +17,8 @@ impl Lease {
         if !observers.are_there() {
             return;
         }
-        core.is_now_observed();
+        // From now on they get the renewals too.
+        core.is_observed.store(true, Ordering::Relaxed);
         observers.notify(&Event::Acquired { lock: core.observed(), waited: self.waited() });
         let (lease, taken) = (Arc::downgrade(core), self.taken);
         self.on_lost(move |error| {

@@ -14,11 +14,6 @@ impl Core {
         self.options.observed(self.key.as_str(), self.protocol().shown())
     }
 
-    /// From now on observers get its renewals.
-    pub(in crate::lease) fn is_now_observed(&self) {
-        self.is_observed.store(true, Ordering::Relaxed);
-    }
-
     /// Reports a release after the lock was `held` for that time, if observers were notified of the acquisition. A loss
     /// is reported when it is noticed, not here.
     pub(in crate::lease) fn tell_end(&self, held: Option<Duration>, result: &Result<(), Error>) {
@@ -45,7 +40,7 @@ impl Core {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.is_forked_copy() { LeaseState::Released } else { self.state.lock().now };
+        let state = if self.process.is_forked_child() { LeaseState::Released } else { self.state.lock().now };
         f.debug_struct("Lease")
             .field("key", &self.key.as_str())
             .field("id", &self.id)

@@ -126,7 +126,7 @@ impl Core {
     /// forked child nothing is locked: another thread of the parent may have held the lock at the fork, and is missing
     /// in the child.
     pub(crate) fn tell_loss(&self) {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return;
         }
         let state = self.state.lock().now;
@@ -142,7 +142,7 @@ impl Core {
     }
 
     pub(super) fn tell(&self, reason: LostReason) {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return;
         }
         let handlers = std::mem::take(&mut *self.on_lost.lock());

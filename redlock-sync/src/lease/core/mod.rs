@@ -76,7 +76,7 @@ pub(crate) struct Core {
     pub(crate) process: ForkGuard,
     born: Tick,
     /// True if observers were notified of the acquisition.
-    is_observed: AtomicBool,
+    pub(super) is_observed: AtomicBool,
     /// The end of `max_hold`: nothing extends the lease beyond this.
     hold_end: Tick,
     origin: Origin,
@@ -155,14 +155,11 @@ impl Core {
     pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> Core {
         let lease = Core::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
+        let offered_fence = ballot.largest_fence();
+        // With one node, its fence is final.
+        let fence = offered_fence.filter(|_| start.quorum.len() == 1);
         let at = ballot.votes.iter().map(Vote::may_be_set).collect();
-        let io = RoundState {
-            expiry,
-            offered_fence: ballot.largest_fence(),
-            fence: None,
-            acquire_may_run: ballot.token_may_remain(),
-            at,
-        };
+        let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
         Core::new(start, io, ballot.started)
     }
 
@@ -178,8 +175,6 @@ impl Core {
         let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
-        // With one node, its fence is final.
-        let fence = io.offered_fence.filter(|_| quorum.len() == 1);
         Core {
             is_observed: AtomicBool::new(false),
             quorum,
@@ -199,7 +194,7 @@ impl Core {
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
             state: Mutex::new(LeaseStatus::held(until)),
-            io: Mutex::new(RoundState { fence, ..io }),
+            io: Mutex::new(io),
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(None),
         }
@@ -269,12 +264,8 @@ impl Core {
         self.options.max_renewals.is_some_and(|max| self.renewals.load(Ordering::Relaxed) >= max)
     }
 
-    fn is_forked_copy(&self) -> bool {
-        self.process.is_forked_child()
-    }
-
     pub(crate) fn state(&self) -> LeaseState {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return LeaseState::Released;
         }
         let state = self.expire_if_overdue();
@@ -320,7 +311,7 @@ impl Core {
     /// Like `check`, for callers that hold `io`.
     #[inline]
     fn still_ours(&self) -> Result<(), Error> {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return Err(Error::Closed);
         }
         match self.expire_if_overdue() {
@@ -335,7 +326,7 @@ impl Core {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return Duration::ZERO;
         }
         let state = *self.state.lock();
@@ -346,13 +337,10 @@ impl Core {
     /// without limit.
     pub(crate) fn surely_ends(&self) -> Option<Tick> {
         let lease = self.options.lease;
-        let renewed_to = |times: u32| self.state.lock().until.after(lease.saturating_mul(times));
-        let renewals = match self.options.max_renewals {
-            _ if !self.options.renew => Some(renewed_to(0)),
-            Some(max) => Some(renewed_to(max.saturating_sub(self.renewals.load(Ordering::Relaxed)))),
-            None => None,
-        };
-        let end = renewals.unwrap_or(Tick::NEVER).min(self.hold_end);
+        let most = if self.options.renew { self.options.max_renewals } else { Some(0) };
+        let left = most.map(|most| most.saturating_sub(self.renewals.load(Ordering::Relaxed)));
+        let renewed_to = left.map(|left| self.state.lock().until.after(lease.saturating_mul(left)));
+        let end = renewed_to.unwrap_or(Tick::NEVER).min(self.hold_end);
         // The servers keep the key for longer than this process relies on it.
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
@@ -402,7 +390,7 @@ impl Core {
         let mut io = self.io.lock();
         let now = self.quorum.now();
         let state = *self.state.lock();
-        if !state.is_live() || self.is_forked_copy() {
+        if !state.is_live() || self.process.is_forked_child() {
             return (Tick::NEVER, None);
         }
         let lease = self.next_lease(now);

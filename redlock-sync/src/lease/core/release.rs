@@ -277,7 +277,7 @@ impl Core {
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
     /// more. The caller has to release it, and to call [`tell_loss`](Core::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return false;
         }
         self.expire_if_overdue();
