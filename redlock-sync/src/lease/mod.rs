@@ -29,7 +29,7 @@ use std::{fmt, io};
 use parking_lot::Mutex;
 
 use self::core::ReleaseOutcome;
-pub(crate) use self::core::{Backlog, Core, GivenUp, HolderId, LeaseStart, Origin, PendingRelease};
+pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
@@ -71,8 +71,8 @@ pub struct Lease {
     core: Arc<Core>,
     renewal: Arc<RenewalThread>,
     leases: Arc<Leases>,
-    /// Set once this lease has loss handlers.
-    holder: OnceLock<HolderId>,
+    /// The number of the thread that holds this lease. Set once this lease has a handler of a loss.
+    holder: OnceLock<u64>,
     /// When this thread got the lease, and when its call for it began.
     pub(crate) taken: Tick,
     wanted: Option<Tick>,

@@ -33,6 +33,7 @@ mod tests;
 
 pub(super) use self::backlog::AwaitedRelease;
 pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
+pub(crate) use self::loss::call_handler;
 pub(super) use self::release::PreparedRelease;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -57,10 +58,7 @@ use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
-type OnLost = Box<dyn FnOnce(Error) + Send>;
-
-/// Identifies one of the threads that hold a lease.
-pub(crate) type HolderId = u64;
+pub(crate) type OnLost = Box<dyn FnOnce(Error) + Send>;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
@@ -90,7 +88,8 @@ pub(crate) struct Core {
     is_superseded: AtomicBool,
     state: Mutex<LeaseStatus>,
     io: Mutex<RoundState>,
-    on_lost: Mutex<Vec<(HolderId, OnLost)>>,
+    /// The handlers of a loss, each with the number of its thread (`Lease::holder`).
+    on_lost: Mutex<Vec<(u64, OnLost)>>,
     /// The place of the queue head for this key. Released when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }

@@ -6,9 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Core, Lease, finish_all, log_end, revoke};
+use crate::lease::{Backlog, Core, Lease, OnLost, call_handler, finish_all, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
@@ -223,8 +222,6 @@ impl<M> fmt::Debug for MultiLockGuard<M> {
     }
 }
 
-type OnLost = Box<dyn FnOnce(Error) + Send>;
-
 /// The guard's reference to its tracker. Its drop ends the tracking, so that a normal release calls no handler and
 /// revokes nothing.
 struct TrackerHandle(Arc<LossTracker>);
@@ -274,7 +271,7 @@ impl LossTracker {
             None => state.handlers.push(handler),
             Some(error) => {
                 drop(state);
-                call(handler, error);
+                call_handler(handler, error, "a multi-lock");
             }
         }
     }
@@ -290,7 +287,7 @@ impl LossTracker {
         drop(state);
         self.release_the_rest();
         for handler in handlers {
-            call(handler, error.clone());
+            call_handler(handler, error.clone(), "a multi-lock");
         }
     }
 
@@ -303,11 +300,5 @@ impl LossTracker {
                 log::warn!("{error}; the call is repeated in the background");
             }
         });
-    }
-}
-
-fn call(handler: OnLost, error: Error) {
-    if caught(move || handler(error)).is_err() {
-        log::error!("an on_lost handler of a multi-lock panicked");
     }
 }
