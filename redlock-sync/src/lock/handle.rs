@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::adopt::adopt;
 use crate::acquire::{MaxWait, acquire, join};
 use crate::clock::tick_at;
 use crate::error::Error;
@@ -15,7 +14,6 @@ use crate::lock::reentry::held_by_thread;
 use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
-use crate::token::LockId;
 
 /// A lock by name, with its settings. It has no state, and is cheap to make. If the name is invalid, the first use
 /// reports that.
@@ -57,10 +55,6 @@ impl Handle {
             return Ok(lease);
         }
         acquire(&self.client, &self.request()?, wait)
-    }
-
-    pub(crate) fn adopt(&self, former: &LockId) -> Result<Lease, Error> {
-        adopt(&self.client, &self.request()?, former)
     }
 
     pub(crate) fn for_at_most(&self, wait: Duration) -> MaxWait {
