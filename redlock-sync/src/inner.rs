@@ -228,7 +228,9 @@ impl ClientInner {
         // begin to wait only now.
         self.wait_until(by, || !self.has_active_calls());
         // Gives up what such a thread acquired after the first list of leases was taken.
-        given_up.add(revoke(&self.backlog, self.leases.live(), Vec::new()));
+        let late = revoke(&self.backlog, self.leases.live(), Vec::new());
+        given_up.keys.extend(late.keys);
+        given_up.unconfirmed.extend(late.unconfirmed);
         Ok(given_up)
     }
 

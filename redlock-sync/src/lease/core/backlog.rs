@@ -71,10 +71,6 @@ pub(crate) struct PendingRelease {
 }
 
 impl ReleaseTarget {
-    fn token(&self) -> Option<&LockId> {
-        if let ReleaseTarget::Token(id) = self { Some(id) } else { None }
-    }
-
     fn is_token(&self) -> bool {
         matches!(self, ReleaseTarget::Token(_) | ReleaseTarget::Adoption { .. })
     }
@@ -111,10 +107,12 @@ impl PendingRelease {
     }
 
     fn call(&self, now: Tick) -> TypedCall<Released> {
-        if let (ReleaseTarget::Adoption { id, former }, Some(lock)) = (&self.what, self.protocol.mutex()) {
-            return lock.give_back(id, former);
-        }
-        let (id, wait) = (self.what.token(), self.wait.as_deref());
+        let id = match (&self.what, self.protocol.mutex()) {
+            (ReleaseTarget::Adoption { id, former }, Some(lock)) => return lock.give_back(id, former),
+            (ReleaseTarget::Token(id), _) => Some(id),
+            _ => None,
+        };
+        let wait = self.wait.as_deref();
         self.protocol.release(&ReleaseArgs { id, keep: self.keep_until.since(now), wait, next: Next::Anybody })
     }
 
@@ -157,13 +155,6 @@ pub(crate) struct GivenUp {
     pub(crate) keys: Vec<String>,
     /// One error for each release that no majority confirmed.
     pub(crate) unconfirmed: Vec<Error>,
-}
-
-impl GivenUp {
-    pub(crate) fn add(&mut self, more: GivenUp) {
-        self.keys.extend(more.keys);
-        self.unconfirmed.extend(more.unconfirmed);
-    }
 }
 
 /// The releases of one client that are still to be confirmed.

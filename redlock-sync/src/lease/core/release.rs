@@ -74,9 +74,7 @@ impl Core {
         let is_uncontended = is_offered && ballot.won() && ballot.votes.iter().all(is_freed);
         self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
     }
-}
 
-impl Core {
     /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
     /// A repetition grants nothing. The caller has locked `io`, so no other round of the lease begins.
     pub(in crate::lease) fn conclude(
