@@ -346,16 +346,13 @@ impl Backlog {
 }
 
 impl BacklogState {
-    /// Adds one. For the waits of a lock, one is enough.
+    /// Adds one. For the waits of a lock, one is enough. A full list drops the release whose lease ends first: its key
+    /// is the first to expire.
     fn add(&mut self, release: PendingRelease) {
-        if release.what.is_token() || self.list.iter().all(|other| other.what != release.what) {
-            self.list.push(release);
-            self.make_room();
+        if !release.what.is_token() && self.list.iter().any(|other| other.what == release.what) {
+            return;
         }
-    }
-
-    /// Drops the release whose lease ends first: its key is the first to expire.
-    fn make_room(&mut self) {
+        self.list.push(release);
         let is_full = self.list.len() > MOST;
         if is_full && let Some(first) = (0..self.list.len()).min_by_key(|&i| self.list.get(i).map(|one| one.ends)) {
             self.list.swap_remove(first);

@@ -87,7 +87,7 @@ pub(crate) struct Core {
     /// After the drop, an attempt of this client may have taken the lock from this token.
     is_superseded: AtomicBool,
     state: Mutex<LeaseStatus>,
-    io: Mutex<RoundState>,
+    pub(super) io: Mutex<RoundState>,
     /// The handlers of a loss, each with the number of its thread (`Lease::holder`).
     on_lost: Mutex<Vec<(u64, OnLost)>>,
     /// The place of the queue head for this key. Released when the lease ends, however it ends.

@@ -111,17 +111,6 @@ impl Core {
         ReleaseOutcome { result, is_orderly: release.is_orderly, token_may_remain, is_done }
     }
 
-    /// Concludes the release of a dropped guard. It is not repeated here.
-    pub(in crate::lease) fn conclude_drop(
-        &self,
-        release: &PreparedRelease,
-        ballot: Ballot<Released>,
-    ) -> ReleaseOutcome {
-        let by = self.quorum.round_deadline();
-        let _io = self.io.lock();
-        self.conclude(release, ballot, by, false)
-    }
-
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
