@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::lease::{Core, Lease};
-use crate::options::Kind;
+use crate::options::{Kind, Mode};
 
 /// A thread mostly holds one lock, which needs no allocation.
 type Holds = SmallVec<[ThreadHold; 1]>;
@@ -127,16 +127,12 @@ pub(crate) fn add_first(client: u64, lease: &Arc<Lease>, is_exclusive: bool) {
     add(client, lease.core(), Some(Arc::clone(lease)), is_exclusive);
 }
 
-/// Adds a guard to the lease by which this thread holds the key.
+/// Adds a guard of this kind to the lease by which this thread holds the key. A thread that writes may also read.
 ///
-/// Returns `None` if the thread has no such lease, or has one of a kind that `accepts` refuses. Returns an error if the
-/// lease is lost.
-pub(crate) fn add_nested(
-    client: u64,
-    key: &str,
-    is_exclusive: bool,
-    accepts: impl Fn(Kind) -> bool,
-) -> Option<Result<Arc<Lease>, Error>> {
+/// Returns `None` if the thread has no such lease, or has one of another kind. Returns an error if the lease is lost.
+pub(crate) fn add_nested(client: u64, key: &str, kind: Kind) -> Option<Result<Arc<Lease>, Error>> {
+    let is_exclusive = kind.mode == Mode::Exclusive;
+    let accepts = |held: Kind| held.name == kind.name && (held.mode == Mode::Exclusive || !is_exclusive);
     let nest = |holds: &mut Holds| {
         let hold = holds.iter_mut().rfind(|hold| hold.is_for(client, key))?;
         let lease = hold.nested.clone().filter(|lease| accepts(lease.core().protocol().kind()))?;

@@ -14,7 +14,7 @@ use crate::lock::nested_hold::NestedHold;
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
-use crate::protocol::rw_lock::{RW_LOCK, read_holder};
+use crate::protocol::rw_lock::read_holder;
 use crate::protocol::{Protocol, ReadWrite};
 
 /// A lock that any number of readers hold at a time, or one writer. [`Redlock::rw_lock`](crate::Redlock::rw_lock) makes
@@ -362,15 +362,11 @@ impl RwLock {
     // --- acquiring ---------------------------------------------------------------------------------------------------
 
     fn acquire_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
-        // A thread that reads or writes already may read.
-        let hold = NestedHold::acquire(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
-        Ok(RwLockReadGuard::new(hold))
+        Ok(RwLockReadGuard::new(NestedHold::acquire(&self.reader, wait)?))
     }
 
     fn acquire_to_write(&self, wait: MaxWait) -> Result<RwLockWriteGuard, Error> {
-        let hold =
-            NestedHold::acquire(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
-        Ok(RwLockWriteGuard::new(hold))
+        Ok(RwLockWriteGuard::new(NestedHold::acquire(&self.writer, wait)?))
     }
 }
 
