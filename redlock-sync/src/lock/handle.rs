@@ -76,17 +76,14 @@ impl Handle {
         if is_nested {
             own.check()?;
         }
-        let ends_in_time = match wait {
-            MaxWait::No => false,
-            MaxWait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
-            MaxWait::Forever => own.surely_ends().is_some(),
-        };
-        let key = key.as_str().to_owned();
-        match wait {
-            _ if ends_in_time => Ok(()),
-            MaxWait::Forever => Err(Error::WouldDeadlock { key }),
-            _ => Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true }),
+        if own.surely_ends().is_some_and(|end| end <= wait.until()) {
+            return Ok(());
         }
+        let key = key.as_str().to_owned();
+        if wait == MaxWait::Forever {
+            return Err(Error::WouldDeadlock { key });
+        }
+        Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true })
     }
 
     /// Asks all nodes for the holder of a lock that has one.

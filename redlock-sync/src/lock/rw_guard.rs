@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use crate::error::Error;
 use crate::lock::handle::derefs_to_lease;
 use crate::lock::mutex::{GuardSend, ThreadBound};
-use crate::lock::nested_hold::NestedHold;
-use crate::lock::nested_hold::Unlocked;
+use crate::lock::nested_hold::{NestedHold, Unlocked};
 use crate::lock::reentry;
 
 macro_rules! guard {

@@ -387,12 +387,11 @@ impl Core {
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
         self.expire_if_overdue();
         let mut io = self.io.lock();
-        let now = self.quorum.now();
         let state = *self.state.lock();
         if !state.is_live() || self.process.is_forked_child() {
             return (Tick::NEVER, None);
         }
-        let lease = self.next_lease(now);
+        let lease = self.next_lease();
         if !self.may_renew() || lease < MIN_LEASE {
             return (state.until, None);
         }
@@ -417,8 +416,8 @@ impl Core {
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.
-    fn next_lease(&self, now: Tick) -> Duration {
-        self.options.lease.min(self.hold_end.since(now))
+    fn next_lease(&self) -> Duration {
+        self.options.lease.min(self.hold_end.since(self.quorum.now()))
     }
 
     /// Sets our token again on nodes that answered "no such key", after a round in which a majority confirmed it. Their

@@ -99,7 +99,7 @@ impl Core {
         if now.since(since) < LONGEST_LOCAL_HANDOVER && count < MOST_LOCAL_HANDOVERS {
             return Some(LocalHandover { count: count + 1, ..self.local });
         }
-        let lease = self.next_lease(now);
+        let lease = self.next_lease();
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
         let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.limits.handover_round()));
