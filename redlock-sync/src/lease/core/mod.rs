@@ -12,10 +12,8 @@
 //! 5. [`backlog`]: releases that are not confirmed yet.
 //! 6. [`passing`]: the hand-over to the next thread of this process.
 //! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
-//! 8. [`events`]: the events that observers get.
 
 mod backlog;
-mod events;
 mod fence;
 mod joint;
 mod loss;
@@ -36,6 +34,7 @@ pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
 pub(crate) use self::loss::call_handler;
 pub(super) use self::release::PreparedRelease;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -461,6 +460,18 @@ impl Core {
         }
         ours?;
         if won { Ok(()) } else { Err(self.quorum.failed(op, self.key.as_str(), ballot)) }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.process.is_forked_child() { LeaseState::Released } else { self.state.lock().now };
+        f.debug_struct("Lease")
+            .field("key", &self.key.as_str())
+            .field("id", &self.id)
+            .field("state", &state)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }
 
