@@ -57,6 +57,7 @@ use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
+/// A handler of a loss.
 pub(crate) type OnLost = Box<dyn FnOnce(Error) + Send>;
 
 pub(crate) struct Core {
