@@ -53,14 +53,13 @@ impl ClientInner {
     pub(crate) fn new(quorum: Quorum) -> Arc<ClientInner> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let quorum = Arc::new(quorum);
-        let clock = Arc::clone(&quorum.clock);
-        let queues = ThreadQueues::new(Arc::clone(&clock));
+        let queues = ThreadQueues::new(Arc::clone(&quorum.clock));
         let backlog = Backlog::new(&quorum);
         let client = Arc::new(ClientInner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             listener: Listener::new(Arc::clone(&quorum)),
             quorum,
-            leases: Leases::new(&queues, &backlog, &clock),
+            leases: Leases::new(&queues, &backlog),
             backlog,
             queues,
             tokens: TokenSource::new(),
@@ -103,7 +102,6 @@ impl ClientInner {
     pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
         LeaseStart {
             quorum: Arc::clone(&self.quorum),
-            backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(&request.protocol),
             key: request.key.clone(),
             id,
@@ -230,7 +228,9 @@ impl ClientInner {
         // begin to wait only now.
         self.wait_until(by, || !self.has_active_calls());
         // Gives up what such a thread acquired after the first list of leases was taken.
-        given_up.add(revoke(&self.backlog, self.leases.live(), Vec::new()));
+        let late = revoke(&self.backlog, self.leases.live(), Vec::new());
+        given_up.keys.extend(late.keys);
+        given_up.unconfirmed.extend(late.unconfirmed);
         Ok(given_up)
     }
 

@@ -255,7 +255,7 @@ impl RunOnce {
     }
 
     /// Takes the lock for a run. `None` if the job has succeeded before.
-    pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
+    pub(crate) fn begin(&self) -> Result<Option<OnceGuard>, Error> {
         let mark = self.mark()?;
         if mark.progress()?.is_open {
             return Ok(None);
@@ -265,7 +265,7 @@ impl RunOnce {
             Error::Busy { key, by_this_thread: true, .. } => Error::WouldDeadlock { key },
             other => other,
         })?;
-        let run = Run { guard, mark };
+        let run = OnceGuard { guard, mark };
         // Another run may have ended since. From here on none can.
         if run.mark.progress()?.is_open {
             return Ok(None);
@@ -285,19 +285,19 @@ impl RunOnce {
 
 /// The lock of a run. Dropping it releases the lock, and sets no mark.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub struct OnceGuard {
     guard: MutexGuard,
     mark: Latch,
 }
 
-impl Run {
+impl OnceGuard {
     pub(crate) fn lease(&self) -> &Lease {
         &self.guard
     }
 
     /// Ends the run: sets the mark if the body succeeded and the lock is still held, and releases the lock.
     pub(crate) fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        let Run { guard, mark } = self;
+        let OnceGuard { guard, mark } = self;
         if !has_succeeded {
             return guard.unlock();
         }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::span::{Span, enter};
 use crate::lock::with::after_body;
+use crate::once::OnceGuard;
 use crate::{
     Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit, once,
+    SemaphorePermit,
 };
 
 /// The guard of one call of a locked function. The body runs inside [`run`](Hold::run). All of its values are dropped
@@ -149,28 +150,24 @@ impl Guard for MultiLockGuard {
     }
 }
 
-/// The guard of a function with `once`.
-#[derive(Debug)]
-pub struct OnceGuard(once::Run);
-
 /// Takes the lock of a function with `once`. `None` if the job has succeeded before.
 pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
-    Ok(job.begin()?.map(OnceGuard))
+    job.begin()
 }
 
 impl Guard for OnceGuard {
     type Seen = Lease;
 
     fn seen(&self) -> &Lease {
-        self.0.lease()
+        self.lease()
     }
 
     fn leases(&self) -> impl Iterator<Item = &Lease> {
-        std::iter::once(self.0.lease())
+        std::iter::once(self.lease())
     }
 
     fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        self.0.end(has_succeeded)
+        OnceGuard::end(self, has_succeeded)
     }
 }
 

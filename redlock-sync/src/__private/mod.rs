@@ -18,12 +18,11 @@ mod span;
 
 pub use self::assert::assert_locked;
 pub use self::escape::escape;
-pub use self::hold::{
-    AnyValue, Guard, Hold, OnceGuard, Run, SharedHold, Value, begin, client, default_wait, wait_without_end,
-};
+pub use self::hold::{AnyValue, Guard, Hold, Run, SharedHold, Value, begin, client, default_wait, wait_without_end};
 #[cfg(feature = "testing")]
 pub use self::memory::command;
 pub use self::policy::{OrError, OrSkip, panic};
+pub use crate::once::OnceGuard;
 
 /// Operation and SHA-1 of every script, so that a proxy can tell them apart.
 #[must_use]

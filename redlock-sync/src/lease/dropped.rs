@@ -99,8 +99,11 @@ impl DroppedLock {
 
     fn conclude(self, ballot: Ballot<Released>) {
         let DroppedLock { core, release, held, .. } = self;
-        let outcome = core.conclude_drop(&release, ballot);
-        core.follow_up(&outcome);
+        let by = core.quorum.round_deadline();
+        let io = core.io.lock();
+        let outcome = core.conclude(&release, ballot, by, false);
+        drop(io);
+        core.follow_up(&self.expected.backlog, &outcome);
         let ReleaseOutcome { result, is_orderly, .. } = outcome;
         // A loss that was noticed before was already reported.
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {

@@ -11,7 +11,7 @@ use crate::quorum::Quorum;
 /// Ends the leases in this order, each like [`Lease::finish`]. If several fail, a loss is returned rather than any
 /// other error.
 pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error> {
-    let (began, timeout) = (quorum.now(), quorum.limits.node_timeout);
+    let began = quorum.now();
     let (mut ends, mut held) = (Vec::new(), Vec::new());
     for lease in leases {
         match lease.prepare_end(began) {
@@ -22,7 +22,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     let (mut ready, mut over) = (Vec::new(), Vec::new());
     for lease in held {
         lease.stop_renewals(began);
-        match lease.core.begin_release(began.after(timeout * 2).since(quorum.now())) {
+        match lease.core.begin_release(began.after(quorum.limits.two_rounds()).since(quorum.now())) {
             Ok(release) => ready.push((lease, release)),
             Err(release) => over.push((lease, release)),
         }

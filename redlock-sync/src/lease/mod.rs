@@ -29,18 +29,18 @@ use std::{fmt, io};
 use parking_lot::Mutex;
 
 use self::core::ReleaseOutcome;
-pub(crate) use self::core::{Backlog, Core, GivenUp, HolderId, LeaseStart, Origin, PendingRelease};
+pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, revoke};
 pub use self::state::LeaseState;
 
 use self::renewal::{RenewalThread, Renewer};
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::error::Error;
 use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
 use crate::handover::thread_queue::{QueueHead, ThreadQueues};
-use crate::options::Mode;
+use crate::options::{Mode, check_lease};
 use crate::token::LockId;
 
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
@@ -71,8 +71,8 @@ pub struct Lease {
     core: Arc<Core>,
     renewal: Arc<RenewalThread>,
     leases: Arc<Leases>,
-    /// Set once this lease has loss handlers.
-    holder: OnceLock<HolderId>,
+    /// The number of the thread that holds this lease. Set once this lease has a handler of a loss.
+    holder: OnceLock<u64>,
     /// When this thread got the lease, and when its call for it began.
     pub(crate) taken: Tick,
     wanted: Option<Tick>,
@@ -103,7 +103,7 @@ impl Lease {
 
     /// Shares a lock that this thread held exclusively.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
-        self.core.downgrade()?;
+        self.core.and_tell_loss(self.core.downgrade())?;
         if let Some(head) = self.core.take_head() {
             self.share(head);
         }
@@ -205,7 +205,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn fencing_token(&self) -> Result<u64, Error> {
-        self.core.fencing_token()
+        self.core.and_tell_loss(self.core.fencing_token())
     }
 
     /// Makes the lease last for at least `lease` from now, by one request to each server. It never shortens the lease,
@@ -232,7 +232,8 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.core.extend(lease)
+        check_lease("lease", lease, &self.core.quorum.limits)?;
+        self.core.and_tell_loss(self.core.extend(lease))
     }
 
     /// Calls `handler` once when the lock is lost. If it is lost already, the call comes at once. A normal release
@@ -348,16 +349,15 @@ impl Lease {
     /// Everything after the release.
     fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
-        self.core.follow_up(&release);
+        self.core.follow_up(&self.leases.backlog, &release);
         self.tell_end(began, &release.result);
         release.result
     }
 
     /// Ends the lease and leaves the lock held, for a holder that adopts its token.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
-        let outcome = self.core.leave_held(self.core.quorum.limits.two_rounds());
-        self.core.tell_loss();
-        outcome?;
+        let grace = self.core.quorum.limits.two_rounds();
+        self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
         self.stop_renewals(now);
@@ -404,12 +404,9 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(
-        queues: &Arc<ThreadQueues<Lease>>,
-        backlog: &Arc<Backlog>,
-        clock: &Arc<dyn Clock>,
-    ) -> Arc<Leases> {
-        let (queues, renewer, backlog) = (Arc::clone(queues), Renewer::new(Arc::clone(clock)), Arc::clone(backlog));
+    pub(crate) fn new(queues: &Arc<ThreadQueues<Lease>>, backlog: &Arc<Backlog>) -> Arc<Leases> {
+        let renewer = Renewer::new(Arc::clone(&backlog.quorum.clock));
+        let (queues, backlog) = (Arc::clone(queues), Arc::clone(backlog));
         Arc::new(Leases { queues, renewer, registry: Mutex::default(), backlog, fork: ForkGuard::new() })
     }
 

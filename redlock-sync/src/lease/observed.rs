@@ -1,12 +1,14 @@
 //! How long a thread waited for a lease and has held it, and the events that observers get of this.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lease;
+use super::core::Core;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::observer::{Event, Observers};
+use crate::observer::{Event, ObservedLock, Observers};
 
 impl Lease {
     /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
@@ -16,7 +18,8 @@ impl Lease {
         if !observers.are_there() {
             return;
         }
-        core.is_now_observed();
+        // From now on they get the renewals too.
+        core.is_observed.store(true, Ordering::Relaxed);
         observers.notify(&Event::Acquired { lock: core.observed(), waited: self.waited() });
         let (lease, taken) = (Arc::downgrade(core), self.taken);
         self.on_lost(move |error| {
@@ -73,5 +76,34 @@ impl Lease {
     /// The guard began to release the lock at `began`.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
         self.core.tell_end(self.observed_until(began), result);
+    }
+}
+
+impl Core {
+    pub(crate) fn observed(&self) -> ObservedLock<'_> {
+        self.options.observed(self.key.as_str(), self.protocol().shown())
+    }
+
+    /// Reports a release after the lock was `held` for that time, if observers were notified of the acquisition. A loss
+    /// is reported when it is noticed, not here.
+    pub(super) fn tell_end(&self, held: Option<Duration>, result: &Result<(), Error>) {
+        if let Some(held) = held
+            && !matches!(result, Err(Error::Lost { .. } | Error::Closed))
+        {
+            let (lock, confirmed) = (self.observed(), result.is_ok());
+            self.quorum.limits.observers.notify(&Event::Released { lock, held, confirmed });
+        }
+    }
+
+    /// Called without `io`, since an observer may take any time.
+    pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
+        let observers = &self.quorum.limits.observers;
+        if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
+            let (lock, remaining) = (self.observed(), self.remaining());
+            observers.notify(&match outcome {
+                Ok(()) => Event::Renewed { lock, remaining },
+                Err(error) => Event::RenewalFailed { lock, remaining, error },
+            });
+        }
     }
 }

@@ -68,16 +68,10 @@ impl Renewer {
     pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<RenewalThread>> {
         let assignment = Assignment { due: core.first_due(), core };
         let idle = self.idle.lock().as_mut().and_then(Vec::pop);
-        match idle {
-            Some(thread) => {
-                thread.give(assignment);
-                Ok(thread)
-            }
-            None => self.start(assignment),
+        if let Some(thread) = idle {
+            thread.give(assignment);
+            return Ok(thread);
         }
-    }
-
-    fn start(self: &Arc<Self>, assignment: Assignment) -> io::Result<Arc<RenewalThread>> {
         let slot = Slot { assignment: Some(assignment), nap: SLICE, ..Slot::default() };
         let thread = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         let (mine, renewer) = (Arc::clone(&thread), Arc::clone(self));
@@ -237,7 +231,6 @@ mod tests {
         let key = Key::new("", "key", 100).unwrap();
         let tokens = TokenSource::new();
         let start = LeaseStart {
-            backlog: crate::lease::Backlog::new(&quorum),
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
             key,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::adopt::adopt;
 use crate::acquire::{MaxWait, acquire, join};
 use crate::clock::tick_at;
 use crate::error::Error;
@@ -15,7 +14,6 @@ use crate::lock::reentry::held_by_thread;
 use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
-use crate::token::LockId;
 
 /// A lock by name, with its settings. It has no state, and is cheap to make. If the name is invalid, the first use
 /// reports that.
@@ -59,10 +57,6 @@ impl Handle {
         acquire(&self.client, &self.request()?, wait)
     }
 
-    pub(crate) fn adopt(&self, former: &LockId) -> Result<Lease, Error> {
-        adopt(&self.client, &self.request()?, former)
-    }
-
     pub(crate) fn for_at_most(&self, wait: Duration) -> MaxWait {
         MaxWait::Until(self.client.quorum.now().after(wait))
     }
@@ -82,17 +76,14 @@ impl Handle {
         if is_nested {
             own.check()?;
         }
-        let ends_in_time = match wait {
-            MaxWait::No => false,
-            MaxWait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
-            MaxWait::Forever => own.surely_ends().is_some(),
-        };
-        let key = key.as_str().to_owned();
-        match wait {
-            _ if ends_in_time => Ok(()),
-            MaxWait::Forever => Err(Error::WouldDeadlock { key }),
-            _ => Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true }),
+        if own.surely_ends().is_some_and(|end| end <= wait.until()) {
+            return Ok(());
         }
+        let key = key.as_str().to_owned();
+        if wait == MaxWait::Forever {
+            return Err(Error::WouldDeadlock { key });
+        }
+        Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true })
     }
 
     /// Asks all nodes for the holder of a lock that has one.

@@ -19,7 +19,7 @@ use crate::cancel::Cancel;
 use crate::clock::{Tick, tick_at};
 use crate::error::{Error, NodeError};
 use crate::inner::ClientInner;
-use crate::lock::mutex::Mutex;
+use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::options::Retry;
 
 use self::guard::HeldMutexes;
@@ -228,23 +228,15 @@ impl MultiLock {
         for mutex in mutexes.iter().skip(held.guards.len()) {
             // Each attempt is bounded, but there can be many. The first attempt is made in any case, since it reports
             // what is wrong if `together` took nothing.
-            if !held.guards.is_empty() && quorum.now() >= until.after(quorum.limits.node_timeout) {
-                let late = self.deadline_passed(mutex, held.guards.len());
-                held.roll_back();
-                return late;
-            }
-            match mutex.acquire(wait) {
-                Ok(part) => held.guards.push(part),
-                Err(error) => {
-                    held.roll_back();
-                    return Err(error);
-                }
-            }
+            let is_late = !held.guards.is_empty() && quorum.now() >= until.after(quorum.limits.node_timeout);
+            let part = if is_late { self.deadline_passed(mutex, held.guards.len()) } else { mutex.acquire(wait) };
+            let part = part.inspect_err(|_| held.roll_back())?;
+            held.guards.push(part);
         }
         Ok(held)
     }
 
-    fn deadline_passed(&self, next: &Mutex, taken: usize) -> Result<HeldMutexes, Error> {
+    fn deadline_passed(&self, next: &Mutex, taken: usize) -> Result<MutexGuard, Error> {
         let key = next.key()?.as_str().to_owned();
         let quorum = &self.client.quorum;
         let late = |i| quorum.node_error(i, format!("the deadline passed after {taken} keys were locked"));

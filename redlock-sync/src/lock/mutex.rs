@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crate::acquire::MaxWait;
+use crate::acquire::adopt::adopt;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::Lease;
@@ -219,7 +220,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn adopt(&self, token: &LockToken) -> Result<MutexGuard, Error> {
-        self.acquire_by(MaxWait::No, || self.handle.adopt(&token.id()))
+        self.acquire_by(MaxWait::No, || adopt(&self.handle.client, &self.handle.request()?, &token.id()))
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::lock::reentry::{self, Removed};
-use crate::options::Kind;
+use crate::options::Mode;
 
 /// What the `unlock` of a guard that can nest did: that of a [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), of a
 /// [`RwLockReadGuard`](crate::RwLockReadGuard) or of a [`RwLockWriteGuard`](crate::RwLockWriteGuard).
@@ -38,18 +38,14 @@ pub(crate) struct NestedHold {
 }
 
 impl NestedHold {
-    /// Adds a hold to the lease by which this thread holds the lock, if `accepts` is true for its kind. Otherwise
-    /// acquires the lock.
+    /// Adds a hold to the lease by which this thread holds the lock. Acquires the lock if there is no such lease.
     #[inline]
-    pub(crate) fn acquire(
-        handle: &Handle,
-        wait: MaxWait,
-        is_exclusive: bool,
-        accepts: impl Fn(Kind) -> bool,
-    ) -> Result<NestedHold, Error> {
-        let (client, key) = (handle.client.id, handle.key()?);
+    pub(crate) fn acquire(handle: &Handle, wait: MaxWait) -> Result<NestedHold, Error> {
+        let (key, protocol) = handle.lock.as_ref().map_err(Error::clone)?;
+        let (client, kind) = (handle.client.id, protocol.kind());
+        let is_exclusive = kind.mode == Mode::Exclusive;
         handle.client.serves_holders()?;
-        let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), is_exclusive, accepts) {
+        let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), kind) {
             nested?
         } else {
             handle.check_not_held(wait)?;

@@ -10,7 +10,6 @@ use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, se
 use crate::lock::nested_hold::{NestedHold, Unlocked};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
-use crate::protocol::exclusive::MUTEX;
 
 /// A mutex that its holding thread may lock again. [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex) makes
 /// it.
@@ -136,7 +135,7 @@ impl ReentrantMutex {
     }
 
     fn acquire(&self, wait: MaxWait) -> Result<ReentrantMutexGuard, Error> {
-        let hold = NestedHold::acquire(&self.handle, wait, true, |held| held == MUTEX)?;
+        let hold = NestedHold::acquire(&self.handle, wait)?;
         Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }
 }

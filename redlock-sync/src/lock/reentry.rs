@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::lease::{Core, Lease};
-use crate::options::Kind;
+use crate::options::{Kind, Mode};
 
 /// A thread mostly holds one lock, which needs no allocation.
 type Holds = SmallVec<[ThreadHold; 1]>;
@@ -48,6 +48,16 @@ struct ThreadHold {
     exclusive: usize,
 }
 
+impl ThreadHold {
+    fn is_for(&self, client: u64, key: &str) -> bool {
+        self.client == client && *self.key == *key
+    }
+
+    fn has(&self, lease: &Arc<Lease>) -> bool {
+        self.nested.as_ref().is_some_and(|nested| Arc::ptr_eq(nested, lease))
+    }
+}
+
 /// Calls `f` with the list. An empty list keeps no memory. On systems that destroy all thread-locals, there is no list
 /// at the end of the thread, and the result is `None`.
 fn with<R>(f: impl FnOnce(&mut Holds) -> R) -> Option<R> {
@@ -62,12 +72,8 @@ fn with<R>(f: impl FnOnce(&mut Holds) -> R) -> Option<R> {
     HOLDS.try_with(access).ok().flatten()
 }
 
-fn find(holds: &[ThreadHold], client: u64, key: &str) -> Option<usize> {
-    holds.iter().rposition(|hold| hold.client == client && *hold.key == *key)
-}
-
 /// Adds a hold. There is an older one for the same key only if its lease was lost. The older one stays: its guards
-/// still have to report the loss. So a removal keeps the order, and [`find`] finds the latest.
+/// still have to report the loss. So a removal keeps the order, and a search finds the latest.
 fn add(client: u64, core: &Arc<Core>, nested: Option<Arc<Lease>>, is_exclusive: bool) {
     let (key, core, exclusive) = (Arc::clone(core.key.name()), Arc::downgrade(core), is_exclusive.into());
     with(|holds| holds.push(ThreadHold { client, key, core, nested, count: 1, exclusive }));
@@ -77,7 +83,7 @@ fn add(client: u64, core: &Arc<Core>, nested: Option<Arc<Lease>>, is_exclusive: 
 /// guard is gone or its lease is lost. A nested one counts, since the outer code still relies on the lock.
 pub(crate) fn held_by_thread(client: u64, key: &str) -> Option<(Arc<Core>, bool)> {
     let found = with(|holds| {
-        let hold = holds.get(find(holds, client, key)?)?;
+        let hold = holds.iter().rfind(|hold| hold.is_for(client, key))?;
         Some((hold.core.upgrade()?, hold.nested.is_some()))
     });
     let (core, is_nested) = found.flatten()?;
@@ -121,19 +127,14 @@ pub(crate) fn add_first(client: u64, lease: &Arc<Lease>, is_exclusive: bool) {
     add(client, lease.core(), Some(Arc::clone(lease)), is_exclusive);
 }
 
-/// Adds a guard to the lease by which this thread holds the key.
+/// Adds a guard of this kind to the lease by which this thread holds the key. A thread that writes may also read.
 ///
-/// Returns `None` if the thread has no such lease, or has one of a kind that `accepts` refuses. Returns an error if the
-/// lease is lost.
-pub(crate) fn add_nested(
-    client: u64,
-    key: &str,
-    is_exclusive: bool,
-    accepts: impl Fn(Kind) -> bool,
-) -> Option<Result<Arc<Lease>, Error>> {
+/// Returns `None` if the thread has no such lease, or has one of another kind. Returns an error if the lease is lost.
+pub(crate) fn add_nested(client: u64, key: &str, kind: Kind) -> Option<Result<Arc<Lease>, Error>> {
+    let is_exclusive = kind.mode == Mode::Exclusive;
+    let accepts = |held: Kind| held.name == kind.name && (held.mode == Mode::Exclusive || !is_exclusive);
     let nest = |holds: &mut Holds| {
-        let i = find(holds, client, key)?;
-        let hold = holds.get_mut(i)?;
+        let hold = holds.iter_mut().rfind(|hold| hold.is_for(client, key))?;
         let lease = hold.nested.clone().filter(|lease| accepts(lease.core().protocol().kind()))?;
         hold.count += 1;
         hold.exclusive += usize::from(is_exclusive);
@@ -153,26 +154,25 @@ pub(crate) fn add_nested(
 /// Removes one guard.
 pub(crate) fn remove(lease: &Arc<Lease>, was_exclusive: bool) -> Removed {
     let left = with(|holds| {
-        let Some(i) = holds.iter().rposition(|hold| is_of(hold, lease)) else { return Removed::Last };
-        if let Some(hold) = holds.get_mut(i) {
-            hold.count -= 1;
-            hold.exclusive -= usize::from(was_exclusive);
-            if hold.count > 0 {
-                let is_last = was_exclusive && hold.exclusive == 0;
-                return if is_last { Removed::LastExclusive } else { Removed::OthersRemain };
-            }
-        }
+        let hold = holds.iter_mut().rfind(|hold| hold.has(lease))?;
+        hold.count -= 1;
+        hold.exclusive -= usize::from(was_exclusive);
+        let left = match hold.count {
+            0 => Removed::Last,
+            _ if was_exclusive && hold.exclusive == 0 => Removed::LastExclusive,
+            _ => Removed::OthersRemain,
+        };
         // The caller still has a reference to the lease, so it is not released in here.
-        holds.remove(i);
-        Removed::Last
+        holds.retain(|hold| hold.count > 0);
+        Some(left)
     });
-    left.unwrap_or(Removed::Last)
+    left.flatten().unwrap_or(Removed::Last)
 }
 
 /// Marks one exclusive guard as shared. Returns true if no other guard needs the lock exclusively.
 pub(crate) fn downgrade(lease: &Arc<Lease>) -> bool {
     let is_last = with(|holds| {
-        let Some(hold) = holds.iter_mut().rfind(|hold| is_of(hold, lease)) else { return true };
+        let Some(hold) = holds.iter_mut().rfind(|hold| hold.has(lease)) else { return true };
         hold.exclusive -= 1;
         hold.exclusive == 0
     });
@@ -183,17 +183,9 @@ pub(crate) fn downgrade(lease: &Arc<Lease>) -> bool {
 /// thread. Returns false if there are others.
 pub(crate) fn remove_only(lease: &Arc<Lease>) -> bool {
     let is_only = with(|holds| {
-        let Some(i) = holds.iter().rposition(|hold| is_of(hold, lease)) else { return true };
-        let is_only = holds.get(i).is_some_and(|hold| hold.count == 1);
-        if is_only {
-            // The caller still has a reference to the lease, so it is not released in here.
-            holds.remove(i);
-        }
-        is_only
+        // The caller still has a reference to the lease, so it is not released in here.
+        holds.retain(|hold| hold.count > 1 || !hold.has(lease));
+        !holds.iter().any(|hold| hold.has(lease))
     });
     is_only.unwrap_or(true)
-}
-
-fn is_of(hold: &ThreadHold, lease: &Arc<Lease>) -> bool {
-    hold.nested.as_ref().is_some_and(|nested| Arc::ptr_eq(nested, lease))
 }

@@ -2,18 +2,18 @@
 
 use std::marker::PhantomData;
 
+use crate::acquire::MaxWait;
 use crate::error::Error;
-use crate::lock::handle::derefs_to_lease;
+use crate::lock::handle::{Handle, derefs_to_lease};
 use crate::lock::mutex::{GuardSend, ThreadBound};
-use crate::lock::nested_hold::NestedHold;
-use crate::lock::nested_hold::Unlocked;
+use crate::lock::nested_hold::{NestedHold, Unlocked};
 use crate::lock::reentry;
 
 macro_rules! guard {
     ($guard:ident, $take:literal) => {
         impl $guard {
-            pub(crate) fn new(hold: NestedHold) -> $guard {
-                $guard { hold, bound: PhantomData }
+            pub(super) fn acquire(handle: &Handle, wait: MaxWait) -> Result<$guard, Error> {
+                Ok($guard { hold: NestedHold::acquire(handle, wait)?, bound: PhantomData })
             }
 
             /// Lets the guard change threads. From then on, this thread counts as one that does not hold the lock. If

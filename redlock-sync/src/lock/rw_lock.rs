@@ -10,11 +10,10 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::holder::{HoldMode, Holder};
-use crate::lock::nested_hold::NestedHold;
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
-use crate::protocol::rw_lock::{RW_LOCK, read_holder};
+use crate::protocol::rw_lock::read_holder;
 use crate::protocol::{Protocol, ReadWrite};
 
 /// A lock that any number of readers hold at a time, or one writer. [`Redlock::rw_lock`](crate::Redlock::rw_lock) makes
@@ -131,7 +130,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn read(&self) -> Result<RwLockReadGuard, Error> {
-        self.acquire_to_read(MaxWait::Forever)
+        RwLockReadGuard::acquire(&self.reader, MaxWait::Forever)
     }
 
     /// Makes one attempt to read, with one round trip to each node. If the lock was just passed on to waiters, which
@@ -155,7 +154,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read(&self) -> Result<RwLockReadGuard, Error> {
-        self.acquire_to_read(MaxWait::No)
+        RwLockReadGuard::acquire(&self.reader, MaxWait::No)
     }
 
     /// Blocks until this thread may read, for at most `wait`, and makes a last attempt at the end. The call takes at
@@ -175,7 +174,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read_for(&self, wait: Duration) -> Result<RwLockReadGuard, Error> {
-        self.acquire_to_read(self.reader.for_at_most(wait))
+        RwLockReadGuard::acquire(&self.reader, self.reader.for_at_most(wait))
     }
 
     /// Like [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted
@@ -194,7 +193,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_read_until(&self, deadline: Instant) -> Result<RwLockReadGuard, Error> {
-        self.acquire_to_read(self.reader.until(deadline))
+        RwLockReadGuard::acquire(&self.reader, self.reader.until(deadline))
     }
 
     // --- writing -----------------------------------------------------------------------------------------------------
@@ -221,7 +220,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn write(&self) -> Result<RwLockWriteGuard, Error> {
-        self.acquire_to_write(MaxWait::Forever)
+        RwLockWriteGuard::acquire(&self.writer, MaxWait::Forever)
     }
 
     /// Makes one attempt to write, as [`try_read`](RwLock::try_read) does to read.
@@ -243,7 +242,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write(&self) -> Result<RwLockWriteGuard, Error> {
-        self.acquire_to_write(MaxWait::No)
+        RwLockWriteGuard::acquire(&self.writer, MaxWait::No)
     }
 
     /// Blocks until this thread may write, for at most `wait`. It takes as long as
@@ -263,7 +262,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write_for(&self, wait: Duration) -> Result<RwLockWriteGuard, Error> {
-        self.acquire_to_write(self.writer.for_at_most(wait))
+        RwLockWriteGuard::acquire(&self.writer, self.writer.for_at_most(wait))
     }
 
     /// Like [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted
@@ -282,7 +281,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_write_until(&self, deadline: Instant) -> Result<RwLockWriteGuard, Error> {
-        self.acquire_to_write(self.writer.until(deadline))
+        RwLockWriteGuard::acquire(&self.writer, self.writer.until(deadline))
     }
 
     // --- inspection --------------------------------------------------------------------------------------------------
@@ -357,20 +356,6 @@ impl RwLock {
             Holder::new(if writes { HoldMode::Exclusive } else { HoldMode::Shared }, token, remaining)
         };
         Ok(self.writer.holders()?.into_iter().map(holder).collect())
-    }
-
-    // --- acquiring ---------------------------------------------------------------------------------------------------
-
-    fn acquire_to_read(&self, wait: MaxWait) -> Result<RwLockReadGuard, Error> {
-        // A thread that reads or writes already may read.
-        let hold = NestedHold::acquire(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
-        Ok(RwLockReadGuard::new(hold))
-    }
-
-    fn acquire_to_write(&self, wait: MaxWait) -> Result<RwLockWriteGuard, Error> {
-        let hold =
-            NestedHold::acquire(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
-        Ok(RwLockWriteGuard::new(hold))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
-pub(crate) const MUTEX: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
+pub(super) const MUTEX: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 
 #[derive(Debug, Clone)]
 pub(crate) struct Exclusive {

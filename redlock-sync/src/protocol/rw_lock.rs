@@ -17,7 +17,7 @@ use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
 /// The kind's name, which both sides share.
-pub(crate) const RW_LOCK: &str = "rw_lock";
+const RW_LOCK: &str = "rw_lock";
 const READER: &str = "r";
 const WRITER: &str = "w";
 

@@ -71,10 +71,6 @@ pub(crate) struct PendingRelease {
 }
 
 impl ReleaseTarget {
-    fn token(&self) -> Option<&LockId> {
-        if let ReleaseTarget::Token(id) = self { Some(id) } else { None }
-    }
-
     fn is_token(&self) -> bool {
         matches!(self, ReleaseTarget::Token(_) | ReleaseTarget::Adoption { .. })
     }
@@ -111,10 +107,12 @@ impl PendingRelease {
     }
 
     fn call(&self, now: Tick) -> TypedCall<Released> {
-        if let (ReleaseTarget::Adoption { id, former }, Some(lock)) = (&self.what, self.protocol.mutex()) {
-            return lock.give_back(id, former);
-        }
-        let (id, wait) = (self.what.token(), self.wait.as_deref());
+        let id = match (&self.what, self.protocol.mutex()) {
+            (ReleaseTarget::Adoption { id, former }, Some(lock)) => return lock.give_back(id, former),
+            (ReleaseTarget::Token(id), _) => Some(id),
+            _ => None,
+        };
+        let wait = self.wait.as_deref();
         self.protocol.release(&ReleaseArgs { id, keep: self.keep_until.since(now), wait, next: Next::Anybody })
     }
 
@@ -159,17 +157,10 @@ pub(crate) struct GivenUp {
     pub(crate) unconfirmed: Vec<Error>,
 }
 
-impl GivenUp {
-    pub(crate) fn add(&mut self, more: GivenUp) {
-        self.keys.extend(more.keys);
-        self.unconfirmed.extend(more.unconfirmed);
-    }
-}
-
 /// The releases of one client that are still to be confirmed.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    quorum: Arc<Quorum>,
+    pub(crate) quorum: Arc<Quorum>,
     state: Mutex<BacklogState>,
     /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
     awaited: AtomicUsize,
@@ -183,7 +174,7 @@ const MAX_ANSWERED: usize = 64;
 /// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
 #[derive(Debug)]
 pub(in crate::lease) struct AwaitedRelease {
-    backlog: Arc<Backlog>,
+    pub(in crate::lease) backlog: Arc<Backlog>,
     is_answered: bool,
 }
 
@@ -347,33 +338,21 @@ impl Backlog {
             state.list.clone()
         };
         let mut done: HashSet<ReleaseTarget> = due.iter().map(|one| one.what.clone()).collect();
-        let mut new = Vec::new();
         for (one, _) in send_releases(&self.quorum, due, self.quorum.round_deadline()) {
-            if !done.remove(&one.what) {
-                new.push(one);
-            }
+            done.remove(&one.what);
         }
-        let mut state = self.state.lock();
-        state.list.retain(|one| !done.contains(&one.what));
-        if !state.is_closed {
-            for one in new {
-                state.add(one);
-            }
-        }
+        self.state.lock().list.retain(|one| !done.contains(&one.what));
     }
 }
 
 impl BacklogState {
-    /// Adds one. For the waits of a lock, one is enough.
+    /// Adds one. For the waits of a lock, one is enough. A full list drops the release whose lease ends first: its key
+    /// is the first to expire.
     fn add(&mut self, release: PendingRelease) {
-        if release.what.is_token() || self.list.iter().all(|other| other.what != release.what) {
-            self.list.push(release);
-            self.make_room();
+        if !release.what.is_token() && self.list.iter().any(|other| other.what == release.what) {
+            return;
         }
-    }
-
-    /// Drops the release whose lease ends first: its key is the first to expire.
-    fn make_room(&mut self) {
+        self.list.push(release);
         let is_full = self.list.len() > MOST;
         if is_full && let Some(first) = (0..self.list.len()).min_by_key(|&i| self.list.get(i).map(|one| one.ends)) {
             self.list.swap_remove(first);

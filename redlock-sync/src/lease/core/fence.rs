@@ -10,10 +10,6 @@ impl Core {
     /// to the next. With `fenced(true)` the acquire has raised the counter. Otherwise, and for a lock that was passed
     /// on in this process, a round is made here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
-        self.and_tell_loss(self.settled_fence())
-    }
-
-    fn settled_fence(&self) -> Result<u64, Error> {
         self.still_ours()?;
         let mut io = self.io.lock();
         if let Some(fence) = io.fence {

@@ -40,7 +40,7 @@ impl Core {
         if self.still_ours().is_err() {
             return false;
         }
-        let lease = self.next_lease(self.quorum.now());
+        let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
@@ -51,10 +51,6 @@ impl Core {
     /// not be known. A node has the token as a writer or as a reader, both keep writers out, and the next renewal
     /// changes the rest.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
-        self.and_tell_loss(self.step_down())
-    }
-
-    fn step_down(&self) -> Result<(), Error> {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.limits.half_round());
@@ -63,7 +59,7 @@ impl Core {
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {
             io.offered_fence = None;
             io.fence = None;
-            let lease = self.next_lease(self.quorum.now());
+            let lease = self.next_lease();
             let call = reader.downgrade(&self.id, lease);
             self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
         }

@@ -2,9 +2,9 @@
 
 use std::panic::RefUnwindSafe;
 
-use super::{Core, HolderId, OnLost, RoundState};
+use super::{Core, OnLost, RoundState};
 use crate::clock::Tick;
-use crate::error::LostReason;
+use crate::error::{Error, LostReason};
 use crate::handler::caught;
 use crate::lease::state::LeaseState;
 use crate::names::key_in_message;
@@ -18,7 +18,7 @@ impl RefUnwindSafe for Core {}
 
 impl Core {
     /// Calls `f` once when the lease is lost; at once if it is lost already.
-    pub(crate) fn on_lost(&self, holder: HolderId, f: OnLost) {
+    pub(crate) fn on_lost(&self, holder: u64, f: OnLost) {
         // First the handler is registered, then the state is read. So a loss between the two calls the handler too.
         self.on_lost.lock().push((holder, f));
         self.state();
@@ -36,7 +36,7 @@ impl Core {
 
     /// Removes the handlers of a thread that does not hold the lease any more. Returns false if there are none: a loss
     /// has called them.
-    pub(crate) fn forget_handlers(&self, holder: HolderId) -> bool {
+    pub(crate) fn forget_handlers(&self, holder: u64) -> bool {
         let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect();
         // Dropped without the lock: what a handler has captured may use this lease.
         !forgotten.is_empty()
@@ -104,7 +104,7 @@ impl Core {
 
     /// Declares the lease lost if no majority can have the lock any more. Must be called before the new deadline is
     /// stored: a thread that checks in between would find that the time is over, and take that for the reason.
-    pub(super) fn lose_if_gone<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) {
+    pub(super) fn lose_if_gone<R>(&self, ballot: &Ballot<R>, until: Tick) {
         if until == Tick::ZERO {
             self.lose(reason_of(ballot));
             self.state.lock().end_earlier(until);
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Records which nodes no longer have the lock, from a round that extends nothing.
-    pub(super) fn record_losses<R: PartialEq>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
+    pub(super) fn record_losses<R>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
         let until = io.expiry.deadline().min(self.hold_end);
         self.lose_if_gone(ballot, until);
@@ -126,7 +126,7 @@ impl Core {
     /// forked child nothing is locked: another thread of the parent may have held the lock at the fork, and is missing
     /// in the child.
     pub(crate) fn tell_loss(&self) {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return;
         }
         let state = self.state.lock().now;
@@ -136,27 +136,28 @@ impl Core {
     }
 
     /// Reports a loss that a call may have noticed, and returns the outcome of that call.
-    pub(super) fn and_tell_loss<R>(&self, outcome: R) -> R {
+    pub(in crate::lease) fn and_tell_loss<R>(&self, outcome: R) -> R {
         self.tell_loss();
         outcome
     }
 
     pub(super) fn tell(&self, reason: LostReason) {
-        if self.is_forked_copy() {
-            return;
-        }
         let handlers = std::mem::take(&mut *self.on_lost.lock());
         for (_, handler) in handlers {
-            let error = self.lost(reason);
-            if caught(move || handler(error)).is_err() {
-                log::error!("an on_lost handler of {} panicked", self.description());
-            }
+            call_handler(handler, self.lost(reason), &self.description());
         }
     }
 }
 
+/// Calls a handler of a loss of `what`. A panic is logged.
+pub(crate) fn call_handler(handler: OnLost, error: Error, what: &str) {
+    if caught(move || handler(error)).is_err() {
+        log::error!("an on_lost handler of {what} panicked");
+    }
+}
+
 /// Why no majority has the lock any more.
-pub(super) fn reason_of<R: PartialEq>(ballot: &Ballot<R>) -> LostReason {
-    let taken = |vote: &Vote<R>| vote.is_definite_no() && *vote != Vote::Absent;
+pub(super) fn reason_of<R>(ballot: &Ballot<R>) -> LostReason {
+    let taken = |vote: &Vote<R>| vote.is_definite_no() && !matches!(vote, Vote::Absent);
     if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
 }

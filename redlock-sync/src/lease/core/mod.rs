@@ -12,10 +12,8 @@
 //! 5. [`backlog`]: releases that are not confirmed yet.
 //! 6. [`passing`]: the hand-over to the next thread of this process.
 //! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
-//! 8. [`events`]: the events that observers get.
 
 mod backlog;
-mod events;
 mod fence;
 mod joint;
 mod loss;
@@ -33,8 +31,10 @@ mod tests;
 
 pub(super) use self::backlog::AwaitedRelease;
 pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
+pub(crate) use self::loss::call_handler;
 pub(super) use self::release::PreparedRelease;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -50,17 +50,15 @@ use crate::handover::sharing::Gate;
 use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
 use crate::node::Priority;
-use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
+use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Few, Vote};
 use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
-type OnLost = Box<dyn FnOnce(Error) + Send>;
-
-/// Identifies one of the threads that hold a lease.
-pub(crate) type HolderId = u64;
+/// A handler of a loss.
+pub(crate) type OnLost = Box<dyn FnOnce(Error) + Send>;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
@@ -76,7 +74,7 @@ pub(crate) struct Core {
     pub(crate) process: ForkGuard,
     born: Tick,
     /// True if observers were notified of the acquisition.
-    is_observed: AtomicBool,
+    pub(super) is_observed: AtomicBool,
     /// The end of `max_hold`: nothing extends the lease beyond this.
     hold_end: Tick,
     origin: Origin,
@@ -88,10 +86,10 @@ pub(crate) struct Core {
     is_dropped: AtomicBool,
     /// After the drop, an attempt of this client may have taken the lock from this token.
     is_superseded: AtomicBool,
-    backlog: Arc<Backlog>,
     state: Mutex<LeaseStatus>,
-    io: Mutex<RoundState>,
-    on_lost: Mutex<Vec<(HolderId, OnLost)>>,
+    pub(super) io: Mutex<RoundState>,
+    /// The handlers of a loss, each with the number of its thread (`Lease::holder`).
+    on_lost: Mutex<Vec<(u64, OnLost)>>,
     /// The place of the queue head for this key. Released when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }
@@ -99,7 +97,6 @@ pub(crate) struct Core {
 /// The values from which a lease is made.
 pub(crate) struct LeaseStart {
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) backlog: Arc<Backlog>,
     pub(crate) protocol: Arc<Protocol>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
@@ -157,14 +154,11 @@ impl Core {
     pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> Core {
         let lease = Core::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
+        let offered_fence = ballot.largest_fence();
+        // With one node, its fence is final.
+        let fence = offered_fence.filter(|_| start.quorum.len() == 1);
         let at = ballot.votes.iter().map(Vote::may_be_set).collect();
-        let io = RoundState {
-            expiry,
-            offered_fence: ballot.largest_fence(),
-            fence: None,
-            acquire_may_run: ballot.token_may_remain(),
-            at,
-        };
+        let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
         Core::new(start, io, ballot.started)
     }
 
@@ -177,11 +171,9 @@ impl Core {
     }
 
     fn new(start: LeaseStart, io: RoundState, born: Tick) -> Core {
-        let LeaseStart { quorum, backlog, protocol, key, id, options, process, origin } = start;
+        let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
-        // With one node, its fence is final.
-        let fence = io.offered_fence.filter(|_| quorum.len() == 1);
         Core {
             is_observed: AtomicBool::new(false),
             quorum,
@@ -200,9 +192,8 @@ impl Core {
             is_renewal_stopped: AtomicBool::new(false),
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
-            backlog,
             state: Mutex::new(LeaseStatus::held(until)),
-            io: Mutex::new(RoundState { fence, ..io }),
+            io: Mutex::new(io),
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(None),
         }
@@ -272,12 +263,8 @@ impl Core {
         self.options.max_renewals.is_some_and(|max| self.renewals.load(Ordering::Relaxed) >= max)
     }
 
-    fn is_forked_copy(&self) -> bool {
-        self.process.is_forked_child()
-    }
-
     pub(crate) fn state(&self) -> LeaseState {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return LeaseState::Released;
         }
         let state = self.expire_if_overdue();
@@ -323,7 +310,7 @@ impl Core {
     /// Like `check`, for callers that hold `io`.
     #[inline]
     fn still_ours(&self) -> Result<(), Error> {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return Err(Error::Closed);
         }
         match self.expire_if_overdue() {
@@ -338,7 +325,7 @@ impl Core {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return Duration::ZERO;
         }
         let state = *self.state.lock();
@@ -349,13 +336,10 @@ impl Core {
     /// without limit.
     pub(crate) fn surely_ends(&self) -> Option<Tick> {
         let lease = self.options.lease;
-        let renewed_to = |times: u32| self.state.lock().until.after(lease.saturating_mul(times));
-        let renewals = match self.options.max_renewals {
-            _ if !self.options.renew => Some(renewed_to(0)),
-            Some(max) => Some(renewed_to(max.saturating_sub(self.renewals.load(Ordering::Relaxed)))),
-            None => None,
-        };
-        let end = renewals.unwrap_or(Tick::NEVER).min(self.hold_end);
+        let most = if self.options.renew { self.options.max_renewals } else { Some(0) };
+        let left = most.map(|most| most.saturating_sub(self.renewals.load(Ordering::Relaxed)));
+        let renewed_to = left.map(|left| self.state.lock().until.after(lease.saturating_mul(left)));
+        let end = renewed_to.unwrap_or(Tick::NEVER).min(self.hold_end);
         // The servers keep the key for longer than this process relies on it.
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
@@ -403,12 +387,11 @@ impl Core {
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
         self.expire_if_overdue();
         let mut io = self.io.lock();
-        let now = self.quorum.now();
         let state = *self.state.lock();
-        if !state.is_live() || self.is_forked_copy() {
+        if !state.is_live() || self.process.is_forked_child() {
             return (Tick::NEVER, None);
         }
-        let lease = self.next_lease(now);
+        let lease = self.next_lease();
         if !self.may_renew() || lease < MIN_LEASE {
             return (state.until, None);
         }
@@ -433,8 +416,8 @@ impl Core {
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.
-    fn next_lease(&self, now: Tick) -> Duration {
-        self.options.lease.min(self.hold_end.since(now))
+    fn next_lease(&self) -> Duration {
+        self.options.lease.min(self.hold_end.since(self.quorum.now()))
     }
 
     /// Sets our token again on nodes that answered "no such key", after a round in which a majority confirmed it. Their
@@ -457,11 +440,6 @@ impl Core {
 
     /// Extends the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_lease("lease", lease, &self.quorum.limits)?;
-        self.and_tell_loss(self.try_extend(lease))
-    }
-
-    fn try_extend(&self, lease: Duration) -> Result<(), Error> {
         self.still_ours()?;
         let mut io = self.io.lock();
         self.still_ours()?;
@@ -483,6 +461,18 @@ impl Core {
         }
         ours?;
         if won { Ok(()) } else { Err(self.quorum.failed(op, self.key.as_str(), ballot)) }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.process.is_forked_child() { LeaseState::Released } else { self.state.lock().now };
+        f.debug_struct("Lease")
+            .field("key", &self.key.as_str())
+            .field("id", &self.id)
+            .field("state", &state)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, LeaseStart, LocalHandover, Origin, RoundState};
-use crate::handover::rules::{Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
+use crate::handover::rules::{
+    Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, Pauses, pause_after_chain,
+};
 use crate::handover::thread_queue::{QueueHead, QueuedThread};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, LeaseStatus};
@@ -36,7 +38,6 @@ impl Core {
         state.end(LeaseState::Released);
         let start = LeaseStart {
             quorum: Arc::clone(&self.quorum),
-            backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(self.protocol()),
             key: self.key.clone(),
             id: self.id.clone(),
@@ -66,25 +67,22 @@ impl Core {
 
     /// The chain with one more holder.
     pub(super) fn passed_chain(&self) -> Chain {
-        let chain = self.origin.chain;
-        let pauses = chain.pauses.with_foreign_clients(self.has_foreign_clients());
-        Chain { began: chain.began.or_else(|| Some(self.quorum.now())), pauses }
+        let began = self.origin.chain.began.or_else(|| Some(self.quorum.now()));
+        Chain { began, pauses: self.pauses() }
     }
 
     /// The pause for which the lock is left to foreign clients, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
         // Foreign clients use only the layout of a mutex.
         self.protocol().mutex()?;
-        let chain = self.origin.chain;
-        let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| {
-            pause_after_chain(self.quorum.len() > 1, chain.pauses.with_foreign_clients(self.has_foreign_clients()))
-        })
+        let is_long = self.origin.chain.age(self.quorum.now()) > LONGEST_CHAIN;
+        is_long.then(|| pause_after_chain(self.quorum.len() > 1, self.pauses()))
     }
 
-    /// True if this process has lately seen that a foreign client had the lock.
-    fn has_foreign_clients(&self) -> bool {
-        self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients)
+    /// The pauses of the chain, with whether this process has lately seen that a foreign client had the lock.
+    fn pauses(&self) -> Pauses {
+        let has_foreign_clients = self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients);
+        self.origin.chain.pauses.with_foreign_clients(has_foreign_clients)
     }
 
     /// Makes the next thread of this process leave the key to foreign clients for this long.
@@ -101,7 +99,7 @@ impl Core {
         if now.since(since) < LONGEST_LOCAL_HANDOVER && count < MOST_LOCAL_HANDOVERS {
             return Some(LocalHandover { count: count + 1, ..self.local });
         }
-        let lease = self.next_lease(now);
+        let lease = self.next_lease();
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
         let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.limits.handover_round()));

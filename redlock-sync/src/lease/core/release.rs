@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
-use super::backlog::{PendingRelease, ReleaseTarget};
+use super::backlog::{Backlog, PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
 use super::{Core, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
@@ -74,9 +74,7 @@ impl Core {
         let is_uncontended = is_offered && ballot.won() && ballot.votes.iter().all(is_freed);
         self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
     }
-}
 
-impl Core {
     /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
     /// A repetition grants nothing. The caller has locked `io`, so no other round of the lease begins.
     pub(in crate::lease) fn conclude(
@@ -111,17 +109,6 @@ impl Core {
         let is_done = is_confirmed(&ballot) && is_gone_from(&release.at, &ballot);
         let result = self.judge_release(&release.at, &ballot, is_inferred);
         ReleaseOutcome { result, is_orderly: release.is_orderly, token_may_remain, is_done }
-    }
-
-    /// Concludes the release of a dropped guard. It is not repeated here.
-    pub(in crate::lease) fn conclude_drop(
-        &self,
-        release: &PreparedRelease,
-        ballot: Ballot<Released>,
-    ) -> ReleaseOutcome {
-        let by = self.quorum.round_deadline();
-        let _io = self.io.lock();
-        self.conclude(release, ballot, by, false)
     }
 
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
@@ -258,7 +245,7 @@ impl Core {
 
     /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. If a round under way
     /// does not end in time, the lease goes on, and the result is an error.
-    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<(), Error> {
+    pub(in crate::lease) fn leave_held(&self, grace: Duration, backlog: &Arc<Backlog>) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
         let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
@@ -269,7 +256,7 @@ impl Core {
         self.release_queue_head();
         // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
-            self.backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
+            backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
         }
         Ok(())
     }
@@ -277,7 +264,7 @@ impl Core {
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
     /// more. The caller has to release it, and to call [`tell_loss`](Core::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
-        if self.is_forked_copy() {
+        if self.process.is_forked_child() {
             return false;
         }
         self.expire_if_overdue();
@@ -297,14 +284,14 @@ impl Core {
 
     /// Leaves to the background what a release has not finished: repeats it until it is confirmed everywhere, or the
     /// token has expired. If a majority has confirmed it, the end of the client does not wait for the other nodes.
-    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &ReleaseOutcome) {
+    pub(in crate::lease) fn follow_up(self: &Arc<Self>, backlog: &Arc<Backlog>, release: &ReleaseOutcome) {
         if release.is_done {
             return;
         }
         let mut pending = self.pending_release();
         pending.lease.take_if(|_| release.result.is_ok());
         if pending.ends > self.quorum.now() {
-            self.backlog.add(pending);
+            backlog.add(pending);
         }
     }
 

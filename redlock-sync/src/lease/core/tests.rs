@@ -52,8 +52,7 @@ impl Rig {
         let key = Key::new("", KEY, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         let (quorum, process) = (Arc::clone(&self.quorum), self.tokens.process().clone());
-        let backlog = Backlog::new(&self.quorum);
-        LeaseStart { quorum, backlog, protocol, key, id, options: options.into(), process, origin: Origin::default() }
+        LeaseStart { quorum, protocol, key, id, options: options.into(), process, origin: Origin::default() }
     }
 
     fn start_for(&self, name: &str, options: LockOptions) -> LeaseStart {
@@ -410,7 +409,7 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
 fn a_registry_knows_the_living_and_forgets_the_dead() {
     let rig = Rig::start(1);
     let clock = Arc::clone(&rig.clock) as Arc<dyn Clock>;
-    let leases = crate::lease::Leases::new(&ThreadQueues::new(Arc::clone(&clock)), &Backlog::new(&rig.quorum), &clock);
+    let leases = crate::lease::Leases::new(&ThreadQueues::new(clock), &Backlog::new(&rig.quorum));
     let core = || {
         let now = rig.quorum.now();
         Arc::new(Core::granted(rig.start_of(granted(), options()), None, now))

@@ -6,9 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Core, Lease, finish_all, log_end, revoke};
+use crate::lease::{Backlog, Core, Lease, OnLost, call_handler, finish_all, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
@@ -71,8 +70,8 @@ pub struct MultiLockGuard<M = ThreadBound> {
 impl MultiLockGuard {
     pub(super) fn new(client: &Arc<ClientInner>, held: HeldMutexes) -> MultiLockGuard {
         let cores = held.guards.iter().map(|guard| Arc::downgrade(guard.core())).collect();
-        let (quorum, backlog) = (Arc::clone(&client.quorum), Arc::clone(&client.backlog));
-        let tracker = Arc::new(LossTracker { quorum, backlog, cores, state: parking_lot::Mutex::default() });
+        let backlog = Arc::clone(&client.backlog);
+        let tracker = Arc::new(LossTracker { backlog, cores, state: parking_lot::Mutex::default() });
         for guard in &held.guards {
             let tracker = Arc::downgrade(&tracker);
             guard.on_lost(move |error| {
@@ -223,8 +222,6 @@ impl<M> fmt::Debug for MultiLockGuard<M> {
     }
 }
 
-type OnLost = Box<dyn FnOnce(Error) + Send>;
-
 /// The guard's reference to its tracker. Its drop ends the tracking, so that a normal release calls no handler and
 /// revokes nothing.
 struct TrackerHandle(Arc<LossTracker>);
@@ -237,7 +234,6 @@ impl Drop for TrackerHandle {
 
 /// Makes the loss of one lease the loss of all leases of a guard.
 struct LossTracker {
-    quorum: Arc<Quorum>,
     backlog: Arc<Backlog>,
     cores: Vec<Weak<Core>>,
     state: parking_lot::Mutex<LossState>,
@@ -275,7 +271,7 @@ impl LossTracker {
             None => state.handlers.push(handler),
             Some(error) => {
                 drop(state);
-                call(handler, error);
+                call_handler(handler, error, "a multi-lock");
             }
         }
     }
@@ -291,24 +287,18 @@ impl LossTracker {
         drop(state);
         self.release_the_rest();
         for handler in handlers {
-            call(handler, error.clone());
+            call_handler(handler, error.clone(), "a multi-lock");
         }
     }
 
     /// Releases the other leases in the background: the thread that noticed the loss may only have called `check`.
     fn release_the_rest(self: &Arc<Self>) {
         let this = Arc::clone(self);
-        self.quorum.nodes.background().after(Duration::ZERO, move || {
+        self.backlog.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
             if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed.first() {
                 log::warn!("{error}; the call is repeated in the background");
             }
         });
-    }
-}
-
-fn call(handler: OnLost, error: Error) {
-    if caught(move || handler(error)).is_err() {
-        log::error!("an on_lost handler of a multi-lock panicked");
     }
 }

@@ -53,7 +53,7 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     rig.proxies.iter().for_each(Proxy::refuse);
     let release = core.release(SECOND);
     assert!(release.result.is_err());
-    core.follow_up(&release);
+    core.follow_up(&Backlog::new(&rig.quorum), &release);
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
@@ -68,7 +68,7 @@ fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_
     core.extend(LEASE).unwrap();
     let release = core.release(SECOND);
     assert!(release.result.is_ok() && !release.is_done && rig.servers[2].get(KEY).is_some());
-    core.follow_up(&release);
+    core.follow_up(&Backlog::new(&rig.quorum), &release);
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
