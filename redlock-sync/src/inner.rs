@@ -164,14 +164,11 @@ impl ClientInner {
             return;
         }
         let (client, request) = (Arc::downgrade(self), request.clone());
-        self.listener.watch_ended(
-            ended.number(),
-            Box::new(move |notification| {
-                if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
-                    client.release_grant(&request, LockId::granted(random, &wait));
-                }
-            }),
-        );
+        ended.watch_ended(Box::new(move |notification| {
+            if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
+                client.release_grant(&request, LockId::granted(random, &wait));
+            }
+        }));
     }
 
     /// Releases a grant to a wait that is over, in the background.

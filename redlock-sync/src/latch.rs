@@ -27,7 +27,7 @@ use crate::acquire::{MaxWait, WaitLimit};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::{self, Awaits, Woken};
+use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::rules::{LONGEST_SLEEP, QUEUE_LIFETIME};
 use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
@@ -200,7 +200,9 @@ impl Latch {
         loop {
             let tried_at = quorum.now();
             let is_last = tried_at >= waiting.limit.until;
-            let id = waiting.id();
+            // A check with an id is sent after the subscription was confirmed. So either the check finds the latch
+            // open, or the call that opens it finds the wait.
+            let id = waiting.wait.as_ref().and_then(ListenerWait::notified_id);
             // The thread sleeps for less time than the nodes keep the wait, so it is recorded whenever the latch opens.
             let longest = if quorum.len() > 1 { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
             let stays = longest.min(waiting.limit.until.since(tried_at));
@@ -306,22 +308,15 @@ struct LatchWait<'a> {
     polls: u32,
     /// The number of checks of counts until the next full check.
     count_checks: u32,
-    wait: Option<listener::ListenerWait>,
+    wait: Option<ListenerWait>,
     /// The id under which the nodes may have recorded the wait.
-    entered: Option<String>,
+    entered: Option<Arc<str>>,
 }
 
 impl<'a> LatchWait<'a> {
     fn new(latch: &'a Latch, limit: MaxWait) -> LatchWait<'a> {
         let limit = WaitLimit::new(&latch.client, limit);
         LatchWait { latch, limit, polls: 0, count_checks: 0, wait: None, entered: None }
-    }
-
-    /// The id of the wait, while its client listens. A check with this id is sent after the subscription was confirmed.
-    /// So either the check finds the latch open, or the call that opens it finds the wait.
-    fn id(&self) -> Option<String> {
-        let wait = self.wait.as_ref()?;
-        wait.subscription().map(|at| format!("{}/{}", at.channel, wait.number()))
     }
 
     /// The first check and the last one are full.
@@ -331,7 +326,7 @@ impl<'a> LatchWait<'a> {
         is_due || is_last
     }
 
-    fn wait(&mut self) -> &listener::ListenerWait {
+    fn wait(&mut self) -> &ListenerWait {
         self.wait.get_or_insert_with(|| self.latch.client.listener.begin())
     }
 

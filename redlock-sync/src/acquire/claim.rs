@@ -146,12 +146,7 @@ impl ClaimLoop<'_> {
             if self.queued.is_none() && self.request.client.listener.listens() {
                 self.queued = Some(self.request.client.listener.begin());
             }
-            let id = match &mut self.queued {
-                Some(queued) => queued.next_id(Duration::ZERO)?,
-                None => None,
-            };
-            // Ids that begin with `-` belong to waits without a subscription. The server cannot notify them.
-            let id = id.filter(|id| !id.starts_with('-'));
+            let id = self.queued.as_ref().and_then(ListenerWait::notified_id);
             if let Some(outcome) = self.attempt(true, id) {
                 // An attempt that fails does not remove the wait that an earlier attempt entered.
                 if outcome.is_err() {

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
@@ -176,13 +175,8 @@ pub fn ended_waits() {
                 assert_eq!(notification.fence, number);
                 late.lock().push(number);
             });
-            if thread_rng().r#gen() {
-                rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
-                drop(wait);
-            } else {
-                drop(wait);
-                rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
-            }
+            rig.waiters.with(|table, _| table.watch_ended(number, ended));
+            drop(wait);
             // A release notifies the wait too late.
             rig.notify(number, &channel);
             (number, channel)
@@ -216,7 +210,7 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let over = rig.begin();
     thread::yield_now();
     let before = rig.waiters.with(|table, _| table.channel());
-    rig.waiters.with(|table, now| table.watch_ended(over.number, Box::new(drop), now));
+    rig.waiters.with(|table, _| table.watch_ended(over.number, Box::new(drop)));
     drop(over);
     let alive = rig.begin();
     let subscription = alive.subscription();

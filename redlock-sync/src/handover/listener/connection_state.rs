@@ -34,6 +34,13 @@ pub(crate) struct Subscription {
     pub(crate) generation: u64,
 }
 
+impl Subscription {
+    /// The id of a wait that is notified here.
+    pub(super) fn wait_id(&self, number: u64) -> Arc<str> {
+        format!("{}/{number}", self.channel).into()
+    }
+}
+
 #[derive(Default)]
 pub(super) enum ConnectionState {
     /// There is no connection, and none is made: no thread waits.

@@ -110,14 +110,6 @@ impl Listener {
             drop(self.publish(&subscription, WAKE_READER, &[]));
         }
     }
-
-    /// Keeps a wait that is over, since it may still be in a server queue. A later notification to it goes to
-    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
-    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
-    /// receives messages on the old channel, and skip the ended waits.
-    pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLateNotification) {
-        self.waiters.with(|table, now| table.watch_ended(wait_number, ended, now));
-    }
 }
 
 /// A registered wait, of a lock, a latch or a queue of tasks. It is over when it is dropped.
@@ -132,10 +124,6 @@ pub(crate) struct ListenerWait {
 }
 
 impl ListenerWait {
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Where this client listens now; `None` while no subscription is confirmed.
     pub(crate) fn subscription(&self) -> Option<Subscription> {
         self.listener.waiters.with(|table, _| table.subscription(self.number))
@@ -156,6 +144,14 @@ impl ListenerWait {
         }
     }
 
+    /// Watches this wait after its end, since it may still be in a server queue. A later notification to it goes to
+    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
+    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
+    /// receives messages on the old channel, and skip the ended waits.
+    pub(crate) fn watch_ended(&self, ended: OnLateNotification) {
+        self.listener.waiters.with(|table, _| table.watch_ended(self.number, ended));
+    }
+
     /// Sets what else ends the sleeps of this wait from now on.
     pub(crate) fn await_also(&self, awaits: Awaits) {
         self.listener.waiters.with(|table, _| table.await_also(self.number, awaits));
@@ -171,15 +167,17 @@ impl ListenerWait {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }
 
+    /// The id under which the servers can notify the wait; `None` while no subscription is confirmed.
+    pub(crate) fn notified_id(&self) -> Option<Arc<str>> {
+        self.subscription().map(|subscription| subscription.wait_id(self.number))
+    }
+
     /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
     /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
     pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
         if let Some(subscription) = self.subscription() {
             self.known = subscription.generation;
-            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
-                return Ok(Some(Arc::clone(id)));
-            }
-            return Ok(Some(format!("{}/{}", subscription.channel, self.number).into()));
+            return Ok(Some(subscription.wait_id(self.number)));
         }
         if self.is_refused() && !self.polls() {
             return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));

@@ -160,7 +160,6 @@ impl WaiterTable {
 
     /// The wait is over.
     pub(crate) fn end(&mut self, number: u64, now: Tick) {
-        self.give_to_ended(number);
         self.waits.remove(&number);
         self.stop_sleeping(number);
         if self.waits.is_empty() {
@@ -472,25 +471,18 @@ impl WaiterTable {
 
     // --- ended waits ---
 
-    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification, now: Tick) {
+    /// Called just before the wait ends. `ended` gets its later notifications, and those that the wait has not taken.
+    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification) {
+        let ended = Arc::new(ended);
         if self.is_closed {
-            return self.follow_up.forgotten.push(Arc::new(ended));
+            return self.follow_up.forgotten.push(ended);
         }
-        self.ended.insert(number, Arc::new(ended));
+        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
+        let late = notifications.into_iter().flatten().map(|notification| (Arc::clone(&ended), notification));
+        self.follow_up.late.extend(late);
+        self.ended.insert(number, ended);
         if self.ended.len() > MOST_ENDED {
             self.follow_up.forgotten.extend(self.ended.pop_first().map(|(_, oldest)| oldest));
         }
-        self.give_to_ended(number);
-        if self.waits.is_empty() {
-            self.last_has_gone(now);
-        }
-    }
-
-    /// Passes the notifications that an ended wait has not taken to its handler.
-    fn give_to_ended(&mut self, number: u64) {
-        let Some(ended) = self.ended.get(&number) else { return };
-        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
-        let late = notifications.into_iter().flatten().map(|notification| (Arc::clone(ended), notification));
-        self.follow_up.late.extend(late);
     }
 }
