@@ -1,8 +1,8 @@
 //! The state that all locks of a client share, from its creation to its end.
 
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::Tick;
@@ -56,25 +56,26 @@ impl ClientInner {
         let clock = Arc::clone(&quorum.clock);
         let queues = ThreadQueues::new(Arc::clone(&clock));
         let backlog = Backlog::new(&quorum);
-        let client = Arc::new(ClientInner {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            listener: Listener::new(Arc::clone(&quorum)),
-            quorum,
-            leases: Leases::new(&queues, &backlog, &clock),
-            backlog,
-            queues,
-            tokens: TokenSource::new(),
-            outages: Outages::default(),
-            active_calls: AtomicUsize::new(0),
-            has_ended: AtomicBool::new(false),
-        });
-        let this = Arc::downgrade(&client);
-        client.listener.on_unclaimed_grant(Box::new(move |wait, grant| {
-            if let Some(client) = this.upgrade() {
-                client.release_unclaimed(wait, grant);
+        Arc::new_cyclic(|this: &Weak<ClientInner>| {
+            let this = this.clone();
+            let on_unclaimed = Box::new(move |wait: &str, grant: &Notification| {
+                if let Some(client) = this.upgrade() {
+                    client.release_unclaimed(wait, grant);
+                }
+            });
+            ClientInner {
+                id: NEXT.fetch_add(1, Ordering::Relaxed),
+                listener: Listener::new(Arc::clone(&quorum), on_unclaimed),
+                quorum,
+                leases: Leases::new(&queues, &backlog, &clock),
+                backlog,
+                queues,
+                tokens: TokenSource::new(),
+                outages: Outages::default(),
+                active_calls: AtomicUsize::new(0),
+                has_ended: AtomicBool::new(false),
             }
-        }));
-        client
+        })
     }
 
     /// Returns `Closed` once the client takes no more locks. Also in a forked child, which shares the sockets of its

@@ -199,7 +199,7 @@ pub fn ended_waits() {
     world::until_all_threads_ended();
     if !expected.is_empty() {
         rig.assert_deaf();
-        assert!(rig.waiters.with(|table, _| table.channel()).is_none(), "the next connection has a new channel");
+        assert!(rig.waiters.with(|table, _| table.channel.is_none()), "the next connection has a new channel");
     }
 }
 
@@ -209,7 +209,7 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let rig = Rig::new();
     let over = rig.begin();
     thread::yield_now();
-    let before = rig.waiters.with(|table, _| table.channel());
+    let before = rig.waiters.with(|table, _| table.channel.clone());
     rig.waiters.with(|table, _| table.watch_ended(over.number, Box::new(drop)));
     drop(over);
     let alive = rig.begin();

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::clock::Tick;
 
 /// What else ends the sleep of a wait. The sleep then returns [`Woken::Timer`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
-    #[default]
     Nothing,
     /// The lock with this key is free, or granted to the wait with this id. Checked once a second, for all waits of the
     /// client together.

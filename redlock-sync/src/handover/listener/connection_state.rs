@@ -30,7 +30,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(crate) struct Subscription {
     pub(crate) node: usize,
     pub(crate) channel: Arc<str>,
-    /// The number of this subscription among those of the client.
+    /// A number that is larger than those of the client's earlier subscriptions.
     pub(crate) generation: u64,
 }
 

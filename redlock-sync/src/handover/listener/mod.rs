@@ -27,7 +27,7 @@ mod watching;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -56,13 +56,12 @@ pub(crate) struct Listener {
     waiters: Waiters,
     /// The steps of subscribing whose failure was logged.
     warned: Mutex<HashSet<&'static str>>,
-    on_unclaimed: OnceLock<OnUnclaimedGrant>,
+    on_unclaimed: OnUnclaimedGrant,
     this: Weak<Listener>,
 }
 
 impl Listener {
-    pub(crate) fn new(quorum: Arc<Quorum>) -> Arc<Listener> {
-        let nodes = Arc::clone(&quorum);
+    pub(crate) fn new(quorum: Arc<Quorum>, on_unclaimed: OnUnclaimedGrant) -> Arc<Listener> {
         let listener = Arc::new_cyclic(|this: &Weak<Listener>| {
             let tasks = Box::new({
                 let this = this.clone();
@@ -73,10 +72,10 @@ impl Listener {
                 }
             });
             let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, tasks);
-            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed: OnceLock::new(), this: this.clone() }
+            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed, this: this.clone() }
         });
         let this = Arc::downgrade(&listener);
-        nodes.nodes.on_return(Box::new(move || {
+        listener.quorum.nodes.on_return(Box::new(move || {
             if let Some(listener) = this.upgrade()
                 && let Some(subscription) = listener.waiters.with(|table, _| table.servers_are_back())
             {
@@ -84,11 +83,6 @@ impl Listener {
             }
         }));
         listener
-    }
-
-    /// Set once, by the client.
-    pub(crate) fn on_unclaimed_grant(&self, release: OnUnclaimedGrant) {
-        _ = self.on_unclaimed.set(release);
     }
 
     /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
@@ -205,11 +199,5 @@ impl Drop for ListenerWait {
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
-    }
-}
-
-impl fmt::Debug for ListenerWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ListenerWait({})", self.number)
     }
 }

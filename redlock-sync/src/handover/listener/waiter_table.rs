@@ -117,11 +117,9 @@ pub(crate) struct WaiterTable {
     next_reader: Option<u64>,
     pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
-    channel: Option<Arc<str>>,
+    pub(crate) channel: Option<Arc<str>>,
     /// Waits that are over and may still be in a server queue, by number. So the first is the oldest.
     ended: BTreeMap<u64, Arc<OnLateNotification>>,
-    /// The number of confirmed subscriptions.
-    generation: u64,
     /// Raised by each subscription that is confirmed or refused.
     changes: u64,
     is_refused: bool,
@@ -353,27 +351,17 @@ impl WaiterTable {
         is_needed
     }
 
-    pub(crate) fn channel(&self) -> Option<Arc<str>> {
-        self.channel.clone()
-    }
-
-    /// Sets the channel for which the attempt goes on.
-    pub(crate) fn name_channel(&mut self, channel: Arc<str>) {
-        self.channel = Some(channel);
-    }
-
     /// Installs a confirmed subscription, and delivers the message that arrived meanwhile.
     pub(crate) fn install(&mut self, subscription: Subscription, conn: Box<dyn Subscriber>, first: &[u8], now: Tick) {
         if self.is_closed || self.channel.as_ref() != Some(&subscription.channel) {
             self.follow_up.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
-        self.generation += 1;
-        let subscription = Subscription { generation: self.generation, ..subscription };
+        self.announce_change();
+        let subscription = Subscription { generation: self.changes, ..subscription };
         self.connection = ConnectionState::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
-        self.announce_change();
         self.deliver(first);
         if self.waits.is_empty() {
             self.last_has_gone(now);

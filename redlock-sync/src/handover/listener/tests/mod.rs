@@ -49,7 +49,7 @@ fn soon() -> Tick {
 
 fn listener_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
     let limits = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
-    Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))))
+    Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))), Box::new(|_, _| {}))
 }
 
 fn listener(url: String) -> Arc<Listener> {

@@ -68,7 +68,7 @@ impl Rig {
     fn connect(&self, does: impl IntoIterator<Item = &'static str>) {
         assert!(self.waiters.with(|table, _| table.attempt()));
         let channel: Arc<str> = "channel".into();
-        self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
+        self.waiters.with(|table, _| table.channel = Some(Arc::clone(&channel)));
         let conn = Box::new(ScriptedConnection(does.into_iter().collect()));
         let subscription = Subscription { node: 0, channel, generation: 0 };
         self.waiters.with(|table, now| table.install(subscription, conn, b"0", now));
