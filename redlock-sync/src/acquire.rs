@@ -126,7 +126,7 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
     loop {
         match queues.enqueue(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
-                let pause = head.foreign_pause();
+                let pause = head.foreign_pause;
                 if pause.until > Tick::ZERO {
                     leave_to_foreign_clients(&client.quorum, queues, request, pause.until.min(until));
                 }
@@ -278,8 +278,7 @@ impl<'a> AcquireLoop<'a> {
     fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.next_wait_id(self.made == 0, is_last)?;
-        let is_counted = self.request.options.retry.most_attempts().is_some();
-        let is_fast_path = self.made == 0 && id.is_none() && !is_last && !is_counted;
+        let is_fast_path = self.made == 0 && id.is_none() && !is_last && self.wait.may_queue();
         let leftover_tokens = self.more_leftover_tokens(now);
         let (stays, waited) = (if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, now.since(self.began));
         let options = AttemptOptions {
