@@ -8,13 +8,12 @@
 //! 2. `connection_state.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
 //! 3. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
 //!    invariant.
-//! 4. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
+//! 4. `watching.rs`: how the other events that end a sleep are detected.
 //! 5. `waiters.rs`: that lock, and the loop of a thread that waits.
 //! 6. `connect.rs`: work in the background, such as subscribing.
 //!
 //! `tests/models` runs the first five under a scheduler that tries many orders of threads.
 
-mod awaits;
 mod connect;
 mod connection_state;
 mod notification;
@@ -32,12 +31,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::awaits::Awaits;
 use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
 pub(crate) use self::notification::{Notification, OnLateNotification};
 use self::waiter_table::BackgroundTask;
-pub(crate) use self::waiter_table::Woken;
+pub(crate) use self::waiter_table::{Awaits, Woken};
 use self::waiters::Waiters;
 use crate::cancel::Cancelling;
 use crate::clock::Tick;

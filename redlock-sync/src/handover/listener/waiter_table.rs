@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::awaits::Awaits;
 use super::connection_state::{self, ConnectionState, Heartbeat, Subscription, Up};
 use super::notification::{Notification, OnLateNotification};
 use crate::clock::Tick;
@@ -55,6 +54,24 @@ pub(crate) enum Woken {
     /// The client has subscribed again, or was refused. The caller asks for the subscription.
     Connected,
     Closed,
+}
+
+/// What ends the sleep of a wait besides its timer and a notification. `watching.rs` detects it. The sleep then returns
+/// [`Woken::Timer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    Nothing,
+    /// The lock with this key is free, or granted to the wait with this id. Checked once a second, for all waits of the
+    /// client together.
+    Lock(Arc<str>, Arc<str>),
+    /// This sorted set is gone, or one of its members has ended, which cannot happen before the given moment. Once a
+    /// second the client checks that the sets of all its waits exist. It reads a set only at that moment, unless it
+    /// watches few sets.
+    Set(Arc<str>, Tick),
+    /// A server can be reached again.
+    Servers,
+    /// A task is due. Such a wait makes a claim every few seconds, so heartbeats are sent less often.
+    Task,
 }
 
 /// Work that must not be done by a waiting thread.
