@@ -37,7 +37,6 @@ use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{LatchStatus, Vote};
 use crate::protocol::{TypedCall, WaitArgs};
-use crate::quorum::Ballot;
 
 /// The pauses between the checks of a wait that will be notified. With one node, the client checks each second that the
 /// wait is still recorded there. With several, the node that notifies can lack arrivals.
@@ -146,13 +145,13 @@ impl Latch {
         loop {
             let tried_at = quorum.now();
             let ballot = quorum.round(call, Priority::Normal, quorum.round_deadline(), &|_| true);
-            match self.won(self.terms.arrive, &ballot) {
-                Ok(()) => {
-                    waiting.limit.answered();
-                    return Ok(());
-                }
-                Err(error) => waiting.pause_of_holder(error, tried_at)?,
+            quorum.no_conflict()?;
+            if ballot.won() {
+                waiting.limit.answered();
+                return Ok(());
             }
+            let error = quorum.failed(self.terms.arrive, self.name.as_str(), &ballot);
+            waiting.pause_of_holder(error, tried_at)?;
         }
     }
 
@@ -258,8 +257,7 @@ impl Latch {
         if !ballot.votes.iter().all(Vote::is_yes) {
             quorum.disqualify_restarted_within(self.lifetime, self.terms.lifetime, &mut ballot.votes);
         }
-        self.won(self.terms.check, &ballot)?;
-        Ok(progress)
+        if ballot.won() { Ok(progress) } else { Err(quorum.failed(self.terms.check, self.name.as_str(), &ballot)) }
     }
 
     /// Makes sure that a majority is open. Every node that lacks the mark gets it, even if it is not needed now: a
@@ -289,14 +287,6 @@ impl Latch {
         let arrivals: Vec<&str> = lacking.into_iter().collect();
         let call = self.calls.arrive(&arrivals, union.kept);
         quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
-    }
-
-    fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
-        self.client.quorum.no_conflict()?;
-        if ballot.won() {
-            return Ok(());
-        }
-        Err(self.client.quorum.failed(op, self.name.as_str(), ballot))
     }
 }
 
