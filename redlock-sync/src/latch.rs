@@ -181,10 +181,9 @@ impl Latch {
         let _call = self.client.begin_call();
         self.client.ready()?;
         self.cancel.check(self.terms.check, self.name.as_str())?;
-        let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
-        if limit != MaxWait::No && listener.listens() {
-            waiting.wait = Some(listener.begin());
+        if self.client.listener.listens() {
+            waiting.begin();
         }
         let outcome = self.wait_loop(&mut waiting);
         if outcome.is_err() {
@@ -316,14 +315,14 @@ impl<'a> LatchWait<'a> {
         is_due || is_last
     }
 
-    fn wait(&mut self) -> &ListenerWait {
+    fn begin(&mut self) -> &ListenerWait {
         self.wait.get_or_insert_with(|| self.latch.client.listener.begin())
     }
 
     /// Sleeps until the next check of a closed latch is due.
     fn sleep(&mut self, is_notified: bool) -> Result<(), Error> {
         let (several, waits) = (self.latch.client.quorum.len() > 1, self.latch.calls.waits.as_str().into());
-        let wait = self.wait();
+        let wait = self.begin();
         if !is_notified && wait.subscription().is_some() {
             return Ok(());
         }
@@ -352,7 +351,7 @@ impl<'a> LatchWait<'a> {
     /// Pauses after a failed round. Returns the error if a further attempt cannot help, or if the time is up.
     fn pause_after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
         let op = self.op_to_repeat(error, tried_at)?;
-        self.wait().await_also(Awaits::Servers);
+        self.begin().await_also(Awaits::Servers);
         let time = self.poll();
         self.sleep_for(time, op)
     }
@@ -388,7 +387,7 @@ impl<'a> LatchWait<'a> {
     fn sleep_for(&mut self, time: Duration, op: &'static str) -> Result<(), Error> {
         let Latch { client, name, cancel, .. } = self.latch;
         let until = client.quorum.now().after(time).min(self.limit.until);
-        match self.wait().sleep(until, cancel) {
+        match self.begin().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Notified(_) | Woken::Timer | Woken::Connected => {
                 client.ready().and_then(|()| cancel.check(op, name.as_str()))

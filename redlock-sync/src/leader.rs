@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::{Cancel, Cancelling};
-use crate::clock::{Clock, SystemClock, Tick};
+use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
@@ -395,8 +395,7 @@ impl LeaderHandle {
             if let Some(outcome) = ended.take() {
                 return outcome;
             }
-            let until: Tick = clock.now().after(LONGEST_WAIT);
-            clock.wait_until(&self.status.has_ended, &mut ended, until);
+            clock.wait_until(&self.status.has_ended, &mut ended, clock.now().after(LONGEST_WAIT));
         }
     }
 }

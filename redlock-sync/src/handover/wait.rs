@@ -196,10 +196,9 @@ impl<'a, T> ServerWait<'a, T> {
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Notification> {
         let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
-        let cancel = &self.request.options.cancel;
-        self.await_also(refusal);
+        let (cancel, queued) = (&self.request.options.cancel, self.queued.as_ref()?);
+        queued.await_also(self.awaits(queued, refusal));
         loop {
-            let Some(queued) = &self.queued else { return None };
             let next_check = if checks { quorum.now().after(CHECK_INTERVAL) } else { Tick::NEVER };
             match queued.sleep(end.min(next_check), cancel) {
                 Woken::Timer if next_check < end && !cancel.is_cancelled() => {
@@ -223,17 +222,12 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// Sets what ends the sleep besides a notification and the timer.
-    fn await_also(&self, refusal: &Refusal) {
-        let Some(queued) = &self.queued else { return };
-        queued.await_also(match &queued.id {
-            _ if refusal.error.is_unavailable() => Awaits::Servers,
-            Some(id) if queued.node().is_some() => self.awaits(id, refusal),
-            _ => Awaits::Nothing,
-        });
-    }
-
-    fn awaits(&self, id: &Arc<str>, refusal: &Refusal) -> Awaits {
+    /// What ends the sleep besides a notification and the timer.
+    fn awaits(&self, queued: &ListenerWait, refusal: &Refusal) -> Awaits {
+        if refusal.error.is_unavailable() {
+            return Awaits::Servers;
+        }
+        let Some(id) = queued.id.as_ref().filter(|_| queued.node().is_some()) else { return Awaits::Nothing };
         let key = Arc::clone(self.request.key.name());
         if self.request.protocol.mutex().is_some() {
             return Awaits::Lock(key, Arc::clone(id));
