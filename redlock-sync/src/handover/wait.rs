@@ -127,13 +127,15 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// Sleeps until a notification arrives or the next attempt is due, after `made` attempts. Returns the notification
     /// if the last holder granted the lock to this wait.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Notification> {
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, made: u32) -> Option<Notification> {
         if !self.may_queue() {
             let end = self.quorum.now().after(self.poll_pause(refusal, made)).min(self.until);
             self.queues.sleep_until(end, &self.request.options.cancel);
             return None;
         }
         let queued = self.begin();
+        // The fast path is a first attempt that named no wait.
+        let was_fast_path = made == 1 && queued.id.is_none();
         let may_enter = queued.subscription().is_some() || queued.is_refused();
         if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
