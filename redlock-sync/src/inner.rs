@@ -145,14 +145,6 @@ impl ClientInner {
 
     // --- what an acquire leaves behind -------------------------------------------------------------------------------
 
-    /// Records that an attempt may have left its token on the nodes `at`, although it was rolled back. The next attempt
-    /// may take the lock from that token, and the backlog repeats the release.
-    pub(crate) fn add_leftover_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
-        self.queues.add_leftover_token(request.key.name(), id.clone(), ends);
-        let protocol = Arc::clone(&request.protocol);
-        self.backlog.add(PendingRelease::of_token(protocol, id.clone(), ends, at));
-    }
-
     /// Removes a wait that is over from the server queues. The same call releases a grant that the wait has by now. If
     /// the wait gets a grant later, the listener releases it when the notification arrives.
     ///

@@ -334,7 +334,7 @@ impl<'a> LatchWait<'a> {
             (true, false) => jittered(LONGEST_SLEEP),
             (false, _) => self.poll(),
         };
-        self.sleep_for(time, self.latch.terms.check)
+        self.sleep_for(time)
     }
 
     /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`QUEUE_LIFETIME`] at
@@ -350,33 +350,30 @@ impl<'a> LatchWait<'a> {
 
     /// Pauses after a failed round. Returns the error if a further attempt cannot help, or if the time is up.
     fn pause_after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
-        let op = self.op_to_repeat(error, tried_at)?;
+        self.may_repeat(error, tried_at)?;
         self.begin().await_also(Awaits::Servers);
         let time = self.poll();
-        self.sleep_for(time, op)
+        self.sleep_for(time)
     }
 
     /// Like [`pause_after`](Self::pause_after), for a call that goes on while the client shuts down. The listener is
     /// closed then, so it is not used.
     fn pause_of_holder(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
-        let op = self.op_to_repeat(error, tried_at)?;
-        let Latch { client, name, cancel, .. } = self.latch;
+        self.may_repeat(error, tried_at)?;
+        let Latch { client, name, terms, cancel, .. } = self.latch;
         let clock = &client.quorum.clock;
         let end = clock.now().after(self.poll()).min(self.limit.until);
         while clock.now() < end {
             clock.sleep(SHORT_SLICE.min(end.since(clock.now())));
             client.serves_holders()?;
-            cancel.check(op, name.as_str())?;
+            cancel.check(terms.arrive, name.as_str())?;
         }
         Ok(())
     }
 
-    /// The operation of a round that failed, if a further attempt can help and there is time left.
-    fn op_to_repeat(&mut self, error: Error, tried_at: Tick) -> Result<&'static str, Error> {
-        match error {
-            Error::Unavailable { op, .. } if !self.limit.unanswered(&error, tried_at) => Ok(op),
-            _ => Err(error),
-        }
+    /// Returns the error of a round that failed, unless a further attempt can help and there is time left.
+    fn may_repeat(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
+        if error.is_unavailable() && !self.limit.unanswered(&error, tried_at) { Ok(()) } else { Err(error) }
     }
 
     fn poll(&mut self) -> Duration {
@@ -384,13 +381,13 @@ impl<'a> LatchWait<'a> {
         self.latch.retry.pause(self.polls, fastrand::f64())
     }
 
-    fn sleep_for(&mut self, time: Duration, op: &'static str) -> Result<(), Error> {
-        let Latch { client, name, cancel, .. } = self.latch;
+    fn sleep_for(&mut self, time: Duration) -> Result<(), Error> {
+        let Latch { client, name, terms, cancel, .. } = self.latch;
         let until = client.quorum.now().after(time).min(self.limit.until);
         match self.begin().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Notified(_) | Woken::Timer | Woken::Connected => {
-                client.ready().and_then(|()| cancel.check(op, name.as_str()))
+                client.ready().and_then(|()| cancel.check(terms.check, name.as_str()))
             }
         }
     }
