@@ -125,7 +125,7 @@ impl Leader {
     /// ```
     pub fn spawn<E: fmt::Display + 'static>(
         &self,
-        body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
+        mut body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
     ) -> Result<LeaderHandle, Error> {
         // A `Cancel` of its own: the given one may belong to other waits as well, which go on when this candidacy ends.
         let (leader, cancel, status) =
@@ -133,7 +133,6 @@ impl Leader {
         let handle =
             LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), status: Arc::clone(&status) };
         let run = move || {
-            let mut body = body;
             let outcome = leader.lead(Some(&cancel), &status, &mut body);
             if let Err(error) = &outcome
                 && *error != Error::Closed

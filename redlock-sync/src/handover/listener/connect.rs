@@ -39,7 +39,7 @@ enum ListenError {
 
 impl Listener {
     /// Hands a task to the background threads.
-    pub(super) fn run(&self, task: BackgroundTask) {
+    pub(super) fn run(self: &Arc<Listener>, task: BackgroundTask) {
         let pause = match &task {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => jittered(*pause),
@@ -48,7 +48,7 @@ impl Listener {
                 Duration::ZERO
             }
         };
-        let run = TaskRun { listener: self.this.clone(), task: Some(task) };
+        let run = TaskRun { listener: Arc::downgrade(self), task: Some(task) };
         self.quorum.nodes.background().after(pause, move || run.run());
     }
 

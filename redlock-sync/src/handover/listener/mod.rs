@@ -55,7 +55,6 @@ pub(crate) struct Listener {
     /// The steps of subscribing whose failure was logged.
     warned: Mutex<HashSet<&'static str>>,
     on_unclaimed: OnUnclaimedGrant,
-    this: Weak<Listener>,
 }
 
 impl Listener {
@@ -70,7 +69,7 @@ impl Listener {
                 }
             });
             let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, tasks);
-            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed, this: this.clone() }
+            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed }
         });
         let this = Arc::downgrade(&listener);
         listener.quorum.nodes.on_return(Box::new(move || {
