@@ -126,7 +126,7 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
     loop {
         match queues.enqueue(key, in_queue, kind, &request.options, &check_holder) {
             QueueOutcome::Head(head) => {
-                let pause = head.foreign_pause();
+                let pause = head.foreign_pause;
                 if pause.until > Tick::ZERO {
                     leave_to_foreign_clients(&client.quorum, queues, request, pause.until.min(until));
                 }
@@ -245,8 +245,8 @@ impl<'a> AcquireLoop<'a> {
             let tried_at = self.client.quorum.now();
             let retry = &self.request.options.retry;
             let is_last = tried_at >= self.limit.until || retry.is_exhausted(self.made.saturating_add(1));
-            let (outcome, was_fast_path) = self.attempt(is_last, tried_at)?;
-            let refusal = match outcome {
+            let id = self.wait.next_wait_id(self.made == 0, is_last)?;
+            let refusal = match self.attempt(id.as_deref(), is_last, tried_at) {
                 Ok(lease) => {
                     self.limit.answered();
                     return Ok(lease);
@@ -263,7 +263,7 @@ impl<'a> AcquireLoop<'a> {
                 return Err(refusal.error);
             }
             // The sleep ends at the deadline at the latest; the attempt after that is the last one.
-            if let Some(notification) = self.wait.sleep(&refusal, was_fast_path, self.made)
+            if let Some(notification) = self.wait.sleep(&refusal, self.made)
                 && let Some(lease) = self.lease_from_grant(&notification)
             {
                 return Ok(lease);
@@ -271,20 +271,17 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Makes one attempt. Returns its outcome, and whether it took the fast path.
+    /// Makes one attempt, which enters the server queues under this id.
     ///
     /// Most locks are free, and the fast path costs the servers least. If it finds the lock held, the next attempt
     /// enters the server queues.
-    fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
+    fn attempt(&mut self, id: Option<&str>, is_last: bool, now: Tick) -> Result<Lease, Box<Refusal>> {
         let by = now.after(self.client.quorum.limits.node_timeout);
-        let id = self.wait.next_wait_id(self.made == 0, is_last)?;
-        let is_counted = self.request.options.retry.most_attempts().is_some();
-        let is_fast_path = self.made == 0 && id.is_none() && !is_last && !is_counted;
         let leftover_tokens = self.more_leftover_tokens(now);
         let (stays, waited) = (if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, now.since(self.began));
         let options = AttemptOptions {
-            is_fast_path,
-            wait: id.as_deref().map(|id| WaitArgs { id, stays, waited }),
+            is_fast_path: self.made == 0 && id.is_none() && !is_last && self.wait.may_queue(),
+            wait: id.map(|id| WaitArgs { id, stays, waited }),
             keeps_wait: self.wait.evidence.wait_may_remain,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,
@@ -306,7 +303,7 @@ impl<'a> AcquireLoop<'a> {
                 }
             }
         }
-        Ok((outcome, is_fast_path))
+        outcome
     }
 
     /// The tokens, besides those in the queue of threads, from which the next attempt may take the lock: the pending

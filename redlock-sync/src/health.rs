@@ -182,7 +182,7 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let probe: TypedCall<()> = Call::new(&PROBE, &keys, &[Arg::Text("check mutex")]).into();
     let mut written = quorum.round(&probe, Priority::Normal, quorum.round_deadline(), &|_| true);
     quorum.disqualify_restarted(&mut written.votes);
-    let addresses = quorum.members().map(|node| node.address().into_owned());
+    let addresses = quorum.nodes.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();
     for ((address, answer), written) in addresses.zip(answers.votes).zip(written.votes) {

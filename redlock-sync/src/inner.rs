@@ -1,8 +1,8 @@
 //! The state that all locks of a client share, from its creation to its end.
 
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::Tick;
@@ -55,25 +55,26 @@ impl ClientInner {
         let quorum = Arc::new(quorum);
         let queues = ThreadQueues::new(Arc::clone(&quorum.clock));
         let backlog = Backlog::new(&quorum);
-        let client = Arc::new(ClientInner {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            listener: Listener::new(Arc::clone(&quorum)),
-            quorum,
-            leases: Leases::new(&queues, &backlog),
-            backlog,
-            queues,
-            tokens: TokenSource::new(),
-            outages: Outages::default(),
-            active_calls: AtomicUsize::new(0),
-            has_ended: AtomicBool::new(false),
-        });
-        let this = Arc::downgrade(&client);
-        client.listener.on_unclaimed_grant(Box::new(move |wait, grant| {
-            if let Some(client) = this.upgrade() {
-                client.release_unclaimed(wait, grant);
+        Arc::new_cyclic(|this: &Weak<ClientInner>| {
+            let this = this.clone();
+            let on_unclaimed = Box::new(move |wait: &str, grant: &Notification| {
+                if let Some(client) = this.upgrade() {
+                    client.release_unclaimed(wait, grant);
+                }
+            });
+            ClientInner {
+                id: NEXT.fetch_add(1, Ordering::Relaxed),
+                listener: Listener::new(Arc::clone(&quorum), on_unclaimed),
+                quorum,
+                leases: Leases::new(&queues, &backlog),
+                backlog,
+                queues,
+                tokens: TokenSource::new(),
+                outages: Outages::default(),
+                active_calls: AtomicUsize::new(0),
+                has_ended: AtomicBool::new(false),
             }
-        }));
-        client
+        })
     }
 
     /// Returns `Closed` once the client takes no more locks. Also in a forked child, which shares the sockets of its
@@ -142,14 +143,6 @@ impl ClientInner {
 
     // --- what an acquire leaves behind -------------------------------------------------------------------------------
 
-    /// Records that an attempt may have left its token on the nodes `at`, although it was rolled back. The next attempt
-    /// may take the lock from that token, and the backlog repeats the release.
-    pub(crate) fn add_leftover_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
-        self.queues.add_leftover_token(request.key.name(), id.clone(), ends);
-        let protocol = Arc::clone(&request.protocol);
-        self.backlog.add(PendingRelease::of_token(protocol, id.clone(), ends, at));
-    }
-
     /// Removes a wait that is over from the server queues. The same call releases a grant that the wait has by now. If
     /// the wait gets a grant later, the listener releases it when the notification arrives.
     ///
@@ -162,14 +155,11 @@ impl ClientInner {
             return;
         }
         let (client, request) = (Arc::downgrade(self), request.clone());
-        self.listener.watch_ended(
-            ended.number(),
-            Box::new(move |notification| {
-                if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
-                    client.release_grant(&request, LockId::granted(random, &wait));
-                }
-            }),
-        );
+        ended.watch_ended(Box::new(move |notification| {
+            if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
+                client.release_grant(&request, LockId::granted(random, &wait));
+            }
+        }));
     }
 
     /// Releases a grant to a wait that is over, in the background.

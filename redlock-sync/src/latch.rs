@@ -27,7 +27,7 @@ use crate::acquire::{MaxWait, WaitLimit};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::{self, Awaits, Woken};
+use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::rules::{LONGEST_SLEEP, QUEUE_LIFETIME};
 use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
@@ -37,7 +37,6 @@ use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{LatchStatus, Vote};
 use crate::protocol::{TypedCall, WaitArgs};
-use crate::quorum::Ballot;
 
 /// The pauses between the checks of a wait that will be notified. With one node, the client checks each second that the
 /// wait is still recorded there. With several, the node that notifies can lack arrivals.
@@ -146,13 +145,13 @@ impl Latch {
         loop {
             let tried_at = quorum.now();
             let ballot = quorum.round(call, Priority::Normal, quorum.round_deadline(), &|_| true);
-            match self.won(self.terms.arrive, &ballot) {
-                Ok(()) => {
-                    waiting.limit.answered();
-                    return Ok(());
-                }
-                Err(error) => waiting.pause_of_holder(error, tried_at)?,
+            quorum.no_conflict()?;
+            if ballot.won() {
+                waiting.limit.answered();
+                return Ok(());
             }
+            let error = quorum.failed(self.terms.arrive, self.name.as_str(), &ballot);
+            waiting.pause_of_holder(error, tried_at)?;
         }
     }
 
@@ -182,10 +181,9 @@ impl Latch {
         let _call = self.client.begin_call();
         self.client.ready()?;
         self.cancel.check(self.terms.check, self.name.as_str())?;
-        let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
-        if limit != MaxWait::No && listener.listens() {
-            waiting.wait = Some(listener.begin());
+        if self.client.listener.listens() {
+            waiting.begin();
         }
         let outcome = self.wait_loop(&mut waiting);
         if outcome.is_err() {
@@ -200,7 +198,9 @@ impl Latch {
         loop {
             let tried_at = quorum.now();
             let is_last = tried_at >= waiting.limit.until;
-            let id = waiting.id();
+            // A check with an id is sent after the subscription was confirmed. So either the check finds the latch
+            // open, or the call that opens it finds the wait.
+            let id = waiting.wait.as_ref().and_then(ListenerWait::notified_id);
             // The thread sleeps for less time than the nodes keep the wait, so it is recorded whenever the latch opens.
             let longest = if quorum.len() > 1 { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
             let stays = longest.min(waiting.limit.until.since(tried_at));
@@ -256,8 +256,7 @@ impl Latch {
         if !ballot.votes.iter().all(Vote::is_yes) {
             quorum.disqualify_restarted_within(self.lifetime, self.terms.lifetime, &mut ballot.votes);
         }
-        self.won(self.terms.check, &ballot)?;
-        Ok(progress)
+        if ballot.won() { Ok(progress) } else { Err(quorum.failed(self.terms.check, self.name.as_str(), &ballot)) }
     }
 
     /// Makes sure that a majority is open. Every node that lacks the mark gets it, even if it is not needed now: a
@@ -288,14 +287,6 @@ impl Latch {
         let call = self.calls.arrive(&arrivals, union.kept);
         quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
     }
-
-    fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
-        self.client.quorum.no_conflict()?;
-        if ballot.won() {
-            return Ok(());
-        }
-        Err(self.client.quorum.failed(op, self.name.as_str(), ballot))
-    }
 }
 
 /// One call that waits for the latch.
@@ -306,22 +297,15 @@ struct LatchWait<'a> {
     polls: u32,
     /// The number of checks of counts until the next full check.
     count_checks: u32,
-    wait: Option<listener::ListenerWait>,
+    wait: Option<ListenerWait>,
     /// The id under which the nodes may have recorded the wait.
-    entered: Option<String>,
+    entered: Option<Arc<str>>,
 }
 
 impl<'a> LatchWait<'a> {
     fn new(latch: &'a Latch, limit: MaxWait) -> LatchWait<'a> {
         let limit = WaitLimit::new(&latch.client, limit);
         LatchWait { latch, limit, polls: 0, count_checks: 0, wait: None, entered: None }
-    }
-
-    /// The id of the wait, while its client listens. A check with this id is sent after the subscription was confirmed.
-    /// So either the check finds the latch open, or the call that opens it finds the wait.
-    fn id(&self) -> Option<String> {
-        let wait = self.wait.as_ref()?;
-        wait.subscription().map(|at| format!("{}/{}", at.channel, wait.number()))
     }
 
     /// The first check and the last one are full.
@@ -331,14 +315,14 @@ impl<'a> LatchWait<'a> {
         is_due || is_last
     }
 
-    fn wait(&mut self) -> &listener::ListenerWait {
+    fn begin(&mut self) -> &ListenerWait {
         self.wait.get_or_insert_with(|| self.latch.client.listener.begin())
     }
 
     /// Sleeps until the next check of a closed latch is due.
     fn sleep(&mut self, is_notified: bool) -> Result<(), Error> {
         let (several, waits) = (self.latch.client.quorum.len() > 1, self.latch.calls.waits.as_str().into());
-        let wait = self.wait();
+        let wait = self.begin();
         if !is_notified && wait.subscription().is_some() {
             return Ok(());
         }
@@ -350,7 +334,7 @@ impl<'a> LatchWait<'a> {
             (true, false) => jittered(LONGEST_SLEEP),
             (false, _) => self.poll(),
         };
-        self.sleep_for(time, self.latch.terms.check)
+        self.sleep_for(time)
     }
 
     /// Removes the wait from the nodes. If that fails, they keep it until its deadline, or for [`QUEUE_LIFETIME`] at
@@ -366,33 +350,30 @@ impl<'a> LatchWait<'a> {
 
     /// Pauses after a failed round. Returns the error if a further attempt cannot help, or if the time is up.
     fn pause_after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
-        let op = self.op_to_repeat(error, tried_at)?;
-        self.wait().await_also(Awaits::Servers);
+        self.may_repeat(error, tried_at)?;
+        self.begin().await_also(Awaits::Servers);
         let time = self.poll();
-        self.sleep_for(time, op)
+        self.sleep_for(time)
     }
 
     /// Like [`pause_after`](Self::pause_after), for a call that goes on while the client shuts down. The listener is
     /// closed then, so it is not used.
     fn pause_of_holder(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
-        let op = self.op_to_repeat(error, tried_at)?;
-        let Latch { client, name, cancel, .. } = self.latch;
+        self.may_repeat(error, tried_at)?;
+        let Latch { client, name, terms, cancel, .. } = self.latch;
         let clock = &client.quorum.clock;
         let end = clock.now().after(self.poll()).min(self.limit.until);
         while clock.now() < end {
             clock.sleep(SHORT_SLICE.min(end.since(clock.now())));
             client.serves_holders()?;
-            cancel.check(op, name.as_str())?;
+            cancel.check(terms.arrive, name.as_str())?;
         }
         Ok(())
     }
 
-    /// The operation of a round that failed, if a further attempt can help and there is time left.
-    fn op_to_repeat(&mut self, error: Error, tried_at: Tick) -> Result<&'static str, Error> {
-        match error {
-            Error::Unavailable { op, .. } if !self.limit.unanswered(&error, tried_at) => Ok(op),
-            _ => Err(error),
-        }
+    /// Returns the error of a round that failed, unless a further attempt can help and there is time left.
+    fn may_repeat(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
+        if error.is_unavailable() && !self.limit.unanswered(&error, tried_at) { Ok(()) } else { Err(error) }
     }
 
     fn poll(&mut self) -> Duration {
@@ -400,13 +381,13 @@ impl<'a> LatchWait<'a> {
         self.latch.retry.pause(self.polls, fastrand::f64())
     }
 
-    fn sleep_for(&mut self, time: Duration, op: &'static str) -> Result<(), Error> {
-        let Latch { client, name, cancel, .. } = self.latch;
+    fn sleep_for(&mut self, time: Duration) -> Result<(), Error> {
+        let Latch { client, name, terms, cancel, .. } = self.latch;
         let until = client.quorum.now().after(time).min(self.limit.until);
-        match self.wait().sleep(until, cancel) {
+        match self.begin().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Notified(_) | Woken::Timer | Woken::Connected => {
-                client.ready().and_then(|()| cancel.check(op, name.as_str()))
+                client.ready().and_then(|()| cancel.check(terms.check, name.as_str()))
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::{Cancel, Cancelling};
-use crate::clock::{Clock, SystemClock, Tick};
+use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
@@ -125,7 +125,7 @@ impl Leader {
     /// ```
     pub fn spawn<E: fmt::Display + 'static>(
         &self,
-        body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
+        mut body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
     ) -> Result<LeaderHandle, Error> {
         // A `Cancel` of its own: the given one may belong to other waits as well, which go on when this candidacy ends.
         let (leader, cancel, status) =
@@ -133,7 +133,6 @@ impl Leader {
         let handle =
             LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), status: Arc::clone(&status) };
         let run = move || {
-            let mut body = body;
             let outcome = leader.lead(Some(&cancel), &status, &mut body);
             if let Err(error) = &outcome
                 && *error != Error::Closed
@@ -395,8 +394,7 @@ impl LeaderHandle {
             if let Some(outcome) = ended.take() {
                 return outcome;
             }
-            let until: Tick = clock.now().after(LONGEST_WAIT);
-            clock.wait_until(&self.status.has_ended, &mut ended, until);
+            clock.wait_until(&self.status.has_ended, &mut ended, clock.now().after(LONGEST_WAIT));
         }
     }
 }

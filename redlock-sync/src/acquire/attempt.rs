@@ -9,7 +9,7 @@ use crate::handover::grant;
 use crate::handover::rules::Chain;
 use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, Origin};
+use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
@@ -221,10 +221,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Records that the nodes that may have set the token may keep it. The backlog releases it there in the background.
+    /// Records that the nodes that may have set the token may keep it, although the attempt was rolled back. The next
+    /// attempt may take the lock from that token, and the backlog repeats the release.
     pub(super) fn add_leftover_token(&self, ballot: &Ballot<Acquired>) {
-        let at = ballot.votes.iter().map(Vote::may_be_set).collect();
-        self.client.add_leftover_token(self.request, &self.id, self.client.quorum.now().after(self.lease), at);
+        let Attempt { client, request, id, lease, .. } = self;
+        let (ends, at) = (client.quorum.now().after(*lease), ballot.votes.iter().map(Vote::may_be_set).collect());
+        client.queues.add_leftover_token(request.key.name(), id.clone(), ends);
+        client.backlog.add(PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at));
     }
 }
 

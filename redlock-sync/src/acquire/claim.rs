@@ -146,12 +146,7 @@ impl ClaimLoop<'_> {
             if self.queued.is_none() && self.request.client.listener.listens() {
                 self.queued = Some(self.request.client.listener.begin());
             }
-            let id = match &mut self.queued {
-                Some(queued) => queued.next_id(Duration::ZERO)?,
-                None => None,
-            };
-            // Ids that begin with `-` belong to waits without a subscription. The server cannot notify them.
-            let id = id.filter(|id| !id.starts_with('-'));
+            let id = self.queued.as_ref().and_then(ListenerWait::notified_id);
             if let Some(outcome) = self.attempt(true, id) {
                 // An attempt that fails does not remove the wait that an earlier attempt entered.
                 if outcome.is_err() {
@@ -266,14 +261,11 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
-    let Ballot { votes, started, duplicate } = quorum.round(&call, Priority::Normal, by, &|_| true);
-    let vote = votes.into_iter().next().unwrap_or(Vote::Absent);
-    if let Vote::Yes(ClaimReply::Nothing(next)) = vote {
-        return Err(NotClaimed::Nothing(next));
-    }
-    let won = Ballot::<()> { votes: Few::new(), started, duplicate };
-    let is_in_time = won.validity(lease, quorum.now()) >= quorum.limits.min_validity;
-    match vote {
+    let ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
+    let is_in_time = ballot.validity(lease, quorum.now()) >= quorum.limits.min_validity;
+    let Ballot { votes, started, duplicate } = ballot;
+    match votes.into_iter().next().unwrap_or(Vote::Absent) {
+        Vote::Yes(ClaimReply::Nothing(next)) => Err(NotClaimed::Nothing(next)),
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.clone(), task.id.clone(), keep_dead));
             let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
@@ -288,13 +280,12 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
             let is_of_replica = matches!(&vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
             let ballot = Ballot { votes: Few::from([vote]), started, duplicate };
             roll_back(request, &ballot, &id, lease, by);
-            let failed = quorum.failed("claim", tasks.due.as_str(), &ballot);
-            let error = match failed {
-                Error::Unavailable { op, key, .. } if is_late => {
-                    let took = quorum.now().since(started);
-                    quorum.unavailable(op, key, format!("the claim took {took:?}, too long for its lease"))
-                }
-                failed => failed,
+            let key = tasks.due.as_str();
+            let error = if is_late {
+                let took = quorum.now().since(started);
+                quorum.unavailable("claim", key.to_owned(), format!("the claim took {took:?}, too long for its lease"))
+            } else {
+                quorum.failed("claim", key, &ballot)
             };
             Err(NotClaimed::Failed { error, is_of_replica })
         }

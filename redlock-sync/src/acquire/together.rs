@@ -75,7 +75,7 @@ fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHe
         return None;
     }
     match client.queues.try_enqueue(request.key.name(), request.protocol.kind(), &request.options) {
-        Some(QueueOutcome::Head(head)) if head.foreign_pause().until <= now => Some(head),
+        Some(QueueOutcome::Head(head)) if head.foreign_pause.until <= now => Some(head),
         _ => None,
     }
 }

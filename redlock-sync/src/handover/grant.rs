@@ -115,10 +115,7 @@ pub(crate) fn held_since(
         return None;
     }
     let since = evidence.grant_since()?;
-    if !(is_as_asked_for(quorum, options, notification) && is_young(quorum, options, since)) {
-        return None;
-    }
-    Some(since)
+    (is_as_asked_for(quorum, options, notification) && is_young(quorum, options, since)).then_some(since)
 }
 
 /// True if the grant is what the wait would get by an attempt. A grant has the lease that the last holder chose, a

@@ -39,13 +39,9 @@ impl<T> ThreadQueues<T> {
         if self.leftover_tokens.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let by_key = self.by_key.lock();
-        let Some(queue) = by_key.get(key) else { return Vec::new() };
-        if queue.leftover_tokens.is_empty() {
-            return Vec::new();
-        }
-        let now = self.clock.now();
-        queue.leftover_tokens.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
+        let (now, by_key) = (self.clock.now(), self.by_key.lock());
+        let tokens = by_key.get(key).into_iter().flat_map(|queue| &queue.leftover_tokens);
+        tokens.filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
     }
 
     /// Forgets leftover tokens of a key, once every node has executed an attempt that named them. Another thread may

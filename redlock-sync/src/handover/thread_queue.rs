@@ -197,7 +197,8 @@ pub(crate) enum QueueOutcome<T> {
 pub(crate) struct QueueHead<T> {
     queues: Arc<ThreadQueues<T>>,
     key: Arc<str>,
-    foreign_pause: ForeignPause,
+    /// The pause that this thread must leave to foreign clients, and the number of pauses before it.
+    pub(crate) foreign_pause: ForeignPause,
     /// What the threads of this process can share once this queue head is dropped.
     shared: Option<SharedLease<T>>,
 }
@@ -403,14 +404,6 @@ impl<T> ThreadQueues<T> {
         }
     }
 
-    /// The pause between attempt number `made` and the next. It ends by `until`, and by the time the holder's lease can
-    /// last.
-    pub(crate) fn pause(&self, options: &LockOptions, made: u32, expires_in: Option<Duration>, until: Tick) {
-        let planned = options.retry.pause(made, fastrand::f64());
-        let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
-        self.sleep_until(self.clock.now().after(planned.min(lease_end)).min(until), &options.cancel);
-    }
-
     /// Sleeps until then, until the client is closed, or until the wait is cancelled.
     pub(crate) fn sleep_until(&self, end: Tick, cancel: &Cancelling) {
         while !self.is_closed() {
@@ -439,11 +432,6 @@ impl<T> QueueHead<T> {
     /// share a lease.
     pub(crate) fn share(mut self, shared: SharedLease<T>) {
         self.shared = Some(shared);
-    }
-
-    /// The pause that this thread must leave to foreign clients, and the number of pauses before it.
-    pub(crate) fn foreign_pause(&self) -> ForeignPause {
-        self.foreign_pause
     }
 
     /// True if a foreign client had the lock lately.

@@ -39,7 +39,7 @@ const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_SLEEP, Duration::from_se
 pub(crate) struct ServerWait<'a, T> {
     request: &'a Request,
     quorum: &'a Quorum,
-    queues: &'a Arc<ThreadQueues<T>>,
+    queues: &'a ThreadQueues<T>,
     listener: &'a Arc<Listener>,
     until: Tick,
     pub(crate) queued: Option<ListenerWait>,
@@ -54,7 +54,7 @@ impl<'a, T> ServerWait<'a, T> {
     pub(crate) fn new(
         request: &'a Request,
         quorum: &'a Quorum,
-        queues: &'a Arc<ThreadQueues<T>>,
+        queues: &'a ThreadQueues<T>,
         listener: &'a Arc<Listener>,
         until: Tick,
         pauses: Pauses,
@@ -65,7 +65,7 @@ impl<'a, T> ServerWait<'a, T> {
     }
 
     /// True if this wait may enter the server queues.
-    fn may_queue(&self) -> bool {
+    pub(crate) fn may_queue(&self) -> bool {
         self.request.options.retry.most_attempts().is_none()
     }
 
@@ -127,12 +127,15 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// Sleeps until a notification arrives or the next attempt is due, after `made` attempts. Returns the notification
     /// if the last holder granted the lock to this wait.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_fast_path: bool, made: u32) -> Option<Notification> {
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, made: u32) -> Option<Notification> {
         if !self.may_queue() {
-            self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
+            let end = self.quorum.now().after(self.poll_pause(refusal, made)).min(self.until);
+            self.queues.sleep_until(end, &self.request.options.cancel);
             return None;
         }
         let queued = self.begin();
+        // The fast path is a first attempt that named no wait.
+        let was_fast_path = made == 1 && queued.id.is_none();
         let may_enter = queued.subscription().is_some() || queued.is_refused();
         if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
@@ -144,10 +147,7 @@ impl<'a, T> ServerWait<'a, T> {
     /// How long to wait for a notification.
     fn sleep_time(&mut self, refusal: &Refusal, made: u32) -> Duration {
         let quorum = self.quorum;
-        let polls = || {
-            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + END_SLACK);
-            self.request.options.retry.pause(made, fastrand::f64()).min(lease_end)
-        };
+        let polls = || self.poll_pause(refusal, made);
         let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
@@ -174,6 +174,12 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
+    /// The pause before the next attempt of a wait that polls. It ends when the holder's lease can end.
+    fn poll_pause(&self, refusal: &Refusal, made: u32) -> Duration {
+        let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + END_SLACK);
+        self.request.options.retry.pause(made, fastrand::f64()).min(lease_end)
+    }
+
     /// True if the client learns by itself that the lock is free or that a holder has ended (`Awaits`). This needs one
     /// server. It does not hold for a reader, which a wait that no longer exists can keep out.
     fn is_watched(&self) -> bool {
@@ -192,10 +198,9 @@ impl<'a, T> ServerWait<'a, T> {
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Notification> {
         let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
-        let cancel = &self.request.options.cancel;
-        self.await_also(refusal);
+        let (cancel, queued) = (&self.request.options.cancel, self.queued.as_ref()?);
+        queued.await_also(self.awaits(queued, refusal));
         loop {
-            let Some(queued) = &self.queued else { return None };
             let next_check = if checks { quorum.now().after(CHECK_INTERVAL) } else { Tick::NEVER };
             match queued.sleep(end.min(next_check), cancel) {
                 Woken::Timer if next_check < end && !cancel.is_cancelled() => {
@@ -219,17 +224,12 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// Sets what ends the sleep besides a notification and the timer.
-    fn await_also(&self, refusal: &Refusal) {
-        let Some(queued) = &self.queued else { return };
-        queued.await_also(match &queued.id {
-            _ if refusal.error.is_unavailable() => Awaits::Servers,
-            Some(id) if queued.node().is_some() => self.awaits(id, refusal),
-            _ => Awaits::Nothing,
-        });
-    }
-
-    fn awaits(&self, id: &Arc<str>, refusal: &Refusal) -> Awaits {
+    /// What ends the sleep besides a notification and the timer.
+    fn awaits(&self, queued: &ListenerWait, refusal: &Refusal) -> Awaits {
+        if refusal.error.is_unavailable() {
+            return Awaits::Servers;
+        }
+        let Some(id) = queued.id.as_ref().filter(|_| queued.node().is_some()) else { return Awaits::Nothing };
         let key = Arc::clone(self.request.key.name());
         if self.request.protocol.mutex().is_some() {
             return Awaits::Lock(key, Arc::clone(id));
@@ -251,12 +251,7 @@ fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
 // --- foreign clients -------------------------------------------------------------------------------------------------
 
 /// Leaves the key to foreign clients until `end`, and checks whether one takes it.
-pub(crate) fn leave_to_foreign_clients<T>(
-    quorum: &Quorum,
-    queues: &Arc<ThreadQueues<T>>,
-    request: &Request,
-    end: Tick,
-) {
+pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &ThreadQueues<T>, request: &Request, end: Tick) {
     let cancel = &request.options.cancel;
     // The remainder of a minimum hold comes first.
     queues.sleep_until(end.before(LONG_PAUSE), cancel);
@@ -267,7 +262,7 @@ pub(crate) fn leave_to_foreign_clients<T>(
 }
 
 /// Checks, during a pause, whether a foreign client has taken the lock.
-fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<ThreadQueues<T>>, request: &Request, by: Tick) {
+fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &ThreadQueues<T>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
     let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
     let is_foreign = |vote: &Vote<Holders>| match vote {
@@ -280,7 +275,7 @@ fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &Arc<ThreadQueues<T>>, 
 }
 
 /// Remembers that a foreign client has the lock, if an attempt found one.
-pub(crate) fn record_foreign_clients<T>(queues: &Arc<ThreadQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
+pub(crate) fn record_foreign_clients<T>(queues: &ThreadQueues<T>, request: &Request, ballot: &Ballot<Acquired>) {
     let is_foreign = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
     if ballot.votes.iter().any(is_foreign) {
         queues.record_foreign_client(request.key.name());

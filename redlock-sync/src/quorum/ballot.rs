@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Fenced, Few, Holders, Vote};
+use crate::protocol::reply::{Acquired, Few, Holders, Vote};
 
 /// The number of votes that make a majority. An even number of nodes is allowed.
 pub(crate) fn votes_needed(nodes: usize) -> usize {
@@ -89,14 +89,6 @@ impl Ballot<Acquired> {
     /// The largest fence of the nodes that voted yes.
     pub(crate) fn largest_fence(&self) -> Option<u64> {
         let fence = |vote: &Vote<Acquired>| if let Vote::Yes(acquired) = vote { acquired.fence } else { None };
-        self.votes.iter().filter_map(fence).max()
-    }
-}
-
-impl Ballot<Fenced> {
-    /// The largest fence of the nodes that voted yes.
-    pub(crate) fn largest_fence(&self) -> Option<u64> {
-        let fence = |vote: &Vote<Fenced>| if let Vote::Yes(Fenced(fence)) = vote { Some(*fence) } else { None };
         self.votes.iter().filter_map(fence).max()
     }
 }

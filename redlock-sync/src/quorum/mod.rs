@@ -55,11 +55,6 @@ impl Quorum {
         self.nodes.len()
     }
 
-    /// The nodes in their order.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.members()
-    }
-
     /// The number of nodes that make a majority.
     pub(crate) fn need(&self) -> usize {
         votes_needed(self.len())
@@ -90,7 +85,7 @@ impl Quorum {
     /// So all clients listen on the same node, in whatever order they name the nodes. Nodes that have reported no run
     /// id come last, in their order.
     pub(crate) fn notification_server(&self) -> Option<(usize, &Node)> {
-        let reachable = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
+        let reachable = self.nodes.members().enumerate().filter(|(_, node)| node.outage().is_none());
         reachable.min_by_key(|(_, node)| {
             let run_id = node.run_id();
             (run_id.is_none(), run_id)
@@ -155,7 +150,7 @@ impl Quorum {
     /// attempt nor a grant takes a lock.
     pub(crate) fn is_too_young(&self) -> bool {
         let is_young = |node: &Node| node.uptime().is_some_and(|up| up < self.longest_lease());
-        self.limits.failover_guard == Some(true) && self.len() == 1 && self.members().any(is_young)
+        self.limits.failover_guard == Some(true) && self.len() == 1 && self.nodes.members().any(is_young)
     }
 
     /// Like [`Quorum::disqualify_restarted`], but for data with the lifetime `kept`.
@@ -164,14 +159,14 @@ impl Quorum {
             return;
         }
         let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= kept);
-        if self.members().any(is_old) {
+        if self.nodes.members().any(is_old) {
             self.invalidate_votes(kept, what, votes);
         }
     }
 
     /// Turns each yes of a node that restarted within `kept` into a failure that names this reason.
     fn invalidate_votes<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
-        for (node, vote) in self.members().zip(votes) {
+        for (node, vote) in self.nodes.members().zip(votes) {
             if let Some(up) = node.uptime().filter(|up| *up < kept && vote.is_yes()) {
                 let why = format!(
                     "casts no vote: it restarted or became the master {up:.1?} ago, and votes again once {what} of \
@@ -226,7 +221,7 @@ impl Quorum {
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().into_owned());
+        let address = self.nodes.members().nth(index).map_or_else(String::new, |node| node.address().into_owned());
         NodeError { node: index + 1, address, message }
     }
 

@@ -201,7 +201,7 @@ fn waits_are_on_the_well_node_with_the_smallest_run_id() {
     assert_eq!(at(), Some(0), "no node has told its run id");
     eventually("all answer", SOON, || rig.ask() == [None, None, None]);
     let mut order = [0, 1, 2];
-    let ids: Vec<_> = rig.quorum.members().map(|node| node.run_id().unwrap()).collect();
+    let ids: Vec<_> = rig.quorum.nodes.members().map(|node| node.run_id().unwrap()).collect();
     order.sort_by_key(|&i| &ids[i]);
     assert_eq!(at(), Some(order[0]));
     rig.proxies[order[0]].refuse();

@@ -119,11 +119,11 @@ impl Rig {
         if !self.waiters.with(|table, _| table.attempt()) {
             return;
         }
-        let channel = self.waiters.with(|table, _| table.channel()).unwrap_or_else(|| {
+        let channel = self.waiters.with(|table, _| table.channel.clone()).unwrap_or_else(|| {
             let mut channels = self.channels.lock();
             *channels += 1;
             let channel: Arc<str> = format!("channel{}", *channels).into();
-            self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
+            self.waiters.with(|table, _| table.channel = Some(Arc::clone(&channel)));
             channel
         });
         let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
@@ -176,13 +175,8 @@ pub fn ended_waits() {
                 assert_eq!(notification.fence, number);
                 late.lock().push(number);
             });
-            if thread_rng().r#gen() {
-                rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
-                drop(wait);
-            } else {
-                drop(wait);
-                rig.waiters.with(|table, now| table.watch_ended(number, ended, now));
-            }
+            rig.waiters.with(|table, _| table.watch_ended(number, ended));
+            drop(wait);
             // A release notifies the wait too late.
             rig.notify(number, &channel);
             (number, channel)
@@ -205,7 +199,7 @@ pub fn ended_waits() {
     world::until_all_threads_ended();
     if !expected.is_empty() {
         rig.assert_deaf();
-        assert!(rig.waiters.with(|table, _| table.channel()).is_none(), "the next connection has a new channel");
+        assert!(rig.waiters.with(|table, _| table.channel.is_none()), "the next connection has a new channel");
     }
 }
 
@@ -215,8 +209,8 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let rig = Rig::new();
     let over = rig.begin();
     thread::yield_now();
-    let before = rig.waiters.with(|table, _| table.channel());
-    rig.waiters.with(|table, now| table.watch_ended(over.number, Box::new(drop), now));
+    let before = rig.waiters.with(|table, _| table.channel.clone());
+    rig.waiters.with(|table, _| table.watch_ended(over.number, Box::new(drop)));
     drop(over);
     let alive = rig.begin();
     let subscription = alive.subscription();

@@ -39,7 +39,7 @@ enum ListenError {
 
 impl Listener {
     /// Hands a task to the background threads.
-    pub(super) fn run(&self, task: BackgroundTask) {
+    pub(super) fn run(self: &Arc<Listener>, task: BackgroundTask) {
         let pause = match &task {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => jittered(*pause),
@@ -48,7 +48,7 @@ impl Listener {
                 Duration::ZERO
             }
         };
-        let run = TaskRun { listener: self.this.clone(), task: Some(task) };
+        let run = TaskRun { listener: Arc::downgrade(self), task: Some(task) };
         self.quorum.nodes.background().after(pause, move || run.run());
     }
 
@@ -73,7 +73,7 @@ impl Listener {
         let Some((node, member)) = self.quorum.notification_server() else {
             return Err(ListenError::Failed { is_left_out: true });
         };
-        let channel = self.waiters.with(|table, _| table.channel()).map_or_else(|| self.new_channel(), Ok)?;
+        let channel = self.waiters.with(|table, _| table.channel.clone()).map_or_else(|| self.new_channel(), Ok)?;
         let timeout = self.quorum.limits.node_timeout;
         // One timeout to connect, and one to subscribe.
         let by = self.quorum.now().after(2 * timeout);
@@ -106,7 +106,7 @@ impl Listener {
             self.warn("draw a channel", &format!("{error}; {POLLS}"));
             ListenError::Failed { is_left_out: false }
         })?;
-        self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
+        self.waiters.with(|table, _| table.channel = Some(Arc::clone(&channel)));
         Ok(channel)
     }
 
@@ -271,7 +271,7 @@ impl TaskRun {
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
             Some(BackgroundTask::ReleaseUnclaimed(wait, grant)) => {
-                listener.on_unclaimed.get().into_iter().for_each(|release| release(wait, grant));
+                (listener.on_unclaimed)(wait, grant);
             }
             None => {}
         }

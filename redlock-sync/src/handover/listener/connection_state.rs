@@ -30,8 +30,15 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(crate) struct Subscription {
     pub(crate) node: usize,
     pub(crate) channel: Arc<str>,
-    /// The number of this subscription among those of the client.
+    /// A number that is larger than those of the client's earlier subscriptions.
     pub(crate) generation: u64,
+}
+
+impl Subscription {
+    /// The id of a wait that is notified here.
+    pub(super) fn wait_id(&self, number: u64) -> Arc<str> {
+        format!("{}/{number}", self.channel).into()
+    }
 }
 
 #[derive(Default)]
@@ -95,22 +102,16 @@ impl Up {
     /// Called when a read begins. Returns whether a heartbeat must be sent, and how long the read may take.
     pub(super) fn before_read(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
         self.reads_since = now;
+        let (since_request, longest) = (now.since(self.requested_at), timeout.min(HEARTBEAT_INTERVAL));
         match self.heartbeat {
             Heartbeat::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, HEARTBEAT_INTERVAL)),
-            Heartbeat::Requested if now.since(self.requested_at) < LOST_HEARTBEAT => {
-                (false, timeout.min(HEARTBEAT_INTERVAL))
+            Heartbeat::Requested if since_request < LOST_HEARTBEAT => (false, longest),
+            _ if since_request < every => (false, every.saturating_sub(since_request).min(HEARTBEAT_INTERVAL)),
+            Heartbeat::Idle | Heartbeat::Requested | Heartbeat::Failed => {
+                (self.heartbeat, self.requested_at) = (Heartbeat::Requested, now);
+                (true, longest)
             }
-            Heartbeat::Idle | Heartbeat::Requested | Heartbeat::Failed => self.request_heartbeat(now, timeout, every),
         }
-    }
-
-    fn request_heartbeat(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
-        let left = every.saturating_sub(now.since(self.requested_at));
-        if !left.is_zero() {
-            return (false, left.min(HEARTBEAT_INTERVAL));
-        }
-        (self.heartbeat, self.requested_at) = (Heartbeat::Requested, now);
-        (true, timeout.min(HEARTBEAT_INTERVAL))
     }
 
     /// A read brought a message.

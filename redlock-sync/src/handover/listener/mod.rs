@@ -8,13 +8,12 @@
 //! 2. `connection_state.rs`: the state of the connection, and the heartbeat that shows whether it is alive.
 //! 3. `waiter_table.rs`: which threads wait and which one reads. All of it is under one lock; the file states its
 //!    invariant.
-//! 4. `awaits.rs`: other events that end a sleep; `watching.rs`: how they are detected.
+//! 4. `watching.rs`: how the other events that end a sleep are detected.
 //! 5. `waiters.rs`: that lock, and the loop of a thread that waits.
 //! 6. `connect.rs`: work in the background, such as subscribing.
 //!
 //! `tests/models` runs the first five under a scheduler that tries many orders of threads.
 
-mod awaits;
 mod connect;
 mod connection_state;
 mod notification;
@@ -27,17 +26,16 @@ mod watching;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::awaits::Awaits;
 use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
 pub(crate) use self::notification::{Notification, OnLateNotification};
 use self::waiter_table::BackgroundTask;
-pub(crate) use self::waiter_table::Woken;
+pub(crate) use self::waiter_table::{Awaits, Woken};
 use self::waiters::Waiters;
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
@@ -56,13 +54,11 @@ pub(crate) struct Listener {
     waiters: Waiters,
     /// The steps of subscribing whose failure was logged.
     warned: Mutex<HashSet<&'static str>>,
-    on_unclaimed: OnceLock<OnUnclaimedGrant>,
-    this: Weak<Listener>,
+    on_unclaimed: OnUnclaimedGrant,
 }
 
 impl Listener {
-    pub(crate) fn new(quorum: Arc<Quorum>) -> Arc<Listener> {
-        let nodes = Arc::clone(&quorum);
+    pub(crate) fn new(quorum: Arc<Quorum>, on_unclaimed: OnUnclaimedGrant) -> Arc<Listener> {
         let listener = Arc::new_cyclic(|this: &Weak<Listener>| {
             let tasks = Box::new({
                 let this = this.clone();
@@ -73,10 +69,10 @@ impl Listener {
                 }
             });
             let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, tasks);
-            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed: OnceLock::new(), this: this.clone() }
+            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed }
         });
         let this = Arc::downgrade(&listener);
-        nodes.nodes.on_return(Box::new(move || {
+        listener.quorum.nodes.on_return(Box::new(move || {
             if let Some(listener) = this.upgrade()
                 && let Some(subscription) = listener.waiters.with(|table, _| table.servers_are_back())
             {
@@ -84,11 +80,6 @@ impl Listener {
             }
         }));
         listener
-    }
-
-    /// Set once, by the client.
-    pub(crate) fn on_unclaimed_grant(&self, release: OnUnclaimedGrant) {
-        _ = self.on_unclaimed.set(release);
     }
 
     /// Registers a wait under a number that this client has never used before. If there is no connection, connects in
@@ -110,14 +101,6 @@ impl Listener {
             drop(self.publish(&subscription, WAKE_READER, &[]));
         }
     }
-
-    /// Keeps a wait that is over, since it may still be in a server queue. A later notification to it goes to
-    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
-    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
-    /// receives messages on the old channel, and skip the ended waits.
-    pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLateNotification) {
-        self.waiters.with(|table, now| table.watch_ended(wait_number, ended, now));
-    }
 }
 
 /// A registered wait, of a lock, a latch or a queue of tasks. It is over when it is dropped.
@@ -132,10 +115,6 @@ pub(crate) struct ListenerWait {
 }
 
 impl ListenerWait {
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Where this client listens now; `None` while no subscription is confirmed.
     pub(crate) fn subscription(&self) -> Option<Subscription> {
         self.listener.waiters.with(|table, _| table.subscription(self.number))
@@ -156,6 +135,14 @@ impl ListenerWait {
         }
     }
 
+    /// Watches this wait after its end, since it may still be in a server queue. A later notification to it goes to
+    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
+    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
+    /// receives messages on the old channel, and skip the ended waits.
+    pub(crate) fn watch_ended(&self, ended: OnLateNotification) {
+        self.listener.waiters.with(|table, _| table.watch_ended(self.number, ended));
+    }
+
     /// Sets what else ends the sleeps of this wait from now on.
     pub(crate) fn await_also(&self, awaits: Awaits) {
         self.listener.waiters.with(|table, _| table.await_also(self.number, awaits));
@@ -171,15 +158,17 @@ impl ListenerWait {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }
 
+    /// The id under which the servers can notify the wait; `None` while no subscription is confirmed.
+    pub(crate) fn notified_id(&self) -> Option<Arc<str>> {
+        self.subscription().map(|subscription| subscription.wait_id(self.number))
+    }
+
     /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
     /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
     pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
         if let Some(subscription) = self.subscription() {
             self.known = subscription.generation;
-            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
-                return Ok(Some(Arc::clone(id)));
-            }
-            return Ok(Some(format!("{}/{}", subscription.channel, self.number).into()));
+            return Ok(Some(subscription.wait_id(self.number)));
         }
         if self.is_refused() && !self.polls() {
             return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
@@ -207,11 +196,5 @@ impl Drop for ListenerWait {
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
-    }
-}
-
-impl fmt::Debug for ListenerWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ListenerWait({})", self.number)
     }
 }

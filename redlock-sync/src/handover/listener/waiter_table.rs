@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::awaits::Awaits;
 use super::connection_state::{self, ConnectionState, Heartbeat, Subscription, Up};
 use super::notification::{Notification, OnLateNotification};
 use crate::clock::Tick;
@@ -55,6 +54,24 @@ pub(crate) enum Woken {
     /// The client has subscribed again, or was refused. The caller asks for the subscription.
     Connected,
     Closed,
+}
+
+/// What ends the sleep of a wait besides its timer and a notification. `watching.rs` detects it. The sleep then returns
+/// [`Woken::Timer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    Nothing,
+    /// The lock with this key is free, or granted to the wait with this id. Checked once a second, for all waits of the
+    /// client together.
+    Lock(Arc<str>, Arc<str>),
+    /// This sorted set is gone, or one of its members has ended, which cannot happen before the given moment. Once a
+    /// second the client checks that the sets of all its waits exist. It reads a set only at that moment, unless it
+    /// watches few sets.
+    Set(Arc<str>, Tick),
+    /// A server can be reached again.
+    Servers,
+    /// A task is due. Such a wait makes a claim every few seconds, so heartbeats are sent less often.
+    Task,
 }
 
 /// Work that must not be done by a waiting thread.
@@ -117,11 +134,9 @@ pub(crate) struct WaiterTable {
     next_reader: Option<u64>,
     pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
-    channel: Option<Arc<str>>,
+    pub(crate) channel: Option<Arc<str>>,
     /// Waits that are over and may still be in a server queue, by number. So the first is the oldest.
     ended: BTreeMap<u64, Arc<OnLateNotification>>,
-    /// The number of confirmed subscriptions.
-    generation: u64,
     /// Raised by each subscription that is confirmed or refused.
     changes: u64,
     is_refused: bool,
@@ -160,7 +175,6 @@ impl WaiterTable {
 
     /// The wait is over.
     pub(crate) fn end(&mut self, number: u64, now: Tick) {
-        self.give_to_ended(number);
         self.waits.remove(&number);
         self.stop_sleeping(number);
         if self.waits.is_empty() {
@@ -354,27 +368,17 @@ impl WaiterTable {
         is_needed
     }
 
-    pub(crate) fn channel(&self) -> Option<Arc<str>> {
-        self.channel.clone()
-    }
-
-    /// Sets the channel for which the attempt goes on.
-    pub(crate) fn name_channel(&mut self, channel: Arc<str>) {
-        self.channel = Some(channel);
-    }
-
     /// Installs a confirmed subscription, and delivers the message that arrived meanwhile.
     pub(crate) fn install(&mut self, subscription: Subscription, conn: Box<dyn Subscriber>, first: &[u8], now: Tick) {
         if self.is_closed || self.channel.as_ref() != Some(&subscription.channel) {
             self.follow_up.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
-        self.generation += 1;
-        let subscription = Subscription { generation: self.generation, ..subscription };
+        self.announce_change();
+        let subscription = Subscription { generation: self.changes, ..subscription };
         self.connection = ConnectionState::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
-        self.announce_change();
         self.deliver(first);
         if self.waits.is_empty() {
             self.last_has_gone(now);
@@ -472,25 +476,18 @@ impl WaiterTable {
 
     // --- ended waits ---
 
-    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification, now: Tick) {
+    /// Called just before the wait ends. `ended` gets its later notifications, and those that the wait has not taken.
+    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification) {
+        let ended = Arc::new(ended);
         if self.is_closed {
-            return self.follow_up.forgotten.push(Arc::new(ended));
+            return self.follow_up.forgotten.push(ended);
         }
-        self.ended.insert(number, Arc::new(ended));
+        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
+        let late = notifications.into_iter().flatten().map(|notification| (Arc::clone(&ended), notification));
+        self.follow_up.late.extend(late);
+        self.ended.insert(number, ended);
         if self.ended.len() > MOST_ENDED {
             self.follow_up.forgotten.extend(self.ended.pop_first().map(|(_, oldest)| oldest));
         }
-        self.give_to_ended(number);
-        if self.waits.is_empty() {
-            self.last_has_gone(now);
-        }
-    }
-
-    /// Passes the notifications that an ended wait has not taken to its handler.
-    fn give_to_ended(&mut self, number: u64) {
-        let Some(ended) = self.ended.get(&number) else { return };
-        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
-        let late = notifications.into_iter().flatten().map(|notification| (Arc::clone(ended), notification));
-        self.follow_up.late.extend(late);
     }
 }

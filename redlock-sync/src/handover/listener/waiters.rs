@@ -59,11 +59,17 @@ impl Waiters {
                 step => {
                     let follow_up = std::mem::take(&mut table.follow_up);
                     drop(table);
-                    let hand = ReaderGuard::of(self, step);
-                    self.carry_out(follow_up);
-                    match hand {
-                        Ok(hand) => brought = hand.and_then(ReaderGuard::read),
-                        Err(woken) => return woken,
+                    match step {
+                        NextStep::Read(conn, read_for) => {
+                            let guard = ReaderGuard { waiters: self, conn: Some(conn) };
+                            self.carry_out(follow_up);
+                            brought = guard.read(read_for);
+                        }
+                        NextStep::Sleep(..) => self.carry_out(follow_up),
+                        NextStep::Woken(woken) => {
+                            self.carry_out(follow_up);
+                            return woken;
+                        }
                     }
                 }
             }
@@ -75,20 +81,11 @@ impl Waiters {
 struct ReaderGuard<'a> {
     waiters: &'a Waiters,
     conn: Option<Box<dyn Subscriber>>,
-    read_for: Duration,
 }
 
-impl<'a> ReaderGuard<'a> {
-    fn of(waiters: &'a Waiters, step: NextStep) -> Result<Option<ReaderGuard<'a>>, Woken> {
-        match step {
-            NextStep::Read(conn, read_for) => Ok(Some(ReaderGuard { waiters, conn: Some(conn), read_for })),
-            NextStep::Sleep(..) => Ok(None),
-            NextStep::Woken(woken) => Err(woken),
-        }
-    }
-
-    fn read(mut self) -> Option<(Box<dyn Subscriber>, Heard)> {
-        let heard = self.conn.as_mut()?.receive(self.read_for);
+impl ReaderGuard<'_> {
+    fn read(mut self, time: Duration) -> Option<(Box<dyn Subscriber>, Heard)> {
+        let heard = self.conn.as_mut()?.receive(time);
         Some((self.conn.take()?, heard))
     }
 }

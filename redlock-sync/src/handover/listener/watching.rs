@@ -9,9 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::awaits::Awaits;
 use super::connection_state::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL, Subscription};
-use super::waiter_table::{WaitState, WaiterTable};
+use super::waiter_table::{Awaits, WaitState, WaiterTable};
 use crate::clock::Tick;
 
 /// If there are at most this many sorted sets, each check reads all of them. So the effect of a lost message is found,

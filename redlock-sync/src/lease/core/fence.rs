@@ -3,6 +3,7 @@
 use super::{Core, RoundState};
 use crate::error::Error;
 use crate::node::Priority;
+use crate::protocol::reply::{Fenced, Vote};
 
 impl Core {
     /// The fencing token. With one node, it is the value of the counter. With several, it is the largest among our
@@ -36,6 +37,7 @@ impl Core {
         self.quorum.disqualify_restarted(&mut ballot.votes);
         self.record_losses(io, &ballot);
         self.verdict("fence", &ballot)?;
-        Ok(ballot.largest_fence().unwrap_or_default())
+        let fence = |vote: &Vote<Fenced>| if let Vote::Yes(Fenced(fence)) = vote { *fence } else { 0 };
+        Ok(ballot.votes.iter().map(fence).max().unwrap_or_default())
     }
 }

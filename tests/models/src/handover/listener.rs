@@ -1,7 +1,5 @@
 //! The notification connection, and the waits for which it exists.
 
-#[path = "../../../../redlock-sync/src/handover/listener/awaits.rs"]
-pub(crate) mod awaits;
 #[path = "../../../../redlock-sync/src/handover/listener/connection_state.rs"]
 pub(crate) mod connection_state;
 #[path = "../../../../redlock-sync/src/handover/listener/notification.rs"]

@@ -21,8 +21,8 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
     let after = wait.subscription().unwrap();
     assert_eq!((&after.channel, after.node), (&before.channel, before.node));
     assert_eq!(after.generation, before.generation + 3);
-    assert!(notify(&server, &after, wait.number()));
-    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
+    assert!(notify(&server, &after, wait.number));
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number);
 }
 
 /// A proxy that forwards everything. On command, it holds back the messages of the server on connections with a
@@ -126,8 +126,8 @@ fn a_server_that_hangs_keeps_its_subscriptions() {
     server.cont();
     assert_eq!(wait.sleep(now().after(Duration::from_millis(1500)), &Cancelling::default()), Woken::Timer);
     assert_eq!(wait.subscription(), Some(subscription.clone()));
-    assert!(notify(&server, &subscription, wait.number()));
-    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
+    assert!(notify(&server, &subscription, wait.number));
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number);
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn a_proxy_is_no_hindrance() {
     let proxy = Proxy::start(&server);
     let listener = listener(proxy.url());
     let (wait, subscription) = wait(&listener);
-    assert!(notify(&server, &subscription, wait.number()));
-    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
+    assert!(notify(&server, &subscription, wait.number));
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number);
     proxy.drop_connections();
     assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
 }

@@ -49,7 +49,7 @@ fn soon() -> Tick {
 
 fn listener_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
     let limits = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
-    Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))))
+    Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))), Box::new(|_, _| {}))
 }
 
 fn listener(url: String) -> Arc<Listener> {
@@ -106,13 +106,13 @@ fn a_lone_wait_hears_its_push() {
     let place = format!(":{}:", std::process::id());
     assert!(subscription.channel.starts_with("redlock-sync:") && subscription.channel.contains(&place));
     assert_eq!(wait.sleep(now().after(Duration::from_millis(20)), &Cancelling::default()), Woken::Timer);
-    assert!(notify(&server, &subscription, wait.number()));
+    assert!(notify(&server, &subscription, wait.number));
     let Woken::Notified(notification) = wait.sleep(soon(), &Cancelling::default()) else { panic!() };
     let ms = Duration::from_millis;
     let (random, key) = (Some("abc".to_owned()), Some("k".to_owned()));
     assert_eq!(
         notification,
-        Notification { fence: wait.number(), time: ms(300), age: ms(20), pauses: Pauses(3), random, key }
+        Notification { fence: wait.number, time: ms(300), age: ms(20), pauses: Pauses(3), random, key }
     );
     assert_eq!(wait.sleep(now(), &Cancelling::default()), Woken::Timer);
 }
@@ -123,14 +123,14 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     let listener = listener(server.url());
     let (one, subscription) = wait(&listener);
     let other = listener.begin();
-    assert_ne!(one.number(), other.number());
+    assert_ne!(one.number, other.number);
     publish(&server, &subscription.channel, "no notification");
-    publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc k", one.number()));
-    assert!(notify(&server, &subscription, other.number()));
-    assert!(notify(&server, &subscription, one.number()));
-    assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number());
+    publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc k", one.number));
+    assert!(notify(&server, &subscription, other.number));
+    assert!(notify(&server, &subscription, one.number));
+    assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number);
     // The thread that read the notification has kept it.
-    assert_eq!(other.take().map(|notification| notification.fence), Some(other.number()));
+    assert_eq!(other.take().map(|notification| notification.fence), Some(other.number));
     assert_eq!(other.take(), None);
 }
 
@@ -141,12 +141,12 @@ fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)
             let (listener, woken) = (Arc::clone(listener), woken.clone());
             let run = move || {
                 let (wait, _) = wait(&listener);
-                woken.send((wait.number(), now())).unwrap();
+                woken.send((wait.number, now())).unwrap();
                 loop {
                     match wait.sleep(Tick::NEVER, &Cancelling::default()) {
                         Woken::Notified(notification) => {
-                            assert_eq!(notification.fence, wait.number());
-                            woken.send((wait.number(), now())).unwrap();
+                            assert_eq!(notification.fence, wait.number);
+                            woken.send((wait.number, now())).unwrap();
                         }
                         Woken::Closed => return,
                         other => panic!("{other:?}"),

@@ -68,7 +68,7 @@ impl Rig {
     fn connect(&self, does: impl IntoIterator<Item = &'static str>) {
         assert!(self.waiters.with(|table, _| table.attempt()));
         let channel: Arc<str> = "channel".into();
-        self.waiters.with(|table, _| table.name_channel(Arc::clone(&channel)));
+        self.waiters.with(|table, _| table.channel = Some(Arc::clone(&channel)));
         let conn = Box::new(ScriptedConnection(does.into_iter().collect()));
         let subscription = Subscription { node: 0, channel, generation: 0 };
         self.waiters.with(|table, now| table.install(subscription, conn, b"0", now));
@@ -104,7 +104,7 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
 fn an_ended_wait_that_panics_does_so_too() {
     let rig = Rig::new();
     let (reader, over) = (rig.begin(), rig.begin());
-    rig.waiters.with(|table, now| table.watch_ended(over, Box::new(|_| panic!("told so")), now));
+    rig.waiters.with(|table, _| table.watch_ended(over, Box::new(|_| panic!("told so"))));
     rig.connect(["channel/2 5 300 0 0 abc k"]);
     rig.subscription(reader);
     thread::scope(|scope| assert!(scope.spawn(|| rig.waiters.sleep(reader, soon())).join().is_err()));

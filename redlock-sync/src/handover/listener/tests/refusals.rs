@@ -35,8 +35,8 @@ fn the_rule_that_the_warning_names_is_enough() {
     let listener =
         limited(&server, &["+evalsha", "+eval", "+info", "resetchannels", "&redlock-sync:*", "+subscribe", "+publish"]);
     let (wait, subscription) = wait(&listener);
-    assert!(notify(&server, &subscription, wait.number()));
-    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
+    assert!(notify(&server, &subscription, wait.number));
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number);
 }
 
 #[test]
