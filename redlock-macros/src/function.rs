@@ -49,6 +49,11 @@ fn block(body: TokenStream, braces: Span) -> Group {
     block
 }
 
+/// The span with the hygiene of all names in the expansion.
+pub(crate) fn at() -> Span {
+    Span::mixed_site()
+}
+
 /// Parses the signature up to and including `fn`.
 fn head(input: ParseStream) -> Result<()> {
     while !input.peek(Token![fn]) {
