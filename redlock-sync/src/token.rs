@@ -178,9 +178,7 @@ impl std::str::FromStr for LockToken {
         if text.strip_prefix(LOCK_TOKEN_PREFIX).is_some_and(is_ours) {
             Ok(LockToken(text.into()))
         } else {
-            Err(Error::config(
-                "the text is not a lock token: pass the text that `LockToken::as_str` returned".to_owned(),
-            ))
+            Err(Error::config("the text is not a lock token: pass the text that `LockToken::as_str` returned"))
         }
     }
 }
@@ -246,7 +244,7 @@ pub(crate) struct RandomPart([u8; 16]);
 
 impl RandomPart {
     pub(crate) fn fresh() -> Result<RandomPart, Error> {
-        random().map(RandomPart)
+        two_random().map(|[random, _]| RandomPart(random))
     }
 
     /// The 32 hexadecimal digits of a random UUID. `buffer` comes from `Uuid::encode_buffer`.
@@ -258,7 +256,8 @@ impl RandomPart {
 /// The name of the channel on which a client receives grants and notifications. A granted token contains the channel,
 /// so the channel names host and process.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
-    let random = u128::from_be_bytes(random()?) >> 64;
+    let [random, _] = two_random()?;
+    let random = u128::from_be_bytes(random) >> 64;
     Ok(format!("redlock-sync:{}:{}:{random:016x}", in_channel(&host_name()), process_id()).into())
 }
 
@@ -268,12 +267,8 @@ fn in_channel(host: &str) -> String {
     host.chars().take(MAX_HOST_IN_CHANNEL).map(safe).collect()
 }
 
-/// The only source of random bits for tokens and ids.
-fn random() -> Result<[u8; 16], Error> {
-    two_random().map(|[first, _]| first)
-}
-
-/// Both by one system call, which costs as much as one for a single part.
+/// The only source of random bits for tokens and ids. One system call draws two values, and costs as much as a call for
+/// one value.
 fn two_random() -> Result<[[u8; 16]; 2], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
