@@ -386,7 +386,7 @@ impl LeaderHandle {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn join(self) -> Result<(), Error> {
-        if self.client.tokens.process().is_forked_child() {
+        if self.client.process.is_forked_child() {
             return Err(Error::Closed);
         }
         let clock = &self.client.quorum.clock;

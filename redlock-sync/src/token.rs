@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::fork::ForkGuard;
 
 /// The random part of a reservation, which no token has.
 const RESERVED: &str = "00000000000000000000000000000000";
@@ -189,34 +188,24 @@ impl fmt::Debug for LockToken {
     }
 }
 
-/// Makes the tokens of one client, and knows the process in which the client was made.
+/// Makes the tokens of one client.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     /// The middle part of each name: `:host:process:`.
     place: String,
-    process: ForkGuard,
 }
 
 impl TokenSource {
     pub(crate) fn new() -> TokenSource {
-        TokenSource { place: format!(":{}:{}:", host_name(), process_id()), process: ForkGuard::new() }
-    }
-
-    /// The process this client was made in.
-    pub(crate) fn process(&self) -> &ForkGuard {
-        &self.process
+        TokenSource { place: format!(":{}:{}:", host_name(), process_id()) }
     }
 
     /// A new token, and a random part for the token that its release may grant. Both take one call of the operating
     /// system.
     pub(crate) fn fresh(&self, holder_name: Option<&str>) -> Result<(LockId, RandomPart), Error> {
-        let [own, next] = two_random()?;
-        Ok((self.token(holder_name, own), RandomPart(next)))
-    }
-
-    fn token(&self, holder_name: Option<&str>, random: [u8; 16]) -> LockId {
+        let [own, next] = two_random()?.map(RandomPart);
         let mut text = SmallVec::<[u8; USUAL_TOKEN]>::new();
-        text.extend_from_slice(RandomPart(random).encode(&mut Uuid::encode_buffer()).as_bytes());
+        text.extend_from_slice(own.encode(&mut Uuid::encode_buffer()).as_bytes());
         if let Some(holder_name) = holder_name {
             text.push(b':');
             text.extend_from_slice(holder_name.as_bytes());
@@ -224,7 +213,7 @@ impl TokenSource {
             text.extend_from_slice(self.place.as_bytes());
             text.extend_from_slice(itoa::Buffer::new().format(thread_number()).as_bytes());
         }
-        LockId(String::from_utf8_lossy(&text).into())
+        Ok((LockId(String::from_utf8_lossy(&text).into()), next))
     }
 }
 
