@@ -278,7 +278,7 @@ impl<'a> AcquireLoop<'a> {
     fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.next_wait_id(self.made == 0, is_last)?;
-        let is_counted = self.request.options.retry.most_attempts().is_some();
+        let is_counted = self.request.options.retry.max_attempts.is_some();
         let is_fast_path = self.made == 0 && id.is_none() && !is_last && !is_counted;
         let leftover_tokens = self.more_leftover_tokens(now);
         let (stays, waited) = (if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, now.since(self.began));

@@ -259,11 +259,6 @@ impl ClientInner {
         }
     }
 
-    /// Gives up one lock that this client holds.
-    pub(crate) fn revoke(&self, core: &Arc<Core>) {
-        revoke(&self.backlog, vec![Arc::clone(core)], Vec::new());
-    }
-
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves_holders()?;

@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock, Tick};
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease};
+use crate::lease::{Core, Lease, revoke};
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::options::{check_within, jittered};
 use crate::sync::{Condvar, Mutex as SyncMutex};
@@ -365,7 +365,7 @@ impl LeaderHandle {
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.leads.lock().clone();
             if let Some(core) = leads {
-                self.client.revoke(&core);
+                revoke(&self.client.backlog, vec![core], Vec::new());
             }
         }
     }

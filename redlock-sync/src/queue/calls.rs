@@ -173,7 +173,7 @@ impl Queue {
     pub(super) fn claim_until(&self, limit: MaxWait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
         let tasks = self.ready()?;
         self.options.check(&self.client.quorum.limits)?;
-        let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
+        let attempts = self.options.retry.max_attempts.map_or(u64::MAX, u64::from);
         let (client, options, keep_dead) = (&self.client, &self.options, self.keep_dead);
         let request = ClaimRequest { client, tasks, options, attempts, keep_dead, stop };
         Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
