@@ -89,14 +89,8 @@ impl Failure {
 
     /// True if the server itself said no.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(
-            self.kind,
-            FailureKind::Transient
-                | FailureKind::WrongType
-                | FailureKind::Misuse
-                | FailureKind::Replica
-                | FailureKind::Refused
-        )
+        self.kind.is_misuse()
+            || matches!(self.kind, FailureKind::Transient | FailureKind::WrongType | FailureKind::Refused)
     }
 
     /// A failure before anything was written.
