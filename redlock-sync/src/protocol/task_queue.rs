@@ -194,11 +194,11 @@ impl Claim {
     /// Sets the ending. False if an ending was chosen or sent before; that one stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let (said, is_final) = &mut *self.ending.lock();
-        let is_first = !*is_final;
-        if is_first {
-            (*said, *is_final) = (ending, true);
+        if *is_final {
+            return false;
         }
-        is_first
+        (*said, *is_final) = (ending, true);
+        true
     }
 
     pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
