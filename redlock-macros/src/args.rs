@@ -31,11 +31,9 @@ pub(crate) struct Args {
     pub(crate) once: Option<Span>,
     pub(crate) remember: Option<Given<Duration>>,
     pub(crate) done: Option<Done>,
-    pub(crate) release: Option<Background>,
+    /// The span of `background`: a call does not wait for the release.
+    pub(crate) release: Option<Span>,
 }
-
-/// The argument `background`: a call does not wait for the release.
-pub(crate) struct Background(pub(crate) Span);
 
 /// The keys and arguments of the attribute.
 pub(crate) struct Attribute {
@@ -144,23 +142,10 @@ impl Args {
             "once" => set(&mut self.once, &name, flag(input, &name)),
             "remember" => set(&mut self.remember, &name, value(input, &name)),
             "done" => set(&mut self.done, &name, value(input, &name)),
-            "release" => set(&mut self.release, &name, value(input, &name)),
+            "release" => set(&mut self.release, &name, background(input, &name)),
             "crate" => set(&mut self.krate, &name, module(input, &name)),
             other => Err(Error::new(name.span(), format!("unknown argument `{other}`; the arguments are {NAMES}"))),
         }
-    }
-}
-
-impl Parse for Background {
-    fn parse(input: ParseStream) -> Result<Background> {
-        let word = Ident::parse_any(input)?;
-        if word == "background" {
-            return Ok(Background(word.span()));
-        }
-        Err(Error::new(
-            word.span(),
-            "`release` can only be `background`, which does not wait for the servers; leave it out to wait",
-        ))
     }
 }
 
@@ -181,6 +166,17 @@ fn flag(input: ParseStream, name: &Ident) -> Result<Span> {
         return Err(Error::new(name.span(), format!("`{name}` takes no value; write it alone")));
     }
     Ok(name.span())
+}
+
+/// Parses `= background`, and returns the span of that word.
+fn background(input: ParseStream, name: &Ident) -> Result<Span> {
+    equals(input, name)?;
+    let word = Ident::parse_any(input)?;
+    if word == "background" {
+        return Ok(word.span());
+    }
+    let message = "`release` can only be `background`, which does not wait for the servers; leave it out to wait";
+    Err(Error::new(word.span(), message))
 }
 
 /// Parses `= path::of::the::library`.

@@ -8,14 +8,14 @@
 //! `Self`. If the body needs one of them, its function becomes a separate item after the annotated one, in the same
 //! `impl` or trait.
 
-use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, FnArg, GenericParam, Meta, Path, Safety, Signature, parse_quote, parse_quote_spanned};
 
 use crate::attrs::{is_cfg, is_lint, only};
-use crate::function::Function;
+use crate::function::{Function, at};
 
 /// Returns true if the function has the attribute, at least in some builds.
 pub(crate) fn is_tracked(function: &Function) -> bool {
@@ -87,10 +87,6 @@ impl Body {
             }
         }
     }
-}
-
-fn at() -> Span {
-    Span::mixed_site()
 }
 
 fn is_track_caller(name: &str) -> bool {

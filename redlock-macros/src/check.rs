@@ -126,9 +126,9 @@ fn once(keys: &Keys, args: &Args) -> Result<()> {
     if let Some(kind) = &args.kind {
         return Err(Error::new(kind.span, "`once` takes a mutex: leave out `kind`"));
     }
-    if let Some(release) = &args.release {
+    if let Some(release) = args.release {
         let message = "`once` waits for the release, which marks the job as done: leave out `release`";
-        return Err(Error::new(release.0, message));
+        return Err(Error::new(release, message));
     }
     let unfit =
         [("renew", args.renew.as_ref().map(Given::span)), ("min_hold", args.min_hold.as_ref().map(Given::span))];
@@ -249,7 +249,7 @@ fn caller(function: &Function) -> Result<()> {
 
 /// How a call behaves after a failure other than "busy".
 pub(crate) fn failed(args: &Args) -> Policy {
-    let panics = matches!(&args.busy, Some(busy) if matches!(busy, Busy::Policy(Policy::Panic)));
+    let panics = matches!(&args.busy, Some(Busy::Policy(Policy::Panic)));
     args.failed.unwrap_or(if panics { Policy::Panic } else { Policy::Error })
 }
 

@@ -68,23 +68,15 @@ impl Settings {
     }
 }
 
-impl Settings {
-    fn of_variant(variant: &syn::Variant) -> Result<Settings> {
-        let settings = Settings::of(&variant.attrs)?;
-        match settings.display {
-            None => Ok(settings),
-            Some(word) => Err(Error::new(word.span(), "put `#[lock_key(display)]` on the enum, not on a variant")),
-        }
-    }
-}
-
 fn expand(item: &DeriveInput) -> Result<TokenStream> {
     let settings = Settings::of(&item.attrs)?;
     let krate = settings.krate.clone().unwrap_or_else(default_path);
     let is_shown = settings.display.is_some();
-    let mut bounds = Bounds { generics: &item.generics, found: Vec::new() };
+    let mut generics = item.generics.clone();
     let arms = match &item.data {
-        Data::Struct(data) => vec![arm(&item.ident, &parse_quote!(Self), &data.fields, settings, &krate, &mut bounds)?],
+        Data::Struct(data) => {
+            vec![arm(&item.ident, &parse_quote!(Self), &data.fields, settings, &krate, &mut generics)?]
+        }
         Data::Enum(data) => {
             if let Some(template) = settings.template {
                 return Err(Error::new(
@@ -92,12 +84,15 @@ fn expand(item: &DeriveInput) -> Result<TokenStream> {
                     "an enum has a template on each of its variants, not one for all",
                 ));
             }
-            let arm = |variant: &syn::Variant, bounds: &mut Bounds| {
+            let arm = |variant: &syn::Variant| {
                 let name = &variant.ident;
-                let settings = Settings::of_variant(variant)?;
-                arm(name, &parse_quote!(Self::#name), &variant.fields, settings, &krate, bounds)
+                let settings = Settings::of(&variant.attrs)?;
+                if let Some(word) = &settings.display {
+                    return Err(Error::new(word.span(), "put `#[lock_key(display)]` on the enum, not on a variant"));
+                }
+                arm(name, &parse_quote!(Self::#name), &variant.fields, settings, &krate, &mut generics)
             };
-            data.variants.iter().map(|variant| arm(variant, &mut bounds)).collect::<Result<_>>()?
+            data.variants.iter().map(arm).collect::<Result<_>>()?
         }
         Data::Union(data) => {
             return Err(Error::new(
@@ -106,38 +101,28 @@ fn expand(item: &DeriveInput) -> Result<TokenStream> {
             ));
         }
     };
-    let mut generics = item.generics.clone();
-    if !bounds.found.is_empty() {
-        generics.make_where_clause().predicates.extend(bounds.found);
-    }
-    let display = is_shown.then(|| display(&item.ident, &generics, &krate));
-    let key = implementation(&item.ident, &generics, &krate, &arms);
-    Ok(quote!(#key #display))
-}
-
-/// Implements `Display`, so that the type can be used in templates.
-fn display(name: &Ident, generics: &Generics, krate: &Path) -> TokenStream {
+    let name = &item.ident;
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    quote! {
-        #[automatically_derived]
-        impl #impl_generics ::core::fmt::Display for #name #ty_generics #where_clause {
-            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                f.pad(&#krate::LockKey::lock_key(self))
+    // With `Display`, the type can be used in templates.
+    let display = is_shown.then(|| {
+        quote! {
+            #[automatically_derived]
+            impl #impl_generics ::core::fmt::Display for #name #ty_generics #where_clause {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    f.pad(&#krate::LockKey::lock_key(self))
+                }
             }
         }
-    }
-}
-
-fn implementation(name: &Ident, generics: &Generics, krate: &Path, arms: &[TokenStream]) -> TokenStream {
-    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    quote! {
+    });
+    Ok(quote! {
         #[automatically_derived]
         impl #impl_generics #krate::LockKey for #name #ty_generics #where_clause {
             fn lock_key(&self) -> ::std::borrow::Cow<'_, str> {
                 match *self { #(#arms)* }
             }
         }
-    }
+        #display
+    })
 }
 
 /// The match arm of a variant: `Self::Variant { id: ref id, .. } => key,`.
@@ -147,13 +132,13 @@ fn arm(
     fields: &Fields,
     settings: Settings,
     krate: &Path,
-    bounds: &mut Bounds<'_>,
+    generics: &mut Generics,
 ) -> Result<TokenStream> {
     let missing = || Error::new(name.span(), format!("`{name}` needs a template, such as {EXAMPLE}"));
     let template = Template::parse_with_numbers(settings.template.ok_or_else(missing)?)?;
     let names = members(fields).map(|(_, binding, _)| binding).collect();
     hole::check(&template, &Scope::Fields { name: name.to_string(), names })?;
-    bounds.add(&template, fields);
+    add_bounds(generics, &template, fields);
     let key = key::build(&template, None, krate)?.into_cow();
     let bindings =
         members(fields).filter(|(_, name, _)| template.holes().any(|hole| hole.uses(name))).map(|(member, name, _)| {
@@ -176,19 +161,12 @@ fn members(fields: &Fields) -> impl Iterator<Item = (Member, String, &Field)> {
     })
 }
 
-/// The bounds that fields in placeholders need, if their types depend on type parameters.
-struct Bounds<'a> {
-    generics: &'a Generics,
-    found: Vec<WherePredicate>,
-}
-
-impl Bounds<'_> {
-    fn add(&mut self, template: &Template, fields: &Fields) {
-        for (_, name, field) in members(fields) {
-            if self.generics.type_params().any(|param| mentions(field.ty.to_token_stream(), &param.ident)) {
-                let holes = template.holes().filter(|hole| hole.only_name().is_some_and(|only| *only == name));
-                self.found.extend(holes.map(|hole| bound(hole, &field.ty)));
-            }
+/// Adds the bounds that fields in placeholders need, if their types depend on type parameters.
+fn add_bounds(generics: &mut Generics, template: &Template, fields: &Fields) {
+    for (_, name, field) in members(fields) {
+        if generics.type_params().any(|param| mentions(field.ty.to_token_stream(), &param.ident)) {
+            let holes = template.holes().filter(|hole| hole.only_name().is_some_and(|only| *only == name));
+            generics.make_where_clause().predicates.extend(holes.map(|hole| bound(hole, &field.ty)));
         }
     }
 }

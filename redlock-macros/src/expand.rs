@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
@@ -19,7 +19,7 @@ use crate::args::{Args, Attribute, Busy, Done, Keys};
 use crate::arguments::Arguments;
 use crate::caller::Body;
 use crate::check::{self, check};
-use crate::function::Function;
+use crate::function::{Function, at};
 use crate::given::{Given, Literal};
 use crate::kind::{Kind, Lock};
 use crate::policy::keep;
@@ -50,18 +50,33 @@ fn expand(attribute: Attribute, mut function: Function) -> Result<TokenStream> {
     let output = output(&function);
     let failed = check::failed(&args).function(&output, &krate);
     let body = Body::of(&function, expressions(&args, &which, &templates), &which.guard(), &krate);
-    let arguments = Arguments::take_from(&mut function);
+    let Arguments { captures, names } = Arguments::take_from(&mut function);
     let lock = lock(&args, &which, &templates, &krate);
-    let keep = keep(&args, &output, &arguments, &krate);
+    let keep = keep(&args, &output, &names, &krate);
     let locked = &function.body;
     let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
-    let release = if args.release.is_some() { "release_in_background" } else { "release" };
-    let release = Ident::new(release, at());
-    let outside = Outside { output, failed, release, krate };
-    Ok(match body {
-        None => outside.around_closure(function, &arguments, &inside),
-        Some(body) => outside.around_function(function, &arguments, &body, &inside),
-    })
+    let [nested, beside] = match &body {
+        None => [TokenStream::new(), TokenStream::new()],
+        Some(body) => body.place(&function.inner, &quote_spanned!(at()=> let failed = #failed; #inside)),
+    };
+    let (hold, run) = match &body {
+        None => (
+            quote_spanned!(at()=> let mut hold = #krate::__private::Hold::new();),
+            quote_spanned!(at()=> hold.run(move |hold| -> #output { #captures #inside })),
+        ),
+        Some(body) => {
+            body.relieve(&mut function);
+            (quote_spanned!(at()=> let hold = #krate::__private::SharedHold::new();), body.call(&names))
+        }
+    };
+    let run = release(run, &output, args.release.is_some(), &krate);
+    let Function { outer, vis, sig, inner, braces, .. } = function;
+    let block = quote_spanned!(at()=> #(#inner)* #nested let failed = #failed; #hold #run);
+    // The block has the span of the user's braces. With the span of the macro, rustc would attribute the whole function
+    // to the macro. Then it would not warn if the function is never called.
+    let mut block = Group::new(Delimiter::Brace, block);
+    block.set_span(braces);
+    Ok(quote!(#(#outer)* #vis #sig #block #beside))
 }
 
 fn templates(keys: &Keys, function: &Function) -> Result<Vec<Template>> {
@@ -97,83 +112,24 @@ fn which(keys: &Keys, kind: Option<Kind>, is_once: bool) -> Lock {
     }
 }
 
-/// The code around the body, which releases the lock after it.
-struct Outside {
-    /// The type of the value of the body.
-    output: Type,
-    /// A function that turns an error into a value of that type.
-    failed: TokenStream,
-    /// The method that releases the lock.
-    release: Ident,
-    krate: Path,
-}
-
-impl Outside {
-    fn around_closure(&self, function: Function, arguments: &Arguments, inside: &TokenStream) -> TokenStream {
-        let Outside { output, failed, krate, .. } = self;
-        let Function { outer, vis, sig, inner, braces, .. } = function;
-        let captures = &arguments.captures;
-        let run = quote_spanned!(at()=> hold.run(move |hold| -> #output { #captures #inside }));
-        let run = self.release(run);
-        let block = quote_spanned! {at()=>
-            #(#inner)*
-            let failed = #failed;
-            let mut hold = #krate::__private::Hold::new();
-            #run
-        };
-        let block = of_the_user(block, braces);
-        quote!(#(#outer)* #vis #sig #block)
+/// Runs the body, and releases the lock after it. A body that never returns needs no such code, since its panic drops
+/// the guard.
+fn release(run: TokenStream, output: &Type, in_background: bool, krate: &Path) -> TokenStream {
+    if let Type::Never(_) = output {
+        return run;
     }
-
-    fn around_function(
-        &self,
-        mut function: Function,
-        arguments: &Arguments,
-        body: &Body,
-        inside: &TokenStream,
-    ) -> TokenStream {
-        let Outside { failed, krate, .. } = self;
-        body.relieve(&mut function);
-        let Function { outer, vis, sig, inner, braces, .. } = function;
-        let [nested, beside] = body.place(&inner, &quote_spanned!(at()=> let failed = #failed; #inside));
-        let run = self.release(body.call(&arguments.names));
-        let block = quote_spanned! {at()=>
-            #(#inner)*
-            #nested
-            let failed = #failed;
-            let hold = #krate::__private::SharedHold::new();
-            #run
-        };
-        let block = of_the_user(block, braces);
-        quote!(#(#outer)* #vis #sig #block #beside)
-    }
-
-    /// The code after the body. A body that never returns needs no such code, since its panic drops the guard.
-    fn release(&self, run: TokenStream) -> TokenStream {
-        if let Type::Never(_) = self.output {
-            return run;
-        }
-        let Outside { krate, release, .. } = self;
-        // The span makes the message point at the return type of the function.
-        let has_run = quote_spanned!(at().located_at(self.output.span())=> #krate::__private::Value(&value).has_run(););
-        quote_spanned! {at()=>
-            let value = #run;
-            use #krate::__private::AnyValue as _;
-            #has_run
-            match hold.#release(#krate::__private::Value(&value).is_err()) {
-                ::core::result::Result::Ok(()) => value,
-                ::core::result::Result::Err(error) => failed(error),
-            }
+    let release = Ident::new(if in_background { "release_in_background" } else { "release" }, at());
+    // The span makes the message point at the return type of the function.
+    let has_run = quote_spanned!(at().located_at(output.span())=> #krate::__private::Value(&value).has_run(););
+    quote_spanned! {at()=>
+        let value = #run;
+        use #krate::__private::AnyValue as _;
+        #has_run
+        match hold.#release(#krate::__private::Value(&value).is_err()) {
+            ::core::result::Result::Ok(()) => value,
+            ::core::result::Result::Err(error) => failed(error),
         }
     }
-}
-
-/// Encloses tokens in braces with the span of the user's braces. With the span of the macro, rustc would attribute the
-/// whole function to the macro. Then it would not warn if the function is never called.
-fn of_the_user(inside: TokenStream, braces: Span) -> Group {
-    let mut block = Group::new(Delimiter::Brace, inside);
-    block.set_span(braces);
-    block
 }
 
 /// The expressions of arguments and placeholders, which are evaluated before the body.
@@ -191,11 +147,6 @@ fn expressions(args: &Args, which: &Lock, templates: &[Template]) -> TokenStream
         fallback.to_tokens(&mut all);
     }
     all
-}
-
-/// The span with the hygiene of all names in the expansion.
-fn at() -> Span {
-    Span::mixed_site()
 }
 
 /// The return type for a closure, in which `_` replaces `impl Trait`.

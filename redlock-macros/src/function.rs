@@ -49,6 +49,11 @@ fn block(body: TokenStream, braces: Span) -> Group {
     block
 }
 
+/// The span with the hygiene of all names in the expansion.
+pub(crate) fn at() -> Span {
+    Span::mixed_site()
+}
+
 /// Parses the signature up to and including `fn`.
 fn head(input: ParseStream) -> Result<()> {
     while !input.peek(Token![fn]) {
@@ -75,11 +80,10 @@ impl Function {
             }
         }
         names.extend(self.sig.generics.const_params().map(|param| param.ident.to_string()));
-        Scope::Function {
-            name: self.sig.ident.to_string(),
-            names: once_each(names),
-            has_self: self.sig.receiver().is_some(),
-        }
+        // With `cfg`, two parameters can have the same name.
+        let mut seen = HashSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        Scope::Function { name: self.sig.ident.to_string(), names, has_self: self.sig.receiver().is_some() }
     }
 
     /// The type that is written after the arrow.
@@ -89,12 +93,6 @@ impl Function {
             ReturnType::Type(_, output) => Some(output),
         }
     }
-}
-
-/// Removes duplicates. With `cfg`, two parameters can have the same name.
-fn once_each(names: Vec<String>) -> Vec<String> {
-    let mut seen = HashSet::new();
-    names.into_iter().filter(|name| seen.insert(name.clone())).collect()
 }
 
 /// The name of a parameter whose pattern is only a name.

@@ -1,6 +1,6 @@
 //! Checks the expressions in placeholders. They may consist of known names, fields and method calls.
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::Ident;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprUnary, Result, UnOp};
 
@@ -18,17 +18,16 @@ pub(crate) enum Scope {
 
 /// Checks every placeholder.
 pub(crate) fn check(template: &Template, scope: &Scope) -> Result<()> {
-    template.holes().try_for_each(|hole| hole.check(template.lit.span(), scope))
+    template.holes().try_for_each(|hole| {
+        if matches!(hole.expr, Expr::Lit(_)) {
+            let message = "a hole cannot contain a literal; write the text itself, or name a parameter";
+            return Err(Error::new(template.lit.span(), message));
+        }
+        names(&hole.expr)?.into_iter().try_for_each(|name| scope.check(name))
+    })
 }
 
 impl Hole {
-    fn check(&self, at: Span, scope: &Scope) -> Result<()> {
-        if matches!(self.expr, Expr::Lit(_)) {
-            return Err(Error::new(at, "a hole cannot contain a literal; write the text itself, or name a parameter"));
-        }
-        names(&self.expr)?.into_iter().try_for_each(|name| scope.check(name))
-    }
-
     /// Returns true if this name occurs in the placeholder.
     pub(crate) fn uses(&self, name: &str) -> bool {
         names(&self.expr).is_ok_and(|names| names.into_iter().any(|ident| ident == name))
@@ -121,6 +120,7 @@ fn list(what: &str, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proc_macro2::Span;
     use syn::LitStr;
 
     fn try_in(scope: &Scope, text: &str) -> Result<()> {

@@ -18,15 +18,12 @@ pub(crate) enum Lock {
     Mutex,
     Read,
     Write,
-    Semaphore(Given<Permits>),
+    Semaphore(Given<u32>),
     /// The lock of a list of keys. It has no name in `kind`.
     Several,
     /// The mutex of a job that is run once. It has no name in `kind`.
     Once,
 }
-
-/// The number of permits of a semaphore.
-pub(crate) struct Permits(u32);
 
 const KINDS: &str = "`reentrant`, `mutex`, `read`, `write` and `semaphore(n)`";
 
@@ -49,30 +46,30 @@ impl Parse for Kind {
 }
 
 /// Parses `(n)`.
-fn permits(input: ParseStream, name: &Ident) -> Result<Given<Permits>> {
+fn permits(input: ParseStream, name: &Ident) -> Result<Given<u32>> {
     if !input.peek(token::Paren) {
         return Err(Error::new(name.span(), "a semaphore needs the number of its permits, such as `semaphore(10)`"));
     }
     let inside;
     parenthesized!(inside in input);
     let permits = inside.parse()?;
-    if inside.is_empty() { Ok(permits) } else { Err(inside.error(Permits::EXPECTED)) }
+    if inside.is_empty() { Ok(permits) } else { Err(inside.error(u32::EXPECTED)) }
 }
 
-impl Literal for Permits {
+/// The number of permits of a semaphore.
+impl Literal for u32 {
     const EXPECTED: &'static str = "expected a number of permits, 1 to 1024, or an expression that is a `u32`";
 
-    fn read(lit: &Lit) -> Result<Permits> {
-        let Lit::Int(number) = lit else { return Err(Error::new(lit.span(), Permits::EXPECTED)) };
+    fn read(lit: &Lit) -> Result<u32> {
+        let Lit::Int(number) = lit else { return Err(Error::new(lit.span(), u32::EXPECTED)) };
         match number.base10_parse() {
-            Ok(permits @ 1..=1024) => Ok(Permits(permits)),
+            Ok(permits @ 1..=1024) => Ok(permits),
             _ => Err(Error::new(number.span(), format!("`{number}` permits; a semaphore has 1 to 1024"))),
         }
     }
 
     fn tokens(&self) -> TokenStream {
-        let Permits(permits) = self;
-        quote!(#permits)
+        quote!(#self)
     }
 }
 

@@ -1,18 +1,13 @@
 //! The code that ends a call before its body: the call has no lock, or its job is done.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{ExprPath, Path, Type};
 
 use crate::args::{Args, Busy, Policy};
-use crate::arguments::Arguments;
 use crate::check;
-
-/// The span with the hygiene of all names in the expansion.
-fn at() -> Span {
-    Span::mixed_site()
-}
+use crate::function::at;
 
 impl Policy {
     /// The function that turns an error into the value of the call. For `panic`, the function panics.
@@ -33,10 +28,11 @@ impl Policy {
     }
 }
 
-/// Stores the guard outside the closure. Without a guard, the call ends here.
-pub(crate) fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
+/// Stores the guard outside the closure. Without a guard, the call ends here. A call with `names` passes all parameters
+/// on.
+pub(crate) fn keep(args: &Args, output: &Type, names: &[TokenStream], krate: &Path) -> TokenStream {
     let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
-    let (done, busy) = (done(args, output, arguments, krate), busy(args, output, arguments, krate));
+    let (done, busy) = (done(args, output, names, krate), busy(args, output, names, krate));
     let otherwise = check::failed(args).refuse(&quote_spanned!(at()=> failed));
     quote_spanned! {at()=>
         #done
@@ -49,11 +45,11 @@ pub(crate) fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Pa
 }
 
 /// Ends a call whose job has succeeded before.
-fn done(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
+fn done(args: &Args, output: &Type, names: &[TokenStream], krate: &Path) -> Option<TokenStream> {
     args.once?;
     let answer = match args.done.as_ref().and_then(|done| done.fallback.as_ref()) {
         None => quote_spanned!(at()=> <#output as #krate::__private::OrSkip>::skipped()),
-        Some(path) => call(path, arguments),
+        Some(path) => call(path, names),
     };
     Some(quote_spanned! {at()=>
         let ::core::option::Option::Some(lock) = lock.transpose() else { return #answer };
@@ -61,15 +57,14 @@ fn done(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Opti
 }
 
 /// The call of a fallback with the arguments of the function.
-fn call(path: &ExprPath, arguments: &Arguments) -> TokenStream {
-    let names = &arguments.names;
+fn call(path: &ExprPath, names: &[TokenStream]) -> TokenStream {
     let arguments = quote_spanned!(path.span()=> (#(#names),*));
     quote!(#path #arguments)
 }
 
 /// The match arm for a lock that another holder has. Without `wait`, `once` and `busy` there is no such arm, and "busy"
 /// is treated like any other failure. Otherwise, a function that returns no error could not report it.
-fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
+fn busy(args: &Args, output: &Type, names: &[TokenStream], krate: &Path) -> Option<TokenStream> {
     let answer = match &args.busy {
         None if args.wait.is_none() && args.once.is_none() => return None,
         None => &Busy::Policy(Policy::Error),
@@ -79,7 +74,7 @@ fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Opti
         Busy::Policy(same) if *same == check::failed(args) => return None,
         Busy::Policy(other) => other.refuse(&other.function(output, krate)),
         Busy::Fallback(path) => {
-            let call = call(path, arguments);
+            let call = call(path, names);
             quote!(return #call)
         }
     };

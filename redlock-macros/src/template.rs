@@ -58,16 +58,7 @@ impl Template {
     }
 
     pub(crate) fn holes(&self) -> impl Iterator<Item = &Hole> {
-        self.parts.iter().filter_map(Part::hole)
-    }
-}
-
-impl Part {
-    pub(crate) fn hole(&self) -> Option<&Hole> {
-        match self {
-            Part::Hole(hole) => Some(hole),
-            Part::Text(_) => None,
-        }
+        self.parts.iter().filter_map(|part| if let Part::Hole(hole) = part { Some(hole) } else { None })
     }
 }
 

@@ -273,6 +273,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |key: &str| key_in_message(key, "", "in queue ");
         match self {
             Error::Busy { key, expires_in, by_this_thread } => {
                 let holder = match (by_this_thread, expires_in) {
@@ -285,11 +286,7 @@ impl fmt::Display for Error {
                 expires_in.map_or(Ok(()), |d| write!(f, "; the lease ends in {} ms unless renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
-                write!(
-                    f,
-                    "failed to {op} {}: no majority of {of} node(s) can be reached",
-                    key_in_message(key, "", "in queue ")
-                )?;
+                write!(f, "failed to {op} {}: no majority of {of} node(s) can be reached", place(key))?;
                 write_nodes(f, nodes)
             }
             Error::Lost { key, reason } => {
@@ -306,19 +303,13 @@ impl fmt::Display for Error {
                 key.escape_debug()
             ),
             Error::WrongType { op, key, node } => {
-                write!(
-                    f,
-                    "failed to {op} {}: the key holds a value of another type: {node}",
-                    key_in_message(key, "", "in queue ")
-                )
+                write!(f, "failed to {op} {}: the key holds a value of another type: {node}", place(key))
             }
             Error::Full { key, len } => {
                 write!(f, "{} is full: it has {len} tasks", key_in_message(key, "queue ", "queue "))
             }
             Error::Config { message } => write!(f, "{message}"),
-            Error::Cancelled { op, key } => {
-                write!(f, "the wait to {op} {} was cancelled", key_in_message(key, "", "in queue "))
-            }
+            Error::Cancelled { op, key } => write!(f, "the wait to {op} {} was cancelled", place(key)),
             Error::Closed => write!(
                 f,
                 "the lock client is closed, or it was opened before this process was forked; open a new client"

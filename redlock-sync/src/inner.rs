@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::fork::ForkGuard;
 use crate::handover::grant;
 use crate::handover::listener::{Listener, ListenerWait, Notification};
 use crate::handover::rules::Chain;
@@ -24,6 +25,8 @@ use crate::token::{LockId, TokenSource, random_part, random_part_of};
 pub(crate) struct ClientInner {
     /// A number that is unique among the clients of this process.
     pub(crate) id: u64,
+    /// The process in which the client was made.
+    pub(crate) process: ForkGuard,
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) queues: Arc<ThreadQueues<Lease>>,
     pub(crate) listener: Arc<Listener>,
@@ -64,6 +67,7 @@ impl ClientInner {
             });
             ClientInner {
                 id: NEXT.fetch_add(1, Ordering::Relaxed),
+                process: ForkGuard::new(),
                 listener: Listener::new(Arc::clone(&quorum), on_unclaimed),
                 quorum,
                 leases: Leases::new(&queues, &backlog),
@@ -80,12 +84,12 @@ impl ClientInner {
     /// Returns `Closed` once the client takes no more locks. Also in a forked child, which shares the sockets of its
     /// parent but has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        if self.tokens.process().is_forked_child() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
+        if self.process.is_forked_child() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Like `ready`, but for calls that holders need until their end: those go on while the client shuts down.
     pub(crate) fn serves_holders(&self) -> Result<(), Error> {
-        if self.tokens.process().is_forked_child() || self.has_ended.load(Ordering::SeqCst) {
+        if self.process.is_forked_child() || self.has_ended.load(Ordering::SeqCst) {
             Err(Error::Closed)
         } else {
             Ok(())
@@ -107,7 +111,7 @@ impl ClientInner {
             key: request.key.clone(),
             id,
             options: Arc::clone(&request.options),
-            process: self.tokens.process().clone(),
+            process: self.process.clone(),
             origin,
         }
     }
@@ -197,7 +201,7 @@ impl ClientInner {
 
     /// Ends all waits with `Closed`, for good, and gives up what is still held after the grace.
     pub(crate) fn end(&self, grace: Duration) -> Result<GivenUp, Error> {
-        if self.tokens.process().is_forked_child() {
+        if self.process.is_forked_child() {
             return Err(Error::Closed);
         }
         let until = self.quorum.now().after(grace);
@@ -245,11 +249,6 @@ impl ClientInner {
         }
     }
 
-    /// Gives up one lock that this client holds.
-    pub(crate) fn revoke(&self, core: &Arc<Core>) {
-        revoke(&self.backlog, vec![Arc::clone(core)], Vec::new());
-    }
-
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves_holders()?;
@@ -259,7 +258,7 @@ impl ClientInner {
 
 impl Drop for ClientInner {
     fn drop(&mut self) {
-        if !self.tokens.process().is_forked_child() {
+        if !self.process.is_forked_child() {
             self.leases.renewer.close();
         }
     }

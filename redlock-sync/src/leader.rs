@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease};
+use crate::lease::{Core, Lease, revoke};
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::options::{check_within, jittered};
 use crate::sync::{Condvar, Mutex as SyncMutex};
@@ -364,7 +364,7 @@ impl LeaderHandle {
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.leads.lock().clone();
             if let Some(core) = leads {
-                self.client.revoke(&core);
+                revoke(&self.client.backlog, vec![core], Vec::new());
             }
         }
     }
@@ -385,7 +385,7 @@ impl LeaderHandle {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn join(self) -> Result<(), Error> {
-        if self.client.tokens.process().is_forked_child() {
+        if self.client.process.is_forked_child() {
             return Err(Error::Closed);
         }
         let clock = &self.client.quorum.clock;

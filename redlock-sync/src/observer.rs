@@ -264,20 +264,19 @@ pub enum Event<'a> {
 
 /// The observers of a client.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Option<Arc<[Arc<dyn Observer>]>>);
+pub(crate) struct Observers(Vec<Arc<dyn Observer>>);
 
 impl Observers {
     pub(crate) fn add(&mut self, observer: Arc<dyn Observer>) {
-        let all = self.0.iter().flat_map(|all| all.iter().cloned()).chain([observer]);
-        self.0 = Some(all.collect());
+        self.0.push(observer);
     }
 
     pub(crate) fn are_there(&self) -> bool {
-        self.0.is_some()
+        !self.0.is_empty()
     }
 
     pub(crate) fn notify(&self, event: &Event<'_>) {
-        for observer in self.0.iter().flat_map(|all| all.iter()) {
+        for observer in &self.0 {
             if caught(|| observer.event(event)).is_err() {
                 log::error!("an observer panicked at {event:?}");
             }
@@ -287,6 +286,6 @@ impl Observers {
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.as_ref().map_or(0, |all| all.len()))
+        write!(f, "{}", self.0.len())
     }
 }

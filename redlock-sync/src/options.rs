@@ -270,7 +270,7 @@ pub struct Retry {
     first: Duration,
     last: Duration,
     jitter: f64,
-    max_attempts: Option<u32>,
+    pub(crate) max_attempts: Option<u32>,
 }
 
 /// The shortest pause. With a shorter one, polling would be a busy loop.
@@ -364,10 +364,6 @@ impl Retry {
     /// True if no attempt may follow the first `made`.
     pub(crate) fn is_exhausted(&self, made: u32) -> bool {
         self.max_attempts.is_some_and(|max| made >= max)
-    }
-
-    pub(crate) fn most_attempts(&self) -> Option<u32> {
-        self.max_attempts
     }
 
     /// How long the attempts take at most, if they are counted: the sum of the pauses between them.

@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::fork::ForkGuard;
 
 /// The random part of a reservation, which no token has.
 const RESERVED: &str = "00000000000000000000000000000000";
@@ -178,9 +177,7 @@ impl std::str::FromStr for LockToken {
         if text.strip_prefix(LOCK_TOKEN_PREFIX).is_some_and(is_ours) {
             Ok(LockToken(text.into()))
         } else {
-            Err(Error::config(
-                "the text is not a lock token: pass the text that `LockToken::as_str` returned".to_owned(),
-            ))
+            Err(Error::config("the text is not a lock token: pass the text that `LockToken::as_str` returned"))
         }
     }
 }
@@ -191,34 +188,24 @@ impl fmt::Debug for LockToken {
     }
 }
 
-/// Makes the tokens of one client, and knows the process in which the client was made.
+/// Makes the tokens of one client.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     /// The middle part of each name: `:host:process:`.
     place: String,
-    process: ForkGuard,
 }
 
 impl TokenSource {
     pub(crate) fn new() -> TokenSource {
-        TokenSource { place: format!(":{}:{}:", host_name(), process_id()), process: ForkGuard::new() }
-    }
-
-    /// The process this client was made in.
-    pub(crate) fn process(&self) -> &ForkGuard {
-        &self.process
+        TokenSource { place: format!(":{}:{}:", host_name(), process_id()) }
     }
 
     /// A new token, and a random part for the token that its release may grant. Both take one call of the operating
     /// system.
     pub(crate) fn fresh(&self, holder_name: Option<&str>) -> Result<(LockId, RandomPart), Error> {
-        let [own, next] = two_random()?;
-        Ok((self.token(holder_name, own), RandomPart(next)))
-    }
-
-    fn token(&self, holder_name: Option<&str>, random: [u8; 16]) -> LockId {
+        let [own, next] = two_random()?.map(RandomPart);
         let mut text = SmallVec::<[u8; USUAL_TOKEN]>::new();
-        text.extend_from_slice(RandomPart(random).encode(&mut Uuid::encode_buffer()).as_bytes());
+        text.extend_from_slice(own.encode(&mut Uuid::encode_buffer()).as_bytes());
         if let Some(holder_name) = holder_name {
             text.push(b':');
             text.extend_from_slice(holder_name.as_bytes());
@@ -226,7 +213,7 @@ impl TokenSource {
             text.extend_from_slice(self.place.as_bytes());
             text.extend_from_slice(itoa::Buffer::new().format(thread_number()).as_bytes());
         }
-        LockId(String::from_utf8_lossy(&text).into())
+        Ok((LockId(String::from_utf8_lossy(&text).into()), next))
     }
 }
 
@@ -246,7 +233,7 @@ pub(crate) struct RandomPart([u8; 16]);
 
 impl RandomPart {
     pub(crate) fn fresh() -> Result<RandomPart, Error> {
-        random().map(RandomPart)
+        two_random().map(|[random, _]| RandomPart(random))
     }
 
     /// The 32 hexadecimal digits of a random UUID. `buffer` comes from `Uuid::encode_buffer`.
@@ -258,7 +245,8 @@ impl RandomPart {
 /// The name of the channel on which a client receives grants and notifications. A granted token contains the channel,
 /// so the channel names host and process.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
-    let random = u128::from_be_bytes(random()?) >> 64;
+    let [random, _] = two_random()?;
+    let random = u128::from_be_bytes(random) >> 64;
     Ok(format!("redlock-sync:{}:{}:{random:016x}", in_channel(&host_name()), process_id()).into())
 }
 
@@ -268,12 +256,8 @@ fn in_channel(host: &str) -> String {
     host.chars().take(MAX_HOST_IN_CHANNEL).map(safe).collect()
 }
 
-/// The only source of random bits for tokens and ids.
-fn random() -> Result<[u8; 16], Error> {
-    two_random().map(|[first, _]| first)
-}
-
-/// Both by one system call, which costs as much as one for a single part.
+/// The only source of random bits for tokens and ids. One system call draws two values, and costs as much as a call for
+/// one value.
 fn two_random() -> Result<[[u8; 16]; 2], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {

@@ -66,7 +66,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// True if this wait may enter the server queues.
     pub(crate) fn may_queue(&self) -> bool {
-        self.request.options.retry.most_attempts().is_none()
+        self.request.options.retry.max_attempts.is_none()
     }
 
     /// The id under which the next attempt enters the server queues; `None` if it does not.

@@ -229,14 +229,13 @@ mod tests {
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, &limits, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
-        let tokens = TokenSource::new();
         let start = LeaseStart {
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
             key,
-            id: tokens.fresh(None).unwrap().0,
+            id: TokenSource::new().fresh(None).unwrap().0,
             options: Arc::default(),
-            process: tokens.process().clone(),
+            process: crate::fork::ForkGuard::new(),
             origin: Origin::default(),
         };
         let ballot = Ballot { votes: [Vote::Yes(Acquired::default())].into(), started: clock.now(), duplicate: false };

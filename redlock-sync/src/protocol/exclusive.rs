@@ -32,7 +32,7 @@ impl Exclusive {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::of_token(&ACQUIRE, Some(id), &self.keys(), args).into();
-        let is_fast_path = attempt.fence.is_none() && wait.is_none() && attempt.leftover_tokens.is_empty();
+        let is_fast_path = attempt.is_fast_path();
         let (random, grant_lease) = match attempt.policy {
             QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
             QueuePolicy::None | QueuePolicy::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),

@@ -82,11 +82,10 @@ pub(crate) struct AcquireArgs<'a> {
 }
 
 impl AcquireArgs<'_> {
-    /// True if the attempt enters no wait, wants no fence, names no leftover token, and is not of a holder. Then the
-    /// call of the fast path does the same.
+    /// True if the attempt enters no wait, wants no fence, and names no leftover token. Then the call of the fast path
+    /// does the same, unless the attempt is of a holder.
     fn is_fast_path(&self) -> bool {
-        let is_holder = matches!(self.policy, QueuePolicy::Holder);
-        self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty() && !is_holder
+        self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty()
     }
 
     /// Four arguments that the scripts of all kinds have: the wait, how long its queue lives, the fence, and how long

@@ -89,14 +89,8 @@ impl Failure {
 
     /// True if the server itself said no.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(
-            self.kind,
-            FailureKind::Transient
-                | FailureKind::WrongType
-                | FailureKind::Misuse
-                | FailureKind::Replica
-                | FailureKind::Refused
-        )
+        self.kind.is_misuse()
+            || matches!(self.kind, FailureKind::Transient | FailureKind::WrongType | FailureKind::Refused)
     }
 
     /// A failure before anything was written.
@@ -199,9 +193,7 @@ impl Reply for String {
 
 impl Reply for Acquired {
     fn read(value: &Value) -> Option<Acquired> {
-        if let Value::List(items) = value
-            && let [Value::Int(1), fence, slots] = items.as_slice()
-        {
+        if let Some([Value::Int(1), fence, slots]) = value.items() {
             let fence = Some(fence.text()?.parse().ok()?).filter(|fence| *fence > 0);
             let mut slots: Vec<u32> = slots.text()?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
             slots.sort_unstable();
@@ -286,13 +278,9 @@ pub(crate) fn is_no(value: &Value) -> bool {
 /// The number that comes with a yes, if one does.
 #[allow(clippy::option_option, reason = "a yes without a number is a yes")]
 fn with_yes(value: &Value) -> Option<Option<u64>> {
-    match value {
-        Value::Int(1) => Some(None),
-        Value::List(items) => match items.as_slice() {
-            [Value::Int(1), number] => Some(Some(number.text()?.parse().ok()?)),
-            _ => None,
-        },
-        _ => None,
+    match value.items() {
+        Some([Value::Int(1), number]) => Some(Some(number.text()?.parse().ok()?)),
+        _ => (*value == Value::Int(1)).then_some(None),
     }
 }
 
@@ -304,17 +292,13 @@ impl<R> Vote<R> {
 
     /// Parses the noes that the scripts document: `0`, `-1`, `{0, ms, token, place}`, `{0}`.
     fn read_no(value: &Value) -> Option<Vote<R>> {
-        match value {
+        match (value, value.items()) {
             // Nil is the reply to `SET NX`, which does not name the holder.
-            Value::Int(0) | Value::Nil => Some(Vote::taken(String::new(), None)),
-            Value::Int(-1) => Some(Vote::Absent),
-            Value::List(items) => match items.as_slice() {
-                [Value::Int(0), Value::Int(ms), token, place] => {
-                    Some(Vote::Taken { token: token.text()?, ttl: left(*ms), place: QueuePlace::read(place)? })
-                }
-                [Value::Int(0)] => Some(Vote::Absent),
-                _ => None,
-            },
+            (Value::Int(0) | Value::Nil, _) => Some(Vote::taken(String::new(), None)),
+            (Value::Int(-1), _) | (_, Some([Value::Int(0)])) => Some(Vote::Absent),
+            (_, Some([Value::Int(0), Value::Int(ms), token, place])) => {
+                Some(Vote::Taken { token: token.text()?, ttl: left(*ms), place: QueuePlace::read(place)? })
+            }
             _ => None,
         }
     }

@@ -60,15 +60,15 @@ impl ReadWrite {
     }
 
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
-        let (id, lease) = (attempt.id, attempt.lease);
+        let (id, lease, is_holder) = (attempt.id, attempt.lease, matches!(attempt.policy, QueuePolicy::Holder));
         let call = |args: &[Arg<'_>]| Call::of_token(&RW_ACQUIRE, Some(id), &self.keys(), args).into();
         let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
-        if attempt.is_fast_path() {
+        if attempt.is_fast_path() && !is_holder {
             return call(of_some(&usual, self.several));
         }
         let mut args = usual.to_vec();
         args.extend(attempt.wait_and_fence(attempt.wait.map_or("", |w| w.id)));
-        args.push(Number(matches!(attempt.policy, QueuePolicy::Holder).into()));
+        args.push(Number(is_holder.into()));
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }

@@ -3,7 +3,6 @@
 //! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
 //! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
 
-use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -147,8 +146,6 @@ pub(crate) struct Call {
     head: usize,
     /// Where the number of keys begins in `packed`. From there on, a call with the source is the same.
     tail: usize,
-    /// Where the first key is in `packed`. Empty if the call has no keys.
-    first_key: Range<usize>,
     /// For a call without keys, in a cluster: it goes to the server that serves this slot.
     pub(crate) slot: Option<usize>,
 }
@@ -193,9 +190,7 @@ impl Call {
         packed.extend_from_slice(&script.head);
         let tail = packed.len();
         add(&mut packed);
-        let first_key = first_key(&packed, tail).unwrap_or_default();
-        let (set_nx, slot) = (None, None);
-        Call { script, token, set_nx, words, packed, head, tail, first_key, slot }
+        Call { script, token, set_nx: None, words, packed, head, tail, slot: None }
     }
 
     /// A new call, for the server of a cluster that serves this slot.
@@ -255,7 +250,9 @@ impl Call {
 
     /// The key by which a cluster finds the server.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        self.packed.get(self.first_key.clone()).filter(|key| !key.is_empty())
+        let mut words = Words(self.packed.get(self.tail..)?);
+        words.next().filter(|keys| *keys != b"0")?;
+        words.next().filter(|key| !key.is_empty())
     }
 
     /// The same call with only as many of its keys as the script needs (`Script::min_keys`).
@@ -300,14 +297,6 @@ fn push_bytes(bytes: &mut Vec<u8>, word: &[u8]) {
     push_length(bytes, b'$', word.len());
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(b"\r\n");
-}
-
-/// Where the first key is, if there are keys. `tail` is where their number begins.
-fn first_key(packed: &[u8], tail: usize) -> Option<Range<usize>> {
-    let mut words = Words(packed.get(tail..)?);
-    let key = words.next().filter(|keys| *keys != b"0").and_then(|_| words.next())?;
-    let end = packed.len().checked_sub(words.0.len() + 2)?;
-    Some(end.checked_sub(key.len())?..end)
 }
 
 /// Appends a mark with a length. Most lengths have one or two digits: arrays of a fixed size are copied without a call.

@@ -194,11 +194,11 @@ impl Claim {
     /// Sets the ending. False if an ending was chosen or sent before; that one stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let (said, is_final) = &mut *self.ending.lock();
-        let is_first = !*is_final;
-        if is_first {
-            (*said, *is_final) = (ending, true);
+        if *is_final {
+            return false;
         }
-        is_first
+        (*said, *is_final) = (ending, true);
+        true
     }
 
     pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
@@ -256,7 +256,7 @@ pub(crate) struct Claimed {
 }
 
 /// One task as it was seen. Times are in microseconds since 1970.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenTask {
     pub(crate) id: String,
     pub(crate) body: Vec<u8>,
@@ -320,8 +320,7 @@ impl SeenTask {
     fn read(value: &Value, seen_at: u64) -> Option<SeenTask> {
         let [id, at, state, Value::Text(body)] = value.items()? else { return None };
         let (id, body, due_at) = (id.text()?, body.clone(), micros(&at.text()?)?);
-        let (attempts, version, is_claimed, why) = (0, 1, false, String::new());
-        let new = SeenTask { id, body, due_at, seen_at, attempts, version, is_claimed, why };
+        let new = SeenTask { id, body, due_at, seen_at, version: 1, ..SeenTask::default() };
         Some(new.with_state(&state.text()?))
     }
 

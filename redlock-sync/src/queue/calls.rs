@@ -173,7 +173,7 @@ impl Queue {
     pub(super) fn claim_until(&self, limit: MaxWait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
         let tasks = self.ready()?;
         self.options.check(&self.client.quorum.limits)?;
-        let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
+        let attempts = self.options.retry.max_attempts.map_or(u64::MAX, u64::from);
         let (client, options, keep_dead) = (&self.client, &self.options, self.keep_dead);
         let request = ClaimRequest { client, tasks, options, attempts, keep_dead, stop };
         Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
@@ -259,14 +259,10 @@ impl Queue {
     ) -> Result<Option<R>, Error> {
         let (tasks, quorum) = (self.ready()?, &self.client.quorum);
         let mut ballot = quorum.round(&call(tasks), Priority::Normal, quorum.round_deadline(), &|_| true);
-        match ballot.votes.pop() {
-            Some(Vote::Yes(reply)) => Ok(Some(reply)),
-            Some(vote @ Vote::Failed(_)) => {
-                ballot.votes.push(vote);
-                Err(quorum.failed(op, tasks.due.as_str(), &ballot))
-            }
-            Some(Vote::Taken { .. } | Vote::Absent | Vote::Void) | None => Ok(None),
+        if let Some(Vote::Failed(_)) = ballot.votes.first() {
+            return Err(quorum.failed(op, tasks.due.as_str(), &ballot));
         }
+        Ok(if let Some(Vote::Yes(reply)) = ballot.votes.pop() { Some(reply) } else { None })
     }
 
     /// Makes a call that returns at most this many tasks.

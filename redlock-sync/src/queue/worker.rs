@@ -248,7 +248,7 @@ impl WorkerInner {
     /// Waits until all threads have ended, or until `until`. Returns `Closed` in a forked child: it has none of the
     /// threads, and one of them may have locked the state.
     fn wait(&self, until: Tick) -> Result<(), Error> {
-        if self.queue.client.tokens.process().is_forked_child() {
+        if self.queue.client.process.is_forked_child() {
             return Err(Error::Closed);
         }
         let clock = &self.queue.client.quorum.clock;

@@ -44,7 +44,7 @@ const LAYERS: [(&str, u8); 33] = [
 ];
 
 /// The allowed imports within a layer.
-const EDGES: [(&str, &str); 17] = [
+const EDGES: [(&str, &str); 16] = [
     ("__private", "testing"),
     ("cancel", "clock"),
     ("client", "leader"),
@@ -60,7 +60,6 @@ const EDGES: [(&str, &str); 17] = [
     ("observer", "handler"),
     ("sync", "simulation"),
     ("token", "error"),
-    ("token", "fork"),
     ("token", "simulation"),
 ];
 

@@ -46,7 +46,6 @@ from_library! {
     cancel "../../../redlock-sync/src/cancel.rs"
     clock "../../../redlock-sync/src/clock.rs"
     error "../../../redlock-sync/src/error.rs"
-    fork "../../../redlock-sync/src/fork.rs"
     handler "../../../redlock-sync/src/handler.rs"
     names "../../../redlock-sync/src/names.rs"
     observer "../../../redlock-sync/src/observer.rs"

@@ -51,7 +51,7 @@ impl Rig {
     fn start_of(&self, id: LockId, options: LockOptions) -> LeaseStart {
         let key = Key::new("", KEY, 100).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
-        let (quorum, process) = (Arc::clone(&self.quorum), self.tokens.process().clone());
+        let (quorum, process) = (Arc::clone(&self.quorum), ForkGuard::new());
         LeaseStart { quorum, protocol, key, id, options: options.into(), process, origin: Origin::default() }
     }
 
