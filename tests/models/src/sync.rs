@@ -78,23 +78,12 @@ pub(crate) struct Condvar {
     point: AtomicBool,
 }
 
-pub(crate) struct WaitResult {
-    timed_out: bool,
-}
-
-impl WaitResult {
-    pub(crate) fn timed_out(&self) -> bool {
-        self.timed_out
-    }
-}
-
 impl Condvar {
     pub(crate) fn new() -> Condvar {
         Condvar { waiting: std::sync::Mutex::default(), point: AtomicBool::new(false) }
     }
 
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> WaitResult {
-        let until = world::now().after(time);
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
         let sleeper = world::fall_asleep(time);
         self.waiting.lock().unwrap().push_back(Arc::clone(&sleeper));
         // From here on, a notification reaches this thread. The thread releases the lock and sleeps as if in one step.
@@ -102,7 +91,6 @@ impl Condvar {
         sleeper.sleep();
         self.waiting.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &sleeper));
         guard.held = Some(guard.mutex.hold());
-        WaitResult { timed_out: world::now() >= until }
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
