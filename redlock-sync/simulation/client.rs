@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The time within which a wait notices that it was cancelled.
 const SEEN: Duration = Duration::from_millis(10);
 
-pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quorum {
+pub(super) fn quorum(client: usize, nodes: usize, settings: ClientOptions) -> Quorum {
     let server = |node| Arc::new(SimulatedServer::new(client, node)) as Arc<dyn Dial>;
     let background = Background::given_to(Box::new(move |delay, job| {
         with(|world| {
@@ -40,8 +40,8 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quor
         });
     }));
     let clock = VirtualClock::shared(client);
-    let nodes = Nodes::of((0..nodes).map(server).collect(), &limits, &clock, Some(background));
-    Quorum::new(nodes, clock, limits)
+    let nodes = Nodes::of((0..nodes).map(server).collect(), &settings, &clock, Some(background));
+    Quorum::new(nodes, clock, settings)
 }
 
 impl Thread {
@@ -87,7 +87,7 @@ impl Thread {
         let mut options = plan.draw_options();
         let cancelled = self.draw_cancel(&mut options, plan);
         let full = Key::new("", plan.names[key], 100).unwrap();
-        let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.limits.node_timeout);
+        let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.settings.node_timeout);
         let request = Request { key: full, protocol, options: options.into() };
         if plan.kinds[key] == DrawnKind::Mutex
             && let Some(letter) = letters::find(key).filter(|_| chance(500))
@@ -161,8 +161,8 @@ impl Thread {
             // lease may have asked the servers for one timeout before. A cancelled wait leaves the queues in a round of
             // its own.
             let rounds = u32::from(may_join) + u32::from(cancelled.is_some());
-            let looks = plan.limits.node_timeout * rounds;
-            let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
+            let looks = plan.settings.node_timeout * rounds;
+            let most = looks + plan.settings.node_timeout * 5 / 4 + Duration::from_millis(11);
             if !was_paused && late > most {
                 world.violate(format!("client {} waited {late:?} longer than it wanted", self.client));
             }
@@ -310,7 +310,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let keys = [plan.names[key]];
         let (token_arg, ms) = (Arg::Text(&token), Arg::Number(nanos(plan.lease) / 1_000_000));
         let call = |script, args: &[Arg<'_>]| script::Call::new(script, &keys, args);
-        let by = || now().after(plan.limits.node_timeout);
+        let by = || now().after(plan.settings.node_timeout);
         let started = now();
         let set = TypedCall::<Acquired>::from(call(&FOREIGN_SET, &[token_arg, ms]));
         let mut ballot = quorum.round(&set, Priority::Normal, by(), &|_| true);

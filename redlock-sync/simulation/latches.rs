@@ -89,7 +89,7 @@ impl World {
             let late = since.map_or(0, |since| now.saturating_sub(since.max(began)));
             if arrived < count {
                 self.violate(format!("a latch opens early: `{name}` for {arrived} of {count} workers"));
-            } else if self.plan.is_calm && late > LONGEST_GAP + nanos(self.plan.limits.node_timeout) {
+            } else if self.plan.is_calm && late > LONGEST_GAP + nanos(self.plan.settings.node_timeout) {
                 self.violate(format!("a latch wakes late: `{name}` a waiter {} ms after it was open", late / MS));
             }
         } else if let Some(since) = since.filter(|since| *since < began && !may_have_forgotten) {

@@ -10,7 +10,7 @@ use super::world::{Event, World};
 impl World {
     pub(super) fn one_way(&self) -> Time {
         let usual = fastrand::u64(20..300) * US;
-        let timeout = nanos(self.plan.limits.node_timeout);
+        let timeout = nanos(self.plan.settings.node_timeout);
         if self.is_healed() {
             usual
         } else if chance(self.plan.stalled) {

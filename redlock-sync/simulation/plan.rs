@@ -53,7 +53,7 @@ pub(super) struct Plan {
     pub(super) pace: Duration,
     /// The usual lease.
     pub(super) lease: Duration,
-    pub(super) limits: ClientOptions,
+    pub(super) settings: ClientOptions,
     /// The probability that a setting of a hold differs from the usual one, per mille.
     pub(super) mixed: u32,
     /// The probabilities, per mille, that a message is slow, stalled, lost or reset. A slow message is late by up to some
@@ -111,7 +111,7 @@ impl Plan {
             turns: fastrand::u32(1..=4),
             pace,
             lease,
-            limits: ClientOptions {
+            settings: ClientOptions {
                 node_timeout,
                 min_validity: Duration::from_millis(2),
                 unavailable_after: Duration::from_secs(2),
@@ -205,7 +205,7 @@ impl Plan {
 
     /// Draws a multiple of `of` that is not too short for a round.
     fn draw_length(&self, of: Duration, times: &[f64]) -> Duration {
-        let spent = self.limits.node_timeout + Duration::from_millis(6);
+        let spent = self.settings.node_timeout + Duration::from_millis(6);
         of.mul_f64(times[fastrand::usize(0..times.len())]).max(spent)
     }
 }

@@ -202,7 +202,7 @@ fn work_for_a_while(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> 
     };
     let worker = queue.worker(fastrand::usize(1..=2), handler)?;
     sleep(client, pace.mul_f64(fastrand::f64() * 2.0));
-    let late = with(|world| world.now) + nanos(pace) + nanos(plan.limits.node_timeout * 3);
+    let late = with(|world| world.now) + nanos(pace) + nanos(plan.settings.node_timeout * 3);
     let running = worker.stop(pace);
     with(|world| {
         let was_paused = world.clients[client].paused_until > 0 || world.clients[client].is_dead;
@@ -249,7 +249,7 @@ impl World {
             self.servers[0].store.clock.saturating_sub(due) * 1000
         };
         let idle = late.min(self.now - first);
-        let is_blind = found.is_none() && late > nanos(self.plan.limits.node_timeout * 2) + 100 * MS;
+        let is_blind = found.is_none() && late > nanos(self.plan.settings.node_timeout * 2) + 100 * MS;
         if is_blind {
             self.violate(format!("a task is not found: one of `{name}` has been due for {} ms", late / MS));
         } else if self.plan.is_calm && idle > LONGEST_IDLE {

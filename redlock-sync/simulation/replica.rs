@@ -27,7 +27,7 @@ impl Plan {
         if !self.has_replica {
             return;
         }
-        (self.limits.failover_guard, self.limits.min_replicas_ack) = (Some(true), 1);
+        (self.settings.failover_guard, self.settings.min_replicas_ack) = (Some(true), 1);
         // A short lease leaves some time between the periods in which the guard refuses all locks.
         self.lease = self.pace;
         self.healed = nanos(self.pace) * fastrand::u64(10..=30);

@@ -121,7 +121,7 @@ fn close(coroutines: Coroutines) -> World {
 
 fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
     for client in 0..plan.clients {
-        let quorum = quorum(client, plan.nodes, plan.limits.clone());
+        let quorum = quorum(client, plan.nodes, plan.settings.clone());
         // The restart guard works only if all clients of a lock have the same longest lease.
         quorum.record_lease_length(plan.longest());
         if client >= plan.clients - plan.foreign {
@@ -288,7 +288,7 @@ mod tests {
         let (alive, dead, paused) = (0, 1, MANY / 2 * MS);
         let began = Arc::new(Mutex::new(Vec::new()));
         for client in [alive, dead] {
-            let quorum = Arc::new(quorum(client, plan.nodes, plan.limits.clone()));
+            let quorum = Arc::new(quorum(client, plan.nodes, plan.settings.clone()));
             for i in 0..MANY {
                 background(&quorum).after(Duration::from_millis(i), job(&quorum, &began));
             }

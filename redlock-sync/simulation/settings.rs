@@ -130,7 +130,7 @@ impl World {
         let spent = if token.contains(":granted:") && options.renew {
             lease * 2 / 3 + SLACK
         } else {
-            self.plan.limits.node_timeout * 5 / 4 + SLACK
+            self.plan.settings.node_timeout * 5 / 4 + SLACK
         };
         lease.saturating_sub(drift(lease) + spent)
     }
@@ -155,7 +155,7 @@ impl World {
     /// Checks a call in which the library asks for a lease of this many milliseconds.
     pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str) {
         // The library may have computed the lease this long ago, when the round began.
-        let old = self.plan.limits.node_timeout + SLACK;
+        let old = self.plan.settings.node_timeout + SLACK;
         let began = self.tick(self.client).before(old);
         let is_timely = self.clients[self.client].paused_until + nanos(old) < self.now;
         let task = self.drawer(token).unwrap_or(self.current);

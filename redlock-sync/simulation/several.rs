@@ -94,7 +94,7 @@ fn hold(thread: &Thread, keys: &[usize], guard: MultiLockGuard, plan: &Plan, opt
 
 /// Checks that a multi-lock that has lost one key gives up the others.
 fn none_is_kept(thread: &Thread, guard: &MultiLockGuard, plan: &Plan) {
-    sleep(thread.client, plan.limits.node_timeout * 2);
+    sleep(thread.client, plan.settings.node_timeout * 2);
     if let Some(kept) = guard.leases().find(|lease| lease.check().is_ok()).filter(|_| !thread.is_dead()) {
         let key = kept.key().to_owned();
         with(|world| world.violate(format!("a multi-lock is half held: `{key}` is kept although another key is lost")));

@@ -191,7 +191,7 @@ impl World {
     // --- what is left ------------------------------------------------------------------------------------------------
 
     fn grace(&self) -> Time {
-        nanos(GRACE + self.plan.limits.node_timeout * 4)
+        nanos(GRACE + self.plan.settings.node_timeout * 4)
     }
 
     /// The times at which the nodes are checked.

@@ -71,7 +71,7 @@ fn observed(
     request: &Request,
     call: impl FnOnce() -> Result<Lease, Error>,
 ) -> Result<Lease, Error> {
-    let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
+    let (observers, began) = (&client.quorum.settings.observers, client.quorum.now());
     let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     observers.notify(&Event::Wanted { lock });
     let mut outcome = call();
@@ -116,10 +116,10 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
             outcome => return outcome,
         }
     }
-    // Checked only while there is time left: this check and the last attempt would exceed the deadline by two node
-    // timeouts.
+    // The check is skipped in the last node timeout before the deadline. The check and the last attempt can each take
+    // one node timeout.
     let check_holder = || {
-        if in_queue.since(client.quorum.now()) > client.quorum.limits.node_timeout {
+        if in_queue.since(client.quorum.now()) > client.quorum.settings.node_timeout {
             client.check_holders(key);
         }
     };
@@ -183,12 +183,12 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
     let (mut lease, is_check_due) = client.queues.join(key, kind, options)?;
     // The lease was held at that time, which is within this call.
     let now = lease.taken;
-    if !lease.core().is_fresh(now) || is_check_due && !lease.core().keeps_no_writer_out() {
+    if !lease.core().is_fresh(now) || is_check_due && !lease.core().no_writer_waits() {
         lease.core().gate.close();
         return None;
     }
     // Only readers share a lease.
-    client.quorum.limits.observers.notify(&Event::Wanted { lock: options.observed(key, LockKind::Read) });
+    client.quorum.settings.observers.notify(&Event::Wanted { lock: options.observed(key, LockKind::Read) });
     lease.acquired(now);
     Some(lease)
 }
@@ -276,7 +276,7 @@ impl<'a> AcquireLoop<'a> {
     /// Most locks are free, and the fast path costs the servers least. If it finds the lock held, the next attempt
     /// enters the server queues.
     fn attempt(&mut self, id: Option<&str>, is_last: bool, now: Tick) -> Result<Lease, Box<Refusal>> {
-        let by = now.after(self.client.quorum.limits.node_timeout);
+        let by = now.after(self.client.quorum.settings.node_timeout);
         let leftover_tokens = self.more_leftover_tokens(now);
         let (stays, waited) = (if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, now.since(self.began));
         let options = AttemptOptions {
@@ -343,7 +343,7 @@ impl<'a> AcquireLoop<'a> {
         let fence = Some(notification.fence).filter(|fence| *fence > 0);
         let core = Arc::new(Core::granted(start, fence, since));
         if client.queues.is_closed() {
-            core.release(quorum.limits.node_timeout);
+            core.release(quorum.settings.node_timeout);
             return None;
         }
         client.lease(&core).ok()

@@ -58,8 +58,7 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// The limit is a point in time, so it does not shift by the time between the read of the clock and the begin of
     /// the wait.
     ///
-    /// `is_idle`: the thread has done everything that was due. For a test clock, any other wait is a part of the work
-    /// of its thread.
+    /// `is_idle`: a test clock may advance while the thread sleeps here. It does not advance during other waits.
     fn wait(&self, _condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, _is_idle: bool) {
         waiting.wait_for(until.since(self.now()));
     }

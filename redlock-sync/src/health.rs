@@ -186,7 +186,7 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();
     for ((address, answer), written) in addresses.zip(answers.votes).zip(written.votes) {
-        let facts = judge::Facts::parse(answer, quorum.limits.min_replicas_ack);
+        let facts = judge::Facts::parse(answer, quorum.settings.min_replicas_ack);
         let node = facts.node(address, &written, key.as_str());
         warnings.extend(facts.warnings(&node, quorum.len(), &written));
         nodes.push(node);
@@ -194,6 +194,6 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let conflict = quorum.nodes.conflict();
     let are_independent = conflict.is_none();
     warnings.extend(conflict.map(|why| format!("{why}, so no lock can be acquired: name only independent servers")));
-    warnings.extend(judge::common_warnings(&nodes, took, client.quorum.longest_lease(), quorum.limits.restart_guard));
+    warnings.extend(judge::common_warnings(&nodes, took, client.quorum.longest_lease(), quorum.settings.restart_guard));
     Ok(Health { need: quorum.need(), nodes, are_independent, warnings })
 }

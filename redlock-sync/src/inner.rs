@@ -211,12 +211,12 @@ impl ClientInner {
         self.wait_until(until, || !self.has_active_calls() && !self.leases.live().iter().any(|core| core.is_held()));
         self.has_ended.store(true, Ordering::SeqCst);
         // Other threads may be about to send the releases of their guards.
-        let by = self.quorum.now().after(self.quorum.limits.two_rounds()).min(until);
+        let by = self.quorum.now().after(self.quorum.settings.two_rounds()).min(until);
         self.wait_until(by, || self.leases.live().iter().all(|core| core.is_lost()));
         // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
         // with all others.
         self.backlog.await_outcomes();
-        let by = self.quorum.now().after(CLOSING.max(self.quorum.limits.two_rounds()));
+        let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds()));
         let mut given_up = revoke(&self.backlog, self.leases.live(), self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
         // begin to wait only now.

@@ -232,7 +232,7 @@ impl Latch {
     /// follows if these differ.
     fn check(&self, wait: Option<WaitArgs<'_>>, is_full: bool) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        self.check_within(wait, is_full, quorum.now().after(quorum.limits.two_rounds()))
+        self.check_within(wait, is_full, quorum.now().after(quorum.settings.two_rounds()))
     }
 
     fn check_within(&self, wait: Option<WaitArgs<'_>>, is_full: bool, by: Tick) -> Result<Progress, Error> {
@@ -343,7 +343,7 @@ impl<'a> LatchWait<'a> {
         let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
         let quorum = &client.quorum;
         // The check that was under way and this call together end two node timeouts after the deadline at the latest.
-        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.two_rounds()));
+        let by = quorum.round_deadline().min(self.limit.until.after(quorum.settings.two_rounds()));
         let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Priority::Normal, by, &|_| true));
     }

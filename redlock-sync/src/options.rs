@@ -193,8 +193,8 @@ impl LockOptions {
     }
 
     /// Checks the rules between the settings of a lock and those of its client.
-    pub(crate) fn check(&self, limits: &ClientOptions) -> Result<(), Error> {
-        check_lease("lease", self.lease, limits)?;
+    pub(crate) fn check(&self, settings: &ClientOptions) -> Result<(), Error> {
+        check_lease("lease", self.lease, settings)?;
         if self.min_hold > self.lease {
             return Err(Error::config(format!(
                 "min_hold = {:?} is longer than lease = {:?}; a minimum hold must fit into the lease",
@@ -202,7 +202,7 @@ impl LockOptions {
             )));
         }
         if let Some(max) = self.max_hold {
-            check_lease("max_hold", max, limits)?;
+            check_lease("max_hold", max, settings)?;
             if self.min_hold > max {
                 return Err(Error::config(format!(
                     "min_hold = {:?} is longer than max_hold = {max:?}; a minimum hold must fit into the maximum hold",
@@ -231,18 +231,18 @@ pub(crate) fn check_within<T: PartialOrd + fmt::Debug>(
 }
 
 /// Returns an error unless the lease is within the limits and longer than a round can take from it.
-pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -> Result<(), Error> {
+pub(crate) fn check_lease(what: &str, lease: Duration, settings: &ClientOptions) -> Result<(), Error> {
     if what == "lease" && lease > MAX_LEASE || lease < MIN_LEASE {
         return Err(Error::config(format!("{what} = {lease:?} is outside {MIN_LEASE:?} to {MAX_LEASE:?}")));
     }
-    let spent = drift(lease).saturating_add(limits.node_timeout).saturating_add(limits.min_validity);
+    let spent = drift(lease).saturating_add(settings.node_timeout).saturating_add(settings.min_validity);
     if lease <= spent {
         return Err(Error::config(format!(
             "{what} = {lease:?} is too short; it must be longer than clock drift {:?} + node_timeout {:?} + \
              min_validity {:?} = {spent:?}; use a longer lease or a shorter node_timeout",
             drift(lease),
-            limits.node_timeout,
-            limits.min_validity
+            settings.node_timeout,
+            settings.min_validity
         )));
     }
     Ok(())
@@ -439,19 +439,19 @@ mod tests {
 
     #[test]
     fn a_lease_must_outlast_a_round() {
-        let limits = ClientOptions::default();
+        let settings = ClientOptions::default();
         for bad in [Duration::ZERO, 9 * MS, 260 * MS, MAX_LEASE + MS, Duration::MAX] {
             let options = LockOptions { lease: bad, ..LockOptions::default() };
-            assert!(options.check(&limits).is_err(), "{bad:?}");
+            assert!(options.check(&settings).is_err(), "{bad:?}");
         }
         for good in [300 * MS, MAX_LEASE] {
             let options = LockOptions { lease: good, ..LockOptions::default() };
-            assert!(options.check(&limits).is_ok(), "{good:?}");
+            assert!(options.check(&settings).is_ok(), "{good:?}");
         }
         let options = LockOptions { min_hold: Duration::from_secs(31), ..LockOptions::default() };
-        assert!(options.check(&limits).is_err());
+        assert!(options.check(&settings).is_err());
         let held = |min_hold| LockOptions { min_hold, max_hold: Some(600 * MS), ..LockOptions::default() };
-        assert!(held(601 * MS).check(&limits).unwrap_err().to_string().contains("max_hold"));
-        assert!(held(600 * MS).check(&limits).is_ok());
+        assert!(held(601 * MS).check(&settings).unwrap_err().to_string().contains("max_hold"));
+        assert!(held(600 * MS).check(&settings).is_ok());
     }
 }

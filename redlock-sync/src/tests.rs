@@ -45,9 +45,9 @@ impl Clock for Sleeper {
 }
 
 /// The nodes at these URLs, for tests of one layer.
-pub(crate) fn quorum(urls: impl Iterator<Item = String>, limits: ClientOptions, clock: Arc<dyn Clock>) -> Quorum {
+pub(crate) fn quorum(urls: impl Iterator<Item = String>, settings: ClientOptions, clock: Arc<dyn Clock>) -> Quorum {
     let urls: Vec<_> = urls.map(|url| NodeUrl::parse(&url).unwrap()).collect();
-    Quorum::new(Nodes::new(&urls, &limits, &clock).unwrap(), clock, limits)
+    Quorum::new(Nodes::new(&urls, &settings, &clock).unwrap(), clock, settings)
 }
 
 /// The part of the guard contract that these tests need.

@@ -60,7 +60,7 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     };
     match &outcome {
         Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
-            client.outages.since(by.before(quorum.limits.node_timeout), quorum.now(), &refusal.error);
+            client.outages.since(by.before(quorum.settings.node_timeout), quorum.now(), &refusal.error);
         }
         _ => client.outages.end(),
     }
@@ -183,7 +183,7 @@ impl<'a> Attempt<'a> {
             });
         }
         let now = quorum.now();
-        if ballot.validity(lease, now) >= quorum.limits.min_validity {
+        if ballot.validity(lease, now) >= quorum.settings.min_validity {
             return Ok(());
         }
         let took = now.since(ballot.started);
@@ -236,11 +236,11 @@ impl<'a> Attempt<'a> {
 /// The command takes a free lock even if others wait for it, and names only one key, so the server checks the user's
 /// permission for no other. It is used only after a release of this client, by a script with all keys, found no wait.
 fn may_be_set_nx(quorum: &Quorum, request: &Request) -> bool {
-    let (limits, options) = (&quorum.limits, &request.options);
+    let (settings, options) = (&quorum.settings, &request.options);
     // Only a mutex is a string, which `SET` can set.
     request.protocol.mutex().is_some()
         && options.min_hold.is_zero()
-        && limits.min_replicas_ack == 0
-        && limits.failover_guard != Some(true)
+        && settings.min_replicas_ack == 0
+        && settings.failover_guard != Some(true)
         && quorum.uncontended.is_uncontended(request.key.as_str(), quorum.now())
 }

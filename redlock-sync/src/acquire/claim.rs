@@ -236,7 +236,7 @@ impl ClaimLoop<'_> {
         let quorum = &self.request.client.quorum;
         let call = self.request.tasks.leave(wait);
         // After the end of a wait, the attempt under way and this call together get one node timeout.
-        let by = quorum.round_deadline().min(self.limit.until.after(quorum.limits.node_timeout));
+        let by = quorum.round_deadline().min(self.limit.until.after(quorum.settings.node_timeout));
         drop(quorum.round(&call, Priority::High, by, &|_| true));
     }
 
@@ -262,7 +262,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
     let ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
-    let is_in_time = ballot.validity(lease, quorum.now()) >= quorum.limits.min_validity;
+    let is_in_time = ballot.validity(lease, quorum.now()) >= quorum.settings.min_validity;
     let Ballot { votes, started, duplicate } = ballot;
     match votes.into_iter().next().unwrap_or(Vote::Absent) {
         Vote::Yes(ClaimReply::Nothing(next)) => Err(NotClaimed::Nothing(next)),

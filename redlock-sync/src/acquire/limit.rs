@@ -38,7 +38,7 @@ impl<'a> WaitLimit<'a> {
         let since = self.client.outages.since(tried_at, quorum.now(), error);
         let since = *self.unavailable_since.get_or_insert(since);
         match self.wait {
-            MaxWait::Forever => quorum.now().since(since) >= quorum.limits.unavailable_after,
+            MaxWait::Forever => quorum.now().since(since) >= quorum.settings.unavailable_after,
             MaxWait::No | MaxWait::Until(_) => self.is_over(),
         }
     }

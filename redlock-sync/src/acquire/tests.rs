@@ -23,8 +23,8 @@ const LEASE: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn client(urls: &[String], unavailable_after: Duration) -> Arc<ClientInner> {
-    let limits = ClientOptions { unavailable_after, node_timeout: TIMEOUT, ..ClientOptions::default() };
-    ClientInner::new(quorum(urls.iter().cloned(), limits, Arc::new(SystemClock)))
+    let settings = ClientOptions { unavailable_after, node_timeout: TIMEOUT, ..ClientOptions::default() };
+    ClientInner::new(quorum(urls.iter().cloned(), settings, Arc::new(SystemClock)))
 }
 
 /// A client whose server is never asked.

@@ -90,7 +90,7 @@ fn hold_observed(
     client.outages.end();
     let mut lease = attempt.hold(ballot, None, Chain::default(), None)?;
     let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
-    client.quorum.limits.observers.notify(&Event::Wanted { lock });
+    client.quorum.settings.observers.notify(&Event::Wanted { lock });
     lease.acquired(began);
     keep_or_share_head(&lease, head);
     Ok(lease)

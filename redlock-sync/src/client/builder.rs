@@ -36,7 +36,7 @@ const MAX_CONNECTIONS: u32 = 16;
 pub struct Builder {
     urls: Vec<Result<NodeUrl, Error>>,
     prefix: String,
-    limits: ClientOptions,
+    settings: ClientOptions,
     pub(super) options: LockOptions,
     credentials: Option<CredentialSource>,
     #[cfg(feature = "tls")]
@@ -147,7 +147,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn node_timeout(mut self, timeout: Duration) -> Builder {
-        self.limits.node_timeout = timeout;
+        self.settings.node_timeout = timeout;
         self
     }
 
@@ -166,7 +166,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn unavailable_after(mut self, time: Duration) -> Builder {
-        self.limits.unavailable_after = time;
+        self.settings.unavailable_after = time;
         self
     }
 
@@ -184,7 +184,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn default_wait(mut self, wait: Duration) -> Builder {
-        self.limits.default_wait = Some(wait);
+        self.settings.default_wait = Some(wait);
         self
     }
 
@@ -268,7 +268,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
-        self.limits.observers.add(Arc::new(observer));
+        self.settings.observers.add(Arc::new(observer));
         self
     }
 
@@ -322,7 +322,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn connections(mut self, each: u32) -> Builder {
-        self.limits.connections = each;
+        self.settings.connections = each;
         self
     }
 
@@ -339,7 +339,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn min_validity(mut self, validity: Duration) -> Builder {
-        self.limits.min_validity = validity;
+        self.settings.min_validity = validity;
         self
     }
 
@@ -353,7 +353,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn max_key_len(mut self, bytes: usize) -> Builder {
-        self.limits.max_key_len = bytes;
+        self.settings.max_key_len = bytes;
         self
     }
 
@@ -381,7 +381,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn min_replicas_ack(mut self, replicas: u32) -> Builder {
-        self.limits.min_replicas_ack = replicas;
+        self.settings.min_replicas_ack = replicas;
         self
     }
 
@@ -401,7 +401,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn restart_guard(mut self, on: bool) -> Builder {
-        self.limits.restart_guard = on;
+        self.settings.restart_guard = on;
         self
     }
 
@@ -431,7 +431,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn failover_guard(mut self, on: bool) -> Builder {
-        self.limits.failover_guard = Some(on);
+        self.settings.failover_guard = Some(on);
         self
     }
 }
@@ -447,7 +447,7 @@ impl fmt::Debug for Builder {
         shown
             .field("nodes", &nodes)
             .field("key_prefix", &self.prefix)
-            .field("limits", &self.limits)
+            .field("settings", &self.settings)
             .field("options", &self.options)
             .field("credentials", &self.credentials.is_some())
             .field("variables", &self.variables)

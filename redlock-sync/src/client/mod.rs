@@ -144,12 +144,12 @@ impl Redlock {
 
     /// How long an annotated function without a `wait` argument waits.
     pub(crate) fn default_wait(&self) -> Option<Duration> {
-        self.inner.quorum.limits.default_wait
+        self.inner.quorum.settings.default_wait
     }
 
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
     pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
-        let key = Key::new(&self.prefix, name, self.inner.quorum.limits.max_key_len)?;
+        let key = Key::new(&self.prefix, name, self.inner.quorum.settings.max_key_len)?;
         reentry::held_by_thread(self.inner.id, key.as_str()).map_or(Ok(false), |(held, _)| held.check().map(|()| true))
     }
 }
@@ -160,7 +160,7 @@ impl fmt::Debug for Redlock {
         f.debug_struct("Redlock")
             .field("nodes", &self.inner.quorum.nodes)
             .field("key_prefix", &self.prefix)
-            .field("limits", &self.inner.quorum.limits)
+            .field("settings", &self.inner.quorum.settings)
             .field("options", &self.options)
             .finish()
     }

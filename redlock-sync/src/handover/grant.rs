@@ -74,8 +74,9 @@ impl GrantEvidence {
             match vote {
                 Vote::Taken { place: QueuePlace::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // `New`, although an earlier attempt entered the wait: a release has removed the wait since, and
-                    // its message was lost. `Kept` at the first attempt: the server has executed an earlier copy.
+                    // The first queued attempt gets `New`, and later ones get `Kept`. If a later one gets `New`, a
+                    // grant has removed the wait, and its message was lost. If the first one gets `Kept`, the server
+                    // has executed a copy of the call before.
                     self.is_certain &= (*place == QueuePlace::New) == self.last_queued.is_none();
                     self.last_queued = Some(ballot.started);
                 }
@@ -87,7 +88,7 @@ impl GrantEvidence {
 
 /// The lease of a grant. With several nodes: how long each reserves the key for the next attempt of the wait.
 pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
-    if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.limits.two_rounds()) }
+    if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.settings.two_rounds()) }
 }
 
 /// What a release of a lock with these options grants to the next wait.
@@ -123,7 +124,7 @@ pub(crate) fn held_since(
 /// such as the longest hold, would begin before the wait. The last holder has not asked replicas.
 fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notification) -> bool {
     let has_fence = notification.fence > 0 || !options.fenced;
-    let is_for_replicas = quorum.limits.min_replicas_ack > 0;
+    let is_for_replicas = quorum.settings.min_replicas_ack > 0;
     options.is_plain() && options.lease == notification.time && has_fence && !is_for_replicas
 }
 
@@ -131,7 +132,7 @@ fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notifi
 fn is_young(quorum: &Quorum, options: &LockOptions, since: Tick) -> bool {
     let lease = options.lease;
     let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
-    left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
+    left >= (lease / RENEW_DIVISOR).max(quorum.settings.min_validity)
 }
 
 /// Takes back a reservation if no node could notify a waiter.

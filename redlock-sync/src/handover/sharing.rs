@@ -58,7 +58,7 @@ impl Gate {
     pub(crate) fn leave(&self) -> bool {
         let is_last = |state: usize| state <= THREAD | OPEN;
         let less = |state: usize| Some(if is_last(state) { 0 } else { state - THREAD });
-        // Pairs with itself: the last thread sees all that the others did before they left. See also `try_join`.
+        // The last thread to leave sees the writes of all that left before. See also `try_join`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok_and(is_last)
     }
 }

@@ -109,7 +109,7 @@ impl<'a, T> ServerWait<'a, T> {
         let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
         let quorum = self.quorum;
         // After the end of a wait, the round under way and this one together get one node timeout.
-        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
+        let by = quorum.round_deadline().min(self.until.after(quorum.settings.node_timeout));
         let grant = grant::next_grant(quorum, &self.request.options, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
@@ -134,9 +134,9 @@ impl<'a, T> ServerWait<'a, T> {
             return None;
         }
         let queued = self.begin();
-        // The fast path is a first attempt that named no wait.
+        // After a fast path, the attempt that enters the queue follows at once, if the wait can enter a queue now.
         let was_fast_path = made == 1 && queued.id.is_none();
-        let may_enter = queued.subscription().is_some() || queued.is_refused();
+        let may_enter = queued.subscription().is_some() || queued.must_poll();
         if was_fast_path && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return None;
         }
@@ -245,7 +245,7 @@ impl<'a, T> ServerWait<'a, T> {
 /// that is wrongly believed to be gone only loses its place.
 fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
-    quorum.limits.two_rounds().saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
+    quorum.settings.two_rounds().saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
 // --- foreign clients -------------------------------------------------------------------------------------------------

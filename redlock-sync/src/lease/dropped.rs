@@ -37,7 +37,7 @@ impl Lease {
     /// For a guard that is dropped. Waits for a renewal round under way, half a node timeout at most. Logs at most one
     /// line.
     pub(crate) fn finish_quietly(&self) {
-        self.finish_quietly_within(self.core.quorum.limits.half_round());
+        self.finish_quietly_within(self.core.quorum.settings.half_round());
     }
 
     pub(crate) fn finish_quietly_within(&self, grace: Duration) {
@@ -109,7 +109,7 @@ impl DroppedLock {
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {
             core.log_loss(*reason);
             if let Some(held) = held {
-                core.quorum.limits.observers.notify(&Event::Lost { lock: core.observed(), held, reason: *reason });
+                core.quorum.settings.observers.notify(&Event::Lost { lock: core.observed(), held, reason: *reason });
             }
         }
         core.tell_end(held, &result);

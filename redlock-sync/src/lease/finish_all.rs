@@ -22,7 +22,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     let (mut ready, mut over) = (Vec::new(), Vec::new());
     for lease in held {
         lease.stop_renewals(began);
-        match lease.core.begin_release(began.after(quorum.limits.two_rounds()).since(quorum.now())) {
+        match lease.core.begin_release(began.after(quorum.settings.two_rounds()).since(quorum.now())) {
             Ok(release) => ready.push((lease, release)),
             Err(release) => over.push((lease, release)),
         }

@@ -232,7 +232,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_lease("lease", lease, &self.core.quorum.limits)?;
+        check_lease("lease", lease, &self.core.quorum.settings)?;
         self.core.and_tell_loss(self.core.extend(lease))
     }
 
@@ -301,7 +301,7 @@ impl Lease {
 
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.two_rounds());
+        let (began, grace) = (self.core.quorum.now(), self.core.quorum.settings.two_rounds());
         self.prepare_end(began).unwrap_or_else(|| {
             self.stop_renewals(began);
             self.released(began, self.core.release(grace))
@@ -356,7 +356,7 @@ impl Lease {
 
     /// Ends the lease and leaves the lock held, for a holder that adopts its token.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
-        let grace = self.core.quorum.limits.two_rounds();
+        let grace = self.core.quorum.settings.two_rounds();
         self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
@@ -413,7 +413,7 @@ impl Leases {
     /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
     pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
         let renewal = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
-            let release = core.release(core.quorum.limits.node_timeout);
+            let release = core.release(core.quorum.settings.node_timeout);
             self.ended(core, &release);
         })?;
         self.register(core);

@@ -14,7 +14,7 @@ impl Lease {
     /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
     pub(crate) fn acquired(&mut self, wanted: Tick) {
         self.wanted = Some(wanted);
-        let (core, observers) = (&self.core, &self.core.quorum.limits.observers);
+        let (core, observers) = (&self.core, &self.core.quorum.settings.observers);
         if !observers.are_there() {
             return;
         }
@@ -25,7 +25,7 @@ impl Lease {
         self.on_lost(move |error| {
             if let (Some(core), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
                 let (lock, held) = (core.observed(), core.quorum.now().since(taken));
-                core.quorum.limits.observers.notify(&Event::Lost { lock, held, reason });
+                core.quorum.settings.observers.notify(&Event::Lost { lock, held, reason });
             }
         });
     }
@@ -65,7 +65,7 @@ impl Lease {
     }
 
     pub(crate) fn observers(&self) -> &Observers {
-        &self.core.quorum.limits.observers
+        &self.core.quorum.settings.observers
     }
 
     /// How long the lock was held until `end`, if observers were notified of the acquisition.
@@ -91,13 +91,13 @@ impl Core {
             && !matches!(result, Err(Error::Lost { .. } | Error::Closed))
         {
             let (lock, confirmed) = (self.observed(), result.is_ok());
-            self.quorum.limits.observers.notify(&Event::Released { lock, held, confirmed });
+            self.quorum.settings.observers.notify(&Event::Released { lock, held, confirmed });
         }
     }
 
     /// Called without `io`, since an observer may take any time.
     pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
-        let observers = &self.quorum.limits.observers;
+        let observers = &self.quorum.settings.observers;
         if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
             let (lock, remaining) = (self.observed(), self.remaining());
             observers.notify(&match outcome {

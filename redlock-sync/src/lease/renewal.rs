@@ -225,9 +225,9 @@ mod tests {
     /// A held lease of a client that never connects.
     fn core() -> Arc<Core> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let limits = ClientOptions { connections: 1, ..ClientOptions::default() };
+        let settings = ClientOptions { connections: 1, ..ClientOptions::default() };
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
-        let quorum = Arc::new(Quorum::new(Nodes::new(&urls, &limits, &clock).unwrap(), Arc::clone(&clock), limits));
+        let quorum = Arc::new(Quorum::new(Nodes::new(&urls, &settings, &clock).unwrap(), Arc::clone(&clock), settings));
         let key = Key::new("", "key", 100).unwrap();
         let start = LeaseStart {
             quorum,

@@ -44,7 +44,7 @@ impl Handle {
 
     /// The request of an acquire. Returns an error if the settings contradict each other.
     pub(crate) fn request(&self) -> Result<Request, Error> {
-        self.options.check(&self.client.quorum.limits)?;
+        self.options.check(&self.client.quorum.settings)?;
         let (key, protocol) = self.lock.clone()?;
         Ok(Request { key, protocol, options: Arc::clone(&self.options) })
     }

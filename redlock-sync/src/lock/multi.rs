@@ -228,7 +228,7 @@ impl MultiLock {
         for mutex in mutexes.iter().skip(held.guards.len()) {
             // Each attempt is bounded, but there can be many. The first attempt is made in any case, since it reports
             // what is wrong if `together` took nothing.
-            let is_late = !held.guards.is_empty() && quorum.now() >= until.after(quorum.limits.node_timeout);
+            let is_late = !held.guards.is_empty() && quorum.now() >= until.after(quorum.settings.node_timeout);
             let part = if is_late { self.deadline_passed(mutex, held.guards.len()) } else { mutex.acquire(wait) };
             let part = part.inspect_err(|_| held.roll_back())?;
             held.guards.push(part);

@@ -380,7 +380,7 @@ impl Semaphore {
 
 /// The protocol of attempts for `many` permits at once.
 fn for_many(key: Key, total: u32, many: u32, quorum: &Quorum) -> Protocol {
-    let (several, reservation) = (quorum.len() > 1, MIN_RESERVATION.max(quorum.limits.two_rounds()));
+    let (several, reservation) = (quorum.len() > 1, MIN_RESERVATION.max(quorum.settings.two_rounds()));
     Protocol::Semaphore(protocol::Permits { key, total, many, several, reservation, first: None, slots: Vec::new() })
 }
 

@@ -172,7 +172,7 @@ impl Queue {
 
     pub(super) fn claim_until(&self, limit: MaxWait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
         let tasks = self.ready()?;
-        self.options.check(&self.client.quorum.limits)?;
+        self.options.check(&self.client.quorum.settings)?;
         let attempts = self.options.retry.max_attempts.map_or(u64::MAX, u64::from);
         let (client, options, keep_dead) = (&self.client, &self.options, self.keep_dead);
         let request = ClaimRequest { client, tasks, options, attempts, keep_dead, stop };
@@ -208,7 +208,7 @@ impl Queue {
         handler: impl Fn(&Job) -> V + Send + Sync + 'static,
     ) -> Result<Worker, Error> {
         self.ready()?;
-        self.options.check(&self.client.quorum.limits)?;
+        self.options.check(&self.client.quorum.settings)?;
         if threads == 0 {
             return Err(Error::config("a worker needs at least one thread"));
         }

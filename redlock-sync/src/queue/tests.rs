@@ -44,8 +44,8 @@ fn a_queue_in_memory_is_the_same() {
 #[test]
 fn an_end_behind_the_lease_that_is_not_answered_is_not_known() {
     let memory = Memory::new(1);
-    let limits = Redlock::builder().node_timeout(ms(50));
-    let mails = memory.build(limits).unwrap().queue("q");
+    let settings = Redlock::builder().node_timeout(ms(50));
+    let mails = memory.build(settings).unwrap().queue("q");
     mails.push(task("a")).unwrap();
     let job = mails.claim().unwrap();
     memory.advance(ms(31_000));

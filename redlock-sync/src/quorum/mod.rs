@@ -35,7 +35,7 @@ use crate::protocol::script::Call;
 pub(crate) struct Quorum {
     pub(crate) nodes: Nodes,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: ClientOptions,
+    pub(crate) settings: ClientOptions,
     /// The longest lease in use, in nanoseconds. A node that restarted within this time may have forgotten a lock that
     /// is still held.
     longest_lease: AtomicU64,
@@ -47,8 +47,8 @@ pub(crate) struct Quorum {
 impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
-    pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), uncontended: UncontendedKeys::new() }
+    pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, settings: ClientOptions) -> Quorum {
+        Quorum { nodes, clock, settings, longest_lease: AtomicU64::new(0), uncontended: UncontendedKeys::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -66,7 +66,7 @@ impl Quorum {
 
     /// The time at which a round that begins now has to end.
     pub(crate) fn round_deadline(&self) -> Tick {
-        self.now().after(self.limits.node_timeout)
+        self.now().after(self.settings.node_timeout)
     }
 
     /// Remembers that leases of this length are in use.
@@ -150,12 +150,12 @@ impl Quorum {
     /// attempt nor a grant takes a lock.
     pub(crate) fn is_too_young(&self) -> bool {
         let is_young = |node: &Node| node.uptime().is_some_and(|up| up < self.longest_lease());
-        self.limits.failover_guard == Some(true) && self.len() == 1 && self.nodes.members().any(is_young)
+        self.settings.failover_guard == Some(true) && self.len() == 1 && self.nodes.members().any(is_young)
     }
 
     /// Like [`Quorum::disqualify_restarted`], but for data with the lifetime `kept`.
     pub(crate) fn disqualify_restarted_within<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
-        if !self.limits.restart_guard || self.len() == 1 {
+        if !self.settings.restart_guard || self.len() == 1 {
             return;
         }
         let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= kept);
@@ -188,7 +188,7 @@ impl Quorum {
             return ballot.duplicate;
         }
         let mut token_may_remain = ballot.token_may_remain();
-        let pause = self.limits.resend_pause();
+        let pause = self.settings.resend_pause();
         loop {
             let releases = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
             let vote = |i: usize| releases.votes.get(i);
@@ -236,8 +236,8 @@ impl Quorum {
         Some(Error::WrongType { op, key: key.to_owned(), node })
     }
 
-    /// The error of a round without a majority of answers. A wrong type or a misuse is reported first, since waiting
-    /// does not help; but only if the nodes without such a failure are no majority.
+    /// The error of a round without a majority of answers. It is `WrongType` or `Config` if these failures alone make a
+    /// majority impossible, since waiting does not help then. Otherwise it is `Unavailable`.
     pub(crate) fn failed<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Error {
         let lasting = |kind: FailureKind| kind == FailureKind::WrongType || kind.is_misuse();
         let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(failure) if lasting(failure.kind));

@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Option<String> {
 
 /// One Rust file.
 pub(super) struct Source {
-    /// The path below the crate's `src`, as `node/round.rs`.
+    /// The path below the crate's `src`, as `quorum/ballot.rs`.
     pub(super) name: String,
     pub(super) text: String,
     /// The same lines, with spaces for comments, strings, and code that is compiled only for tests.

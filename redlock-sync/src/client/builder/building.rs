@@ -33,7 +33,7 @@ impl Builder {
         if urls.len().is_multiple_of(2) {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
-        let nodes = Nodes::new(&urls, &self.limits, &clock)?;
+        let nodes = Nodes::new(&urls, &self.settings, &clock)?;
         Ok(self.on(nodes, clock))
     }
 
@@ -49,9 +49,9 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        check_within("connections", &self.limits.connections, 1..=MAX_CONNECTIONS)?;
-        if self.limits.node_timeout < Duration::from_millis(1) {
-            let timeout = self.limits.node_timeout;
+        check_within("connections", &self.settings.connections, 1..=MAX_CONNECTIONS)?;
+        if self.settings.node_timeout < Duration::from_millis(1) {
+            let timeout = self.settings.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
         }
         // `Key::of` would refuse each name without a hash tag, also the key of `health`.
@@ -62,7 +62,7 @@ impl Builder {
                 prefix.escape_debug()
             )));
         }
-        self.options.check(&self.limits)
+        self.options.check(&self.settings)
     }
 
     /// Adds the names of the environment variables that were set to an error about settings that contradict each other.
@@ -78,7 +78,7 @@ impl Builder {
     }
 
     fn on(self, nodes: Nodes, clock: Arc<dyn Clock>) -> Redlock {
-        let inner = ClientInner::new(Quorum::new(nodes, clock, self.limits));
+        let inner = ClientInner::new(Quorum::new(nodes, clock, self.settings));
         Redlock { inner, prefix: self.prefix.into(), options: Arc::new(self.options) }
     }
 }
@@ -97,7 +97,7 @@ impl Builder {
 
     /// Builds a client on these nodes. The settings must have been checked.
     pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
-        let nodes = Nodes::of(servers, &self.limits, &clock, None);
+        let nodes = Nodes::of(servers, &self.settings, &clock, None);
         let client = self.on(nodes, clock);
         let inner = Arc::downgrade(&client.inner);
         (client, inner)

@@ -74,7 +74,7 @@ impl Listener {
             return Err(ListenError::Failed { is_left_out: true });
         };
         let channel = self.waiters.with(|table, _| table.channel.clone()).map_or_else(|| self.new_channel(), Ok)?;
-        let timeout = self.quorum.limits.node_timeout;
+        let timeout = self.quorum.settings.node_timeout;
         // One timeout to connect, and one to subscribe.
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;

@@ -68,7 +68,7 @@ impl Listener {
                     }
                 }
             });
-            let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, tasks);
+            let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.settings.node_timeout, tasks);
             Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed }
         });
         let this = Arc::downgrade(&listener);
@@ -149,7 +149,7 @@ impl ListenerWait {
     }
 
     /// True if the server refuses to subscribe, or to publish the message that confirms it. Then this wait has to poll.
-    pub(crate) fn is_refused(&self) -> bool {
+    pub(crate) fn must_poll(&self) -> bool {
         self.listener.waiters.with(|table, _| table.polls())
     }
 
@@ -170,7 +170,7 @@ impl ListenerWait {
             self.known = subscription.generation;
             return Ok(Some(subscription.wait_id(self.number)));
         }
-        if self.is_refused() && !self.polls() {
+        if self.must_poll() && !self.polls() {
             return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
         }
         Ok(self.id.clone())

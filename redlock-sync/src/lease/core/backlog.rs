@@ -164,7 +164,7 @@ pub(crate) struct Backlog {
     state: Mutex<BacklogState>,
     /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
     awaited: AtomicUsize,
-    /// Those of them that were answered. The background calls the observers.
+    /// The answered releases whose observers have not been called yet.
     answered: AtomicUsize,
 }
 
@@ -243,11 +243,11 @@ impl Backlog {
     /// then. Returns an error for each that no majority confirmed.
     pub(in crate::lease) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
         let quorum = &self.quorum;
-        let (by, pause) = (quorum.now().after(quorum.limits.two_rounds()), quorum.limits.resend_pause());
+        let (by, pause) = (quorum.now().after(quorum.settings.two_rounds()), quorum.settings.resend_pause());
         let mut left = send_releases(quorum, all, quorum.round_deadline());
         let mut confirmed = Vec::new();
         loop {
-            // For these a majority is enough until the next repetition.
+            // A majority confirmed these releases: no error is reported. The background repeats them for the others.
             confirmed.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
             if left.is_empty() || quorum.now().after(pause) >= by {
                 break;

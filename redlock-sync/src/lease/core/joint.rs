@@ -32,10 +32,10 @@ impl Core {
         state.now == LeaseState::Held && now.after(left) < state.until
     }
 
-    /// Asks the servers whether the lock is still held and keeps no writer out, and extends it in the same round.
+    /// Asks the servers whether the lock is still held and no writer waits for it, and extends it in the same round.
     /// False without a majority. The renewal thread calls the loss handlers.
-    pub(crate) fn keeps_no_writer_out(&self) -> bool {
-        let Some(mut io) = self.io.try_lock_for(self.quorum.limits.node_timeout) else { return false };
+    pub(crate) fn no_writer_waits(&self) -> bool {
+        let Some(mut io) = self.io.try_lock_for(self.quorum.settings.node_timeout) else { return false };
         let Some(lock) = self.protocol().read_write() else { return false };
         if self.still_ours().is_err() {
             return false;
@@ -43,8 +43,8 @@ impl Core {
         let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
-        let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        ballot.won() && !ballot.votes.iter().any(keeps_out)
+        let has_writer = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
+        ballot.won() && !ballot.votes.iter().any(has_writer)
     }
 
     /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need
@@ -53,7 +53,7 @@ impl Core {
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
-        let io = self.io.try_lock_for(self.quorum.limits.half_round());
+        let io = self.io.try_lock_for(self.quorum.settings.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {

@@ -24,7 +24,7 @@ impl Core {
         }
         // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a thread that
         // waits, and a release would wait for it too. If a round takes longer, the lock is released instead.
-        let mut io = self.io.try_lock_for(self.quorum.limits.handover_wait())?;
+        let mut io = self.io.try_lock_for(self.quorum.settings.handover_wait())?;
         let local = self.next_local_handover(&mut io)?;
         let chain = self.passed_chain();
         let mut state = self.state.lock();
@@ -102,8 +102,8 @@ impl Core {
         let lease = self.next_lease();
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
-        let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.limits.handover_round()));
-        // While a cluster moves the slot there is no number, and no other client of this library can take the lock.
+        let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()));
+        // While a cluster moves the slot, `waits` is `None`. That counts as no waits: no other client can acquire then.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         let is_uncontended = ballot.won() && !ballot.votes.iter().any(has_waits);
         is_uncontended.then(|| LocalHandover { since: self.quorum.now(), count: 0 })

@@ -95,7 +95,7 @@ impl Core {
             grant::unreserve(quorum, self.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
-        let pause = quorum.limits.resend_pause();
+        let pause = quorum.settings.resend_pause();
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
@@ -203,9 +203,9 @@ impl Core {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// The result of a release. `at`: the nodes that may have had the token. `is_inferred`: no server confirmed the
-    /// release itself. A server said "not held" to a repetition. Before the lease ends, this proves that an earlier
-    /// copy released the lock. Afterwards, the key may have expired.
+    /// The result of a release. `at`: the nodes that may have had the token. `is_inferred`: only a repetition was
+    /// answered, by "not held". Before the lease ends, that means that the first copy released the lock. Afterwards,
+    /// the key may have expired.
     fn judge_release(&self, at: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {

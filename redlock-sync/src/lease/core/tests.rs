@@ -43,8 +43,8 @@ impl Rig {
         }
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
         let clock = Arc::new(Sleeper::default());
-        let limits = ClientOptions { node_timeout: TIMEOUT, restart_guard: false, ..ClientOptions::default() };
-        let quorum = quorum(proxies.iter().map(Proxy::url), limits, Arc::clone(&clock) as Arc<dyn Clock>);
+        let settings = ClientOptions { node_timeout: TIMEOUT, restart_guard: false, ..ClientOptions::default() };
+        let quorum = quorum(proxies.iter().map(Proxy::url), settings, Arc::clone(&clock) as Arc<dyn Clock>);
         Rig { servers, proxies, clock, quorum: Arc::new(quorum), tokens: TokenSource::new() }
     }
 

@@ -39,7 +39,7 @@ impl<M> HeldMutexes<M> {
 impl<M> Drop for HeldMutexes<M> {
     /// Waits for renewals that are under way, half a node timeout at most for all together.
     fn drop(&mut self) {
-        let until = self.quorum.now().after(self.quorum.limits.half_round());
+        let until = self.quorum.now().after(self.quorum.settings.half_round());
         while let Some(guard) = self.guards.pop() {
             guard.finish_quietly_within(until.since(self.quorum.now()));
         }

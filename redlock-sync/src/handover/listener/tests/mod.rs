@@ -48,8 +48,8 @@ fn soon() -> Tick {
 }
 
 fn listener_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
-    let limits = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
-    Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))), Box::new(|_, _| {}))
+    let settings = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
+    Listener::new(Arc::new(crate::tests::quorum(urls, settings, Arc::new(SystemClock))), Box::new(|_, _| {}))
 }
 
 fn listener(url: String) -> Arc<Listener> {

@@ -10,7 +10,7 @@ fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
 
 fn refused(wait: &ListenerWait) {
     let until = soon();
-    while !wait.is_refused() {
+    while !wait.must_poll() {
         assert_eq!(wait.sleep(until, &Cancelling::default()), Woken::Connected);
     }
     assert_eq!(wait.subscription(), None);
