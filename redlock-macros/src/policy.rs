@@ -28,8 +28,8 @@ impl Policy {
     }
 }
 
-/// Stores the guard outside the closure. Without a guard, the call ends here. A call with `names` passes all parameters
-/// on.
+/// Stores the guard outside the closure. Without a guard, the call ends here. `names`: the arguments with which a
+/// fallback is called.
 pub(crate) fn keep(args: &Args, output: &Type, names: &[TokenStream], krate: &Path) -> TokenStream {
     let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
     let (done, busy) = (done(args, output, names, krate), busy(args, output, names, krate));

@@ -284,6 +284,7 @@ impl RunOnce {
 }
 
 /// The lock of a run. Dropping it releases the lock, and sets no mark.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct OnceGuard {
     guard: MutexGuard,

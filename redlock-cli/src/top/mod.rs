@@ -19,6 +19,7 @@ use ratatui::crossterm::event::{
     self, DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers,
 };
 use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{Clear, ClearType};
 use ratatui::style::{Color, Style};
 use redlock_sync::{HeldLock, Redlock, SnapshotOptions};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
@@ -74,7 +75,7 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     let watch = Watch::start(locks, &view.pattern, view.every)?;
     let has_continued = Arc::default();
     flag::register(SIGCONT, Arc::clone(&has_continued))?;
-    let terminal = begin()?;
+    let terminal = begin().inspect_err(|_| restore())?;
     end_with(signals)?;
     let outcome = show(terminal, locks, &watch, &has_continued);
     restore();
@@ -94,10 +95,10 @@ fn end_with(mut signals: Signals) -> io::Result<()> {
 }
 
 fn begin() -> io::Result<DefaultTerminal> {
-    let mut terminal = ratatui::try_init()?;
-    // With bracketed paste, a pasted text is one event instead of many keys.
-    execute!(io::stdout(), EnableBracketedPaste)?;
-    terminal.clear()?;
+    let terminal = ratatui::try_init()?;
+    // With bracketed paste, a pasted text is one event instead of many keys. `Terminal::clear` would ask the terminal
+    // for its cursor, and wait for the answer.
+    execute!(io::stdout(), EnableBracketedPaste, Clear(ClearType::All))?;
     Ok(terminal)
 }
 

@@ -362,8 +362,8 @@ impl Builder {
     /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///
     /// The node asks its replicas within the same request (`WAIT`), and waits for them for a quarter of
-    /// [`node_timeout`](Builder::node_timeout) at most. Meanwhile, further acquires of the client are not sent; then
-    /// they wait for the replicas together. If fewer replicas confirm in time, there is no lock: the client takes back
+    /// [`node_timeout`](Builder::node_timeout) at most. Meanwhile, further calls that need replicas are not sent to
+    /// that node; then they wait for the replicas together. If fewer replicas confirm in time, there is no lock: the client takes back
     /// what was written, and the error is [`Unavailable`](Error::Unavailable) with their number. So a node without
     /// enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may still be queued.
     /// A release asks no replica. The user needs the permission `+wait`.

@@ -1,4 +1,5 @@
-//! The release of a dropped guard: its thread sends it, and does not wait for the servers.
+//! The release of a dropped guard: its thread sends it, and does not wait for the servers. It waits only if observers
+//! are too slow.
 //!
 //! To every thread of this client, the lock is free at once. The next attempt follows the release on the connection on
 //! which that is unanswered. So the drop need not wait.
@@ -46,18 +47,13 @@ impl Lease {
             return;
         }
         self.stop_renewals(began);
-        if self.observers().are_there() && self.leases.backlog.is_behind() {
-            // This thread calls the observers itself, as `unlock` does. Otherwise the background would fall behind
-            // without a limit. A server that hangs answers no release, so it leads to no such wait.
-            self.core.tell_loss();
-            self.core.forget_all_handlers();
-            return log_end(&self.released(began, self.core.release(grace)));
-        }
         match self.core.begin_release(grace) {
             Ok((io, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
                 drop(io);
                 self.post(release, began);
+                // Otherwise the background, which also repeats releases, would fall behind without a limit.
+                self.leases.backlog.wait_for_observers();
             }
             Err(release) => log_end(&self.released(began, self.core.end_release(release))),
         }

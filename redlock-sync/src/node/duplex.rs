@@ -37,6 +37,7 @@ pub(super) fn behind_tls(mut session: ClientConnection, mut socket: TimedSocket,
 
 impl Sink for TlsHalf {
     fn write(&mut self, mut bytes: &[u8], by: Tick) -> Result<(), Broken> {
+        self.socket.begin(by);
         while !bytes.is_empty() {
             self.encrypted.clear();
             let taken = {
@@ -49,7 +50,7 @@ impl Sink for TlsHalf {
                 taken
             };
             bytes = bytes.get(taken..).unwrap_or_default();
-            Sink::write(&mut self.socket, &self.encrypted, by)?;
+            self.socket.write_all(&self.encrypted).map_err(broken)?;
         }
         Ok(())
     }

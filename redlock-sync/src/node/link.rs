@@ -102,8 +102,8 @@ impl Link {
         self.halves.sink.write(commands, by)
     }
 
-    /// Reads one reply. Must be called once for each command sent. After an error, the connection cannot be used any
-    /// more.
+    /// Reads one reply. Must be called once for each command sent. After an error other than a timeout,
+    /// the connection cannot be used any more.
     pub(super) fn receive(&mut self, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Broken> {
         self.read(by, clock, Some)
     }

@@ -152,7 +152,7 @@ fn remedy(code: &str) -> &'static str {
              with all that a lock needs)"
         }
         // Of several calls that are sent together, only the first one brings the source (`Server::needs_source`).
-        "NOSCRIPT" => " (an earlier call carried the script, and failed)",
+        "NOSCRIPT" => " (the server forgot the script, or an earlier call that carried it failed)",
         _ => "",
     }
 }

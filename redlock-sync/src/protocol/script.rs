@@ -134,7 +134,7 @@ pub(crate) enum Arg<'a> {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    /// The token that the call sets or removes.
+    /// The token that the call is about.
     pub(crate) token: Option<LockId>,
     /// The lease, if the call can be sent as `SET NX`, which does the same if the key is free and no wait is in its
     /// queue. It costs the server a third of the script.

@@ -121,7 +121,7 @@ impl Ballot<Holders> {
         let tokens: Vec<&str> = held.flatten().map(|(token, _)| token.as_str()).collect();
         let nodes_of = |token: &str| tokens.iter().filter(|other| **other == token).count();
         let need = votes_needed(self.votes.len());
-        tokens.iter().map(|token| nodes_of(token)).any(|known| known < need && known + unknown >= need)
+        unknown > 0 && tokens.iter().map(|token| nodes_of(token)).any(|known| known < need && known + unknown >= need)
     }
 }
 

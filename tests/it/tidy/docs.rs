@@ -49,11 +49,14 @@ fn items(source: &Source) -> Vec<Item> {
     found
 }
 
-/// Whether the doc comment at the end of these lines has a code block. Attributes may follow the comment.
+/// Whether the doc comment at the end of these lines has a code block, or the item is hidden. Attributes may follow the
+/// comment.
 fn has_example(above: &[&str]) -> bool {
     let mut in_attribute = false;
     for line in above.iter().rev().map(|line| line.trim()) {
-        if line.starts_with("#[") {
+        if line == "#[doc(hidden)]" {
+            return true;
+        } else if line.starts_with("#[") {
             in_attribute = false;
         } else if line.ends_with(")]") {
             in_attribute = true;

@@ -168,7 +168,7 @@ pub(crate) struct Backlog {
     answered: AtomicUsize,
 }
 
-/// The most answered releases of dropped guards for which observers may still have to be called.
+/// If more answered releases of dropped guards wait for the observers, drops wait as well.
 const MAX_ANSWERED: usize = 64;
 
 /// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
@@ -220,9 +220,13 @@ impl Backlog {
         AwaitedRelease { backlog: Arc::clone(self), is_answered: false }
     }
 
-    /// True if observers are too slow for the rate at which guards are dropped.
-    pub(in crate::lease) fn is_behind(&self) -> bool {
-        self.answered.load(Ordering::Relaxed) > MAX_ANSWERED
+    /// Waits while observers are too slow for the rate at which guards are dropped, a node timeout at most. A server that
+    /// hangs answers no release, so it leads to no such wait.
+    pub(in crate::lease) fn wait_for_observers(&self) {
+        let by = self.quorum.round_deadline();
+        while self.answered.load(Ordering::Relaxed) > MAX_ANSWERED && self.quorum.now() < by {
+            self.quorum.clock.sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until the outcome of all counted releases is known, for a node timeout at most.

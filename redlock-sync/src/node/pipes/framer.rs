@@ -81,7 +81,8 @@ impl Framer {
 
     /// True if the next element is one of RESP3. It is then no reply.
     pub(crate) fn is_at_resp3(&self) -> bool {
-        self.bytes.get(self.begin + self.counted).is_some_and(|mark| b"_,#!=(%~>|".contains(mark))
+        let unread = self.bytes.get(self.begin + self.counted..self.end).unwrap_or_default();
+        unread.first().is_some_and(|mark| b"_,#!=(%~>|".contains(mark))
     }
 
     /// Takes the next complete reply. `None` if more bytes are needed.

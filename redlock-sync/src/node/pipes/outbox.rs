@@ -150,8 +150,9 @@ impl InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
-    /// True if the call can be written now. A call that needs a `WAIT` is not written behind another `WAIT`. If replicas
-    /// hang, the server executes one `WAIT` after the other, and those of many threads would take longer than a node
+    /// True if the call can be written now. A call that needs a `WAIT` is not written behind another `WAIT`. A release
+    /// can overtake such a call, but not one of its own token: that release is sent once the thread of the call has its
+    /// outcome, or has given it up. If replicas hang, the server executes one `WAIT` after the other, and those of many threads would take longer than a node
     /// timeout.
     pub(super) fn accepts(&self, command: &Command) -> bool {
         !self.is_waiting || !command.is_for_replicas()

@@ -152,7 +152,7 @@ impl Pipe {
         oldest > 0 && self.clock.now().since(Tick::from_nanos(oldest)) >= by
     }
 
-    /// When the oldest call in flight was written, in nanoseconds. 0 if there is none.
+    /// When the oldest call in flight was written, in nanoseconds. 0 if there is none. For a `WAIT`, its limit is added.
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest.load(Ordering::Acquire)
     }
@@ -233,7 +233,9 @@ impl Pipe {
         while outcomes.is_awaited(index) && !self.is_closed() {
             // The threads whose replies have arrived are woken before this one waits.
             wakeups.notify_threads();
-            if !self.read(&mut reader, until, &mut wakeups) && self.clock.now() >= until {
+            // The read after the deadline takes what has already arrived.
+            let is_over = self.clock.now() >= until;
+            if (!self.read(&mut reader, until, &mut wakeups) || is_over) && self.clock.now() >= until {
                 break;
             }
         }

@@ -112,8 +112,8 @@ impl Pipe {
         }
     }
 
-    /// True if calls in the outbox can be written now. If not, clears the mark. The pump may have gone to sleep because
-    /// of it, and is woken if calls are left for later.
+    /// True if calls in the outbox can be written now. If not, clears the mark. The pump may sleep because the mark was
+    /// set, so it is woken if calls are left.
     fn has_unwritten(self: &Arc<Self>) -> bool {
         let mut outbox = self.outbox.lock();
         outbox.was_missed &= !outbox.is_empty();

@@ -177,7 +177,7 @@ impl Group {
     fn exchange(&self, server: &RedisServer, link: &mut Option<Link>) -> Result<MasterReply, Failure> {
         let by = self.clock.now().after(self.timeout);
         if let Some(mut kept) = link.take() {
-            match self.query(&mut kept, None) {
+            match self.query(&mut kept, None, by) {
                 Err(failure) if failure.kind == FailureKind::Unreachable => {}
                 said => {
                     *link = said.is_ok().then_some(kept);
@@ -186,17 +186,16 @@ impl Group {
             }
         }
         let mut fresh = Link::new(server.open(by, &*self.clock)?.map_err(Broken::while_connecting)?, 0);
-        let reply = self.query(&mut fresh, Some(server))?;
+        let reply = self.query(&mut fresh, Some(server), by)?;
         *link = Some(fresh);
         Ok(reply)
     }
 
-    fn query(&self, link: &mut Link, login: Option<&RedisServer>) -> Result<MasterReply, Failure> {
+    fn query(&self, link: &mut Link, login: Option<&RedisServer>, by: Tick) -> Result<MasterReply, Failure> {
         let login = login.map(Dial::login).transpose()?;
         let (question, logins) = master_reply::request(login.as_ref().map(|login| &login.info), &self.name);
-        let by = || self.clock.now().after(self.timeout);
-        link.send(&question, by()).map_err(Broken::while_connecting)?;
-        let mut receive = || link.receive(by(), &*self.clock).map_err(Broken::while_connecting);
+        link.send(&question, by).map_err(Broken::while_connecting)?;
+        let mut receive = || link.receive(by, &*self.clock).map_err(Broken::while_connecting);
         for _ in 0..logins {
             master_reply::accepted(receive()?)?;
         }

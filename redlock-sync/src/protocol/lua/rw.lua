@@ -37,9 +37,10 @@ local function live(member)
   return ends >= now and ends or 0
 end
 
--- Returns the holder that ends last, with its end.
+-- Returns the holder that ends last, with its end. While a cluster moves the slot, the server refuses to read a key that
+-- is gone. Then there is no holder.
 local function last()
-  local found = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  local found = redis.pcall('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   if found[1] and tonumber(found[2]) >= now then return found[1], tonumber(found[2]) end
 end
 
@@ -50,7 +51,7 @@ end
 -- Lets the key expire with the last of its holders, and removes some that have ended.
 local function tidy()
   for _ = 1, 64 do
-    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
     if not first[1] or tonumber(first[2]) >= now then break end
     redis.call('ZREM', key, first[1])
   end

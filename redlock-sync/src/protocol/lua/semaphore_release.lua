@@ -27,6 +27,7 @@ for at, other in pairs(lent.tokens) do
   if other == token or other == reservation_of_wait then
     if other == token and (#slots == 0 or set[at]) then given = given + 1 end
     if keep > 0 and other == token and (#slots == 0 or set[at]) then
+      redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
       lent.first = math.min(lent.first or math.huge, now + keep)
       if queue then hint(queue, ARGV[6], '0 0') end
