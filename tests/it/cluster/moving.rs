@@ -61,6 +61,35 @@ fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
     assert!(unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
 }
 
+/// While the slot is open, the server refuses to read a key that is gone, as after the release of the last holder.
+#[test]
+fn the_last_permit_and_the_last_reader_are_released_while_their_slot_is_open() {
+    let cluster = Cluster::start();
+    let (from, slot, key) = (cluster.master_of(SLOT), cluster.slot(SLOT), format!("{SLOT}last"));
+    let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
+    macro_rules! script {
+        ($($part:literal)+) => {
+            concat!($(include_str!(concat!("../../../redlock-sync/src/protocol/lua/", $part, ".lua"))),+)
+        };
+    }
+    let permits = script!("end_with_last" "semaphore_release_fast" "push" "slots" "semaphore_release");
+    let readers = script!("end_with_last" "rw_release_fast" "push" "rw" "rw_release");
+    // The second and the fourth call are not for the fast path.
+    for (source, member, args) in [
+        (permits, "0 token", ["token", "0", "2", "0", "0"].as_slice()),
+        (permits, "0 token", ["token", "", "2", "0", "0"].as_slice()),
+        (readers, "rtoken", ["r", "token"].as_slice()),
+        (readers, "rtoken", ["r", "token", "", "wait"].as_slice()),
+    ] {
+        let lent: u64 = from.ask(cmd("ZADD").arg(&key).arg("9000000000000000").arg(member));
+        assert_eq!(lent, 1);
+        cluster.open_slot(slot, from, to);
+        let reply: i64 = from.ask(cmd("EVAL").arg(source).arg(1).arg(&key).arg(args));
+        assert_eq!(reply, 5, "{member} {args:?}");
+        cluster.close_slot(slot, from);
+    }
+}
+
 /// Grants, queues and notifications can be lost while the slot moves. Still, no thread may wait for the end of a lease
 /// or of a grant.
 #[test]

@@ -192,12 +192,13 @@ fn fences_rise_from_holder_to_holder() {
 #[test]
 fn kind_08_a_full_server_lends_nothing_new_and_keeps_what_is_lent() {
     let servers = servers(1);
-    let semaphore = open(&servers).semaphore(KEY, 2);
-    let permit = semaphore.acquire().unwrap();
+    let semaphore = open(&servers).semaphore(KEY, 3);
+    let (permit, kept) = (semaphore.acquire().unwrap(), semaphore.clone().min_hold(SOON / 2).acquire().unwrap());
     servers[0].fill();
     assert!(matches!(semaphore.try_acquire().unwrap_err(), Error::Unavailable { .. }));
     permit.extend(ms(60_000)).unwrap();
     permit.release().unwrap();
+    kept.release().unwrap();
     servers[0].unfill();
     semaphore.try_acquire().unwrap().release().unwrap();
 }

@@ -32,7 +32,7 @@ if was_in and keep > 0 then
 end
 local had_reservation = wait ~= '' and live(reservation_of(letter, wait)) > 0
 redis.call('ZREM', key, own)
-if wait ~= '' then redis.call('ZREM', key, reservation_of(letter, wait)) end
+if wait ~= '' then redis.pcall('ZREM', key, reservation_of(letter, wait)) end
 tidy()
 local by = last()
 if not writers then
