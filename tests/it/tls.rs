@@ -170,6 +170,19 @@ fn input_14_a_client_certificate_that_is_given() {
     assert_eq!(agent_in(&unread, &relay.url("127.0.0.1")).1, "ok");
 }
 
+/// The server has shown that it speaks TLS, so the call is sent again over another connection.
+#[test]
+fn bytes_of_another_protocol_break_a_connection_that_has_worked() {
+    let (server, authority) = (Server::start(), Authority::new());
+    let relay = Relay::start(&server, authority.config("127.0.0.1", false, &[&TLS13]));
+    let locks = settings(&relay, Tls::new().ca_pem(authority.pem())).build().unwrap();
+    for n in 0..5 {
+        locks.mutex(format!("{n}")).lock().unwrap().unlock().unwrap();
+        relay.garble();
+    }
+    locks.mutex("last").lock().unwrap().unlock().unwrap();
+}
+
 #[test]
 fn input_14_files_that_cannot_be_used() {
     let (server, authority) = (Server::start(), Authority::new());

@@ -362,11 +362,12 @@ impl Builder {
     /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///
     /// The node asks its replicas within the same request (`WAIT`), and waits for them for a quarter of
-    /// [`node_timeout`](Builder::node_timeout) at most. Meanwhile, further calls that need replicas are not sent to
-    /// that node; then they wait for the replicas together. If fewer replicas confirm in time, there is no lock: the
-    /// client takes back what was written, and the error is [`Unavailable`](Error::Unavailable) with their number. So a
-    /// node without enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may
-    /// still be queued. A release asks no replica. The user needs the permission `+wait`.
+    /// [`node_timeout`](Builder::node_timeout) at most, or up to 100 ms longer if the server is idle. So the node
+    /// timeout should be 400 ms or more. Meanwhile, further calls that need replicas are not sent to that node; then
+    /// they wait for the replicas together. If fewer replicas confirm in time, there is no lock: the client takes back
+    /// what was written, and the error is [`Unavailable`](Error::Unavailable) with their number. So a node without
+    /// enough replicas grants no lock. A lease that is held ends if the replicas stay away. A push may still be queued.
+    /// A release asks no replica. The user needs the permission `+wait`.
     ///
     /// Use the number of all replicas, so that none of them can become the master without a lock that was granted. With
     /// a smaller number, the new master may lack a lock. Or use several independent servers

@@ -53,7 +53,7 @@ impl Lease {
                 drop(io);
                 self.post(release, began);
                 // Otherwise the background, which also repeats releases, would fall behind without a limit.
-                self.leases.backlog.wait_for_observers();
+                self.leases.backlog.wait_for_observers(began.after(grace));
             }
             Err(release) => log_end(&self.released(began, self.core.end_release(release))),
         }

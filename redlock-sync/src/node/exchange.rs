@@ -373,9 +373,6 @@ fn after_disconnect(
     server.connection_broke(generation);
     target.duplicate |= was_written;
     let executed = executed(target.duplicate);
-    if let Broken::Unusable(why) = why {
-        return Some(TargetState::Done(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
-    }
     let why = why.words();
     let Some(first) = &target.first_break else {
         target.first_break = Some(why);

@@ -52,6 +52,17 @@ fn a_minimum_hold_outlasts_the_guard() {
     drop(others.rw_lock(KEY).try_read_for(SOON).unwrap());
 }
 
+#[test]
+fn a_reader_that_gives_up_leaves_no_queue() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    let writer = locks.rw_lock(KEY).write().unwrap();
+    assert!(others.rw_lock(KEY).try_read_for(ms(300)).unwrap_err().is_busy());
+    let has_readers = || servers[0].keys().iter().any(|key| key.ends_with(":readers"));
+    eventually("the queue of the readers is gone", SOON, || !has_readers());
+    writer.unlock().unwrap();
+}
+
 /// A process died with a short read lease. Another one has read with a long lease.
 #[test]
 fn the_key_does_not_outlive_its_last_reader() {

@@ -96,6 +96,14 @@ impl Relay {
         }
     }
 
+    /// Sends bytes of another protocol on all connections, without TLS.
+    pub(super) fn garble(&self) {
+        for mut client in self.clients.lock().unwrap().drain(..) {
+            // Some connections may already be closed.
+            _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.port
     }

@@ -220,10 +220,9 @@ impl Backlog {
         AwaitedRelease { backlog: Arc::clone(self), is_answered: false }
     }
 
-    /// Waits while observers are too slow for the rate at which guards are dropped, a node timeout at most. A server that
-    /// hangs answers no release, so it leads to no such wait.
-    pub(in crate::lease) fn wait_for_observers(&self) {
-        let by = self.quorum.round_deadline();
+    /// Waits while observers are too slow for the rate at which guards are dropped, until `by` at the latest. A server
+    /// that hangs answers no release, so it leads to no such wait.
+    pub(in crate::lease) fn wait_for_observers(&self, by: Tick) {
         while self.answered.load(Ordering::Relaxed) > MAX_ANSWERED && self.quorum.now() < by {
             self.quorum.clock.sleep(Duration::from_millis(1));
         }

@@ -232,9 +232,11 @@ impl InFlight {
     }
 
     /// When the oldest call was written. For a `WAIT`, its limit is added: a server that waits for replicas is not late.
+    /// An idle server looks at that limit ten times a second (`hz`).
     pub(super) fn oldest(&self, node_timeout: Duration) -> Option<Tick> {
         let InFlightCall { command, written } = self.calls.front()?;
-        Some(if command.is_some() { *written } else { written.after(time_for_replicas(node_timeout)) })
+        let limit = time_for_replicas(node_timeout) + Duration::from_millis(100);
+        Some(if command.is_some() { *written } else { written.after(limit) })
     }
 
     /// True if a release follows each acquire, among calls about keys of this group, or among all if `group` is `None`.

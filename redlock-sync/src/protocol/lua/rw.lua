@@ -110,6 +110,13 @@ local function reserve_for_readers(several)
   return any
 end
 
+-- Removes a wait from its queue. If no reader is left there, it is not the turn of the readers.
+local function leave(queue, wait)
+  redis.pcall('ZREM', queue, wait)
+  local left = queue == readers and redis.pcall('ZRANGE', readers, 0, 1) or {}
+  if left[1] == '*' and not left[2] then redis.pcall('DEL', readers) end
+end
+
 local function are_readers_next()
   return type(redis.pcall('ZSCORE', readers, '*')) == 'string'
 end

@@ -69,7 +69,7 @@ drop_gone()
 local by, ends = last()
 local place = 0
 if wait ~= '' and ARGV[6] == '0' then
-  redis.pcall('ZREM', queue, wait)
+  leave(queue, wait)
   mark(queue, wait, true)
   -- The wait that leaves may have kept readers out.
   if letter == 'w' and by and not is_writer(by) and not first_writer(several) then reserve_for_readers(several) end

@@ -13,7 +13,7 @@
 local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
 local failure = failure_of_key()
 if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
-if wait ~= '' and letter == 'r' and writers then redis.pcall('ZREM', readers, wait) end
+if wait ~= '' and letter == 'r' and writers then leave(readers, wait) end
 if wait ~= '' and writers then mark(letter == 'r' and readers or writers, wait, true) end
 if failure then return failure end
 if letter == 'r' and live(own) == 0 and live('w' .. ARGV[2]) > 0 then
