@@ -55,7 +55,8 @@ use crate::quorum::Quorum;
 /// On several servers, different permits are on different majorities, so each server can lend another [slot](#slots) to
 /// an attempt. Then a call that does not wait asks which slots are free on a majority, and tries these.
 /// [`try_acquire`](Semaphore::try_acquire) can still return `Busy` although a permit is free. That happens only if
-/// other calls acquire, release or wait for permits at that moment. Calls that wait try again.
+/// other calls acquire, release or wait for permits at that moment, or at the first call after a server has begun to
+/// hang. Calls that wait try again.
 ///
 /// # A holder that is stuck
 ///

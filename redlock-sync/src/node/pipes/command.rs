@@ -143,11 +143,15 @@ impl Outcomes {
     }
 }
 
-/// True while a call has no outcome. After a connection broke, the thread does not wait, since it may send the call
-/// again.
+/// True while a call has no outcome. If a connection broke, or a server returned an error such as `NOSCRIPT`, the thread
+/// does not wait for the other servers, since it may send the call again.
 fn is_pending(states: &[CallState]) -> bool {
-    let broke = |state: &CallState| matches!(state, CallState::Done(Outcome::Disconnected { .. }));
-    !states.iter().any(broke) && states.iter().any(CallState::is_awaited)
+    let may_be_repeated = |state: &CallState| match state {
+        CallState::Done(Outcome::Disconnected { .. }) => true,
+        CallState::Done(Outcome::Replied(reply)) => reply.is_error(),
+        _ => false,
+    };
+    !states.iter().any(may_be_repeated) && states.iter().any(CallState::is_awaited)
 }
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";

@@ -17,6 +17,7 @@ each_kind!(all:
     fault_01_unlock_while_a_renewal_hangs,
     fault_01_loss_is_told_in_time_though_a_renewal_hangs,
     fault_10_a_minority_is_down,
+    fault_10_a_node_hangs_and_the_others_have_forgotten_the_scripts,
     fault_10_the_node_that_is_down_may_have_the_lock,
     fault_11_a_majority_is_down_while_held,
     fault_11_a_majority_is_down_at_acquire,
@@ -101,6 +102,19 @@ fn fault_10_a_minority_is_down<K: Kind>() {
         K::unlock(before).unwrap();
         assert!(rig.servers[rig.spare()..].iter().all(|server| server.holder("before").is_none()));
     });
+}
+
+/// The other nodes get the sources at once, and not when the time of the one that hangs is over.
+fn fault_10_a_node_hangs_and_the_others_have_forgotten_the_scripts<K: Kind>() {
+    let rig = Rig::start(3);
+    let guard = K::new(&rig.open_warm::<K>(), "a").lock().unwrap();
+    for server in &rig.servers {
+        server.ask::<()>(redis::cmd("SCRIPT").arg("FLUSH"));
+    }
+    rig.servers[1].stop();
+    guard.extend(LONG).unwrap();
+    rig.servers[1].cont();
+    K::unlock(guard).unwrap();
 }
 
 /// One node has the token, one is free, and one is down. Whether the lock is held depends on the last one.
