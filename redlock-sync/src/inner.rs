@@ -13,7 +13,9 @@ use crate::handover::listener::{Listener, ListenerWait, Notification};
 use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
-use crate::lease::{Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, revoke};
+use crate::lease::{
+    Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke,
+};
 use crate::node::Priority;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
@@ -213,16 +215,17 @@ impl ClientInner {
         // Other threads may be about to send the releases of their guards.
         let by = self.quorum.now().after(self.quorum.settings.two_rounds()).min(until);
         self.wait_until(by, || self.leases.live().iter().all(|core| core.is_lost()));
-        // Waits for the releases of guards that were dropped just now. Those that are not confirmed are repeated below
-        // with all others.
+        // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
+        // confirmed are repeated below with all others.
+        let held: Vec<_> = self.leases.live().into_iter().filter(|core| core.revoke()).collect();
         self.backlog.await_outcomes();
         let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds()));
-        let mut given_up = revoke(&self.backlog, self.leases.live(), self.backlog.close());
+        let mut given_up = release_revoked(&self.backlog, &held, self.backlog.close());
         // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
         // begin to wait only now.
         self.wait_until(by, || !self.has_active_calls());
         // Gives up what such a thread acquired after the first list of leases was taken.
-        let late = revoke(&self.backlog, self.leases.live(), Vec::new());
+        let late = revoke(&self.backlog, self.leases.live());
         given_up.keys.extend(late.keys);
         given_up.unconfirmed.extend(late.unconfirmed);
         Ok(given_up)
@@ -252,7 +255,7 @@ impl ClientInner {
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves_holders()?;
-        Ok(revoke(&self.backlog, self.leases.live(), Vec::new()))
+        Ok(revoke(&self.backlog, self.leases.live()))
     }
 }
 

@@ -364,7 +364,7 @@ impl LeaderHandle {
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.leads.lock().clone();
             if let Some(core) = leads {
-                revoke(&self.client.backlog, vec![core], Vec::new());
+                revoke(&self.client.backlog, vec![core]);
             }
         }
     }

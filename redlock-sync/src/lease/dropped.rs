@@ -46,12 +46,14 @@ impl Lease {
         if self.prepare_end(began).is_some() {
             return;
         }
+        // Before the lease says that it is released. Then `ClientInner::end` waits for the release.
+        let expected = self.leases.backlog.announce();
         self.stop_renewals(began);
         match self.core.begin_release(grace) {
             Ok((io, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
                 drop(io);
-                self.post(release, began);
+                self.post(release, began, expected);
                 // Otherwise the background, which also repeats releases, would fall behind without a limit.
                 self.leases.backlog.wait_for_observers(began.after(grace));
             }
@@ -59,7 +61,7 @@ impl Lease {
         }
     }
 
-    fn post(&self, release: PreparedRelease, began: Tick) {
+    fn post(&self, release: PreparedRelease, began: Tick, expected: AwaitedRelease) {
         self.core.record_drop(&release);
         let call = release.call.clone();
         let dropped = DroppedLock {
@@ -67,7 +69,7 @@ impl Lease {
             queues: Arc::clone(&self.leases.queues),
             release,
             held: self.observed_until(began),
-            expected: self.leases.backlog.announce(),
+            expected,
         };
         self.core.quorum.post(&call, move |ballot| dropped.answered(ballot));
         // The next thread of this client goes on now. Its attempt is sent after the release.

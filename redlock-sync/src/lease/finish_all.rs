@@ -19,6 +19,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
             None => held.push(lease),
         }
     }
+    let _expected = held.first().map(|lease| lease.leases.backlog.announce());
     let (mut ready, mut over) = (Vec::new(), Vec::new());
     for lease in held {
         lease.stop_renewals(began);
@@ -41,13 +42,18 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
 }
 
-/// Releases all these locks and the overdue releases, together and within two node timeouts, and then calls the loss
-/// handlers. The guards report their locks lost. Returns those that were held.
-pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>, overdue: Vec<PendingRelease>) -> GivenUp {
-    let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
+/// Takes these locks from their guards, which report them lost, and releases them. Returns those that were held.
+pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>) -> GivenUp {
+    let held: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
+    release_revoked(backlog, &held, Vec::new())
+}
+
+/// Releases the locks that were revoked and the overdue releases, together and within two node timeouts, and then calls
+/// the loss handlers.
+pub(crate) fn release_revoked(backlog: &Arc<Backlog>, revoked: &[Arc<Core>], overdue: Vec<PendingRelease>) -> GivenUp {
     let unconfirmed = backlog.release_now(revoked.iter().map(Core::pending_release).chain(overdue).collect());
     // Last, since a handler may take any time.
-    for core in &revoked {
+    for core in revoked {
         core.tell_loss();
     }
     GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }

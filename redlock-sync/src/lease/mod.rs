@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use self::core::ReleaseOutcome;
 pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
-pub(crate) use self::finish_all::{finish_all, revoke};
+pub(crate) use self::finish_all::{finish_all, release_revoked, revoke};
 pub use self::state::LeaseState;
 
 use self::renewal::{RenewalThread, Renewer};
@@ -303,6 +303,7 @@ impl Lease {
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let (began, grace) = (self.core.quorum.now(), self.core.quorum.settings.two_rounds());
         self.prepare_end(began).unwrap_or_else(|| {
+            let _expected = self.leases.backlog.announce();
             self.stop_renewals(began);
             self.released(began, self.core.release(grace))
         })

@@ -296,7 +296,7 @@ impl LossTracker {
         let this = Arc::clone(self);
         self.backlog.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
-            if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed.first() {
+            if let Some(error) = revoke(&this.backlog, held).unconfirmed.first() {
                 log::warn!("{error}; the call is repeated in the background");
             }
         });

@@ -245,6 +245,36 @@ fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
     });
 }
 
+/// The drop waits for the renewal, and `close` for the drop. The lock is given up, whichever of them comes first.
+#[test]
+fn a_client_is_closed_while_a_drop_waits_for_a_renewal() {
+    let lease = Duration::from_secs(30);
+    thread::scope(|scope| {
+        for pause in [0, 1, 10, 30] {
+            scope.spawn(move || {
+                let rig = Rig::start(1);
+                let locks = rig.builder().build().unwrap();
+                let renewal = rig.proxies[0].on("extend", Act::Hold);
+                let guard = locks.mutex(KEY).lease(lease).lock().unwrap().into_send();
+                renewal.wait_hit(lease);
+                thread::scope(|scope| {
+                    scope.spawn(move || drop(guard));
+                    thread::sleep(Duration::from_millis(pause));
+                    locks.close().unwrap();
+                });
+                renewal.release();
+                let mut left = lease;
+                eventually("the key is gone", lease, || {
+                    let now = rig.servers[0].pttl(KEY);
+                    left = now.unwrap_or(left);
+                    now.is_none()
+                });
+                assert!(left > lease / 6, "it ended with its lease");
+            });
+        }
+    });
+}
+
 /// An observer that takes its time for each release.
 #[derive(Default)]
 struct Slow {

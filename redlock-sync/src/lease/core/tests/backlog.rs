@@ -9,7 +9,7 @@ fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
 }
 
 fn revoke_all(rig: &Rig, cores: Vec<Arc<Core>>) -> Result<usize, Error> {
-    let mut given_up = crate::lease::revoke(&Backlog::new(&rig.quorum), cores, Vec::new());
+    let mut given_up = crate::lease::revoke(&Backlog::new(&rig.quorum), cores);
     given_up.unconfirmed.pop().map_or(Ok(given_up.keys.len()), Err)
 }
 
