@@ -95,8 +95,8 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
 /// The longest cell, in characters. A longer one would make each line of the table as long.
 const LONGEST: usize = 200;
 
-/// Formats the head and the rows in aligned columns, without trailing spaces. Longer cells are cut, and end with `…`. If
-/// there are no rows, only the head is returned.
+/// Formats the head and the rows in aligned columns, without trailing spaces. Longer cells are cut, and end with `…`.
+/// If there are no rows, only the head is returned.
 pub(crate) fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows = rows.map(|row| row.map(|cell| cut(&cell, LONGEST)));
     let lines: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();

@@ -56,8 +56,9 @@ pub(super) struct Plan {
     pub(super) settings: ClientOptions,
     /// The probability that a setting of a hold differs from the usual one, per mille.
     pub(super) mixed: u32,
-    /// The probabilities, per mille, that a message is slow, stalled, lost or reset. A slow message is late by up to some
-    /// node timeouts, and a stalled one by up to two paces. A message can be lost or reset before or after its execution.
+    /// The probabilities, per mille, that a message is slow, stalled, lost or reset. A slow message is late by up to
+    /// some node timeouts, and a stalled one by up to two paces. A message can be lost or reset before or after its
+    /// execution.
     pub(super) slow: u32,
     pub(super) stalled: u32,
     pub(super) lost: u32,

@@ -254,7 +254,9 @@ impl Builder {
 
     /// Adds an observer, which is notified of events of the client's locks: calls that wait, holds, renewals, losses.
     /// Default none, and then no event is made. Several observers are notified one after the other. For a lock that is
-    /// acquired and released, each observer is called three times, on the thread that does so.
+    /// acquired and released, each observer is called three times, on the thread that does so. A background thread
+    /// reports the release of a dropped guard. If it is more than 64 releases behind, a drop waits for it, half a node
+    /// timeout at most.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer, Redlock};

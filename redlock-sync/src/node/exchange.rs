@@ -37,8 +37,8 @@ struct Exchange<'a> {
 }
 
 impl Nodes {
-    /// Like [`call`](Nodes::call), for several calls at the same time. Waits until `by`. The answers are in the order of
-    /// the calls.
+    /// Like [`call`](Nodes::call), for several calls at the same time. Waits until `by`. The answers are in the order
+    /// of the calls.
     pub(crate) fn calls(
         &self,
         calls: &[Arc<Call>],

@@ -36,8 +36,8 @@ pub(crate) struct Server {
     bodies: OnceLock<Connections>,
     /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
     refusals: AtomicU64,
-    /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at that
-    /// time.
+    /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at
+    /// that time.
     permitted: Mutex<Vec<(&'static str, u64)>>,
     /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,

@@ -18,8 +18,8 @@ const MOST_AHEAD: u64 = u64::MAX / 2;
 /// How often `advance` notifies sleeping threads that are due. A thread that was only about to wait misses the first
 /// notification.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
-/// After this time a wait returns without a notification, and the caller reads the clock again: a call of `advance` in a
-/// handler of a loss does not wait until the threads have woken.
+/// After this time a wait returns without a notification, and the caller reads the clock again: a call of `advance` in
+/// a handler of a loss does not wait until the threads have woken.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// A clock that is ahead of the machine's clock by the time that was added.

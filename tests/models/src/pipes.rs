@@ -440,7 +440,8 @@ pub fn replicas_are_asked_without_a_pump() {
     locks_on_a_replica(&Rig::with_replica(Arc::new(Threadless)), Some(Duration::from_millis(1)));
 }
 
-/// Threads send several acquires at a time, as multi-locks do. They are so many that the threads sleep and the pump reads.
+/// Threads send several acquires at a time, as multi-locks do. They are so many that the threads sleep and the pump
+/// reads.
 pub fn many_acquires_and_the_pump() {
     let rig = rig_with_replica();
     let server = rig.serve();

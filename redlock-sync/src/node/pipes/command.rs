@@ -63,9 +63,9 @@ pub(crate) enum Progress {
     Unacknowledged,
 }
 
-/// Receives the outcomes of calls for which no thread waits, each with the index of its call. It is called once for each
-/// call, by a thread that reads, or that closes the connection. It must neither wait nor send anything. The outcome is
-/// `None` if no reply came in time; the call may still be executed.
+/// Receives the outcomes of calls for which no thread waits, each with the index of its call. It is called once for
+/// each call, by a thread that reads, or that closes the connection. It must neither wait nor send anything. The
+/// outcome is `None` if no reply came in time; the call may still be executed.
 pub(crate) type Callback = Arc<dyn Fn(usize, Option<Outcome>) + Send + Sync>;
 
 /// The outcomes of the calls of one thread. Each call has an index.
@@ -143,8 +143,8 @@ impl Outcomes {
     }
 }
 
-/// True while a call has no outcome. If a connection broke, or a server returned an error such as `NOSCRIPT`, the thread
-/// does not wait for the other servers, since it may send the call again.
+/// True while a call has no outcome. If a connection broke, or a server returned an error such as `NOSCRIPT`, the
+/// thread does not wait for the other servers, since it may send the call again.
 fn is_pending(states: &[CallState]) -> bool {
     let may_be_repeated = |state: &CallState| match state {
         CallState::Done(Outcome::Disconnected { .. }) => true,
@@ -163,8 +163,8 @@ pub(crate) struct Payload {
     /// The script first checks the user's permissions.
     pub(crate) checks: bool,
     pub(crate) form: Form,
-    /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it. The reply to `ASKING`
-    /// comes before that to the call.
+    /// Sends `ASKING` first, so that the server accepts a call for a slot that is migrating to it. The reply to
+    /// `ASKING` comes before that to the call.
     pub(crate) asks: bool,
 }
 

@@ -81,8 +81,9 @@ impl Connections {
     /// Picks a connection for a call, and counts the call as unanswered. If there is none, orders a connection and
     /// returns `None`.
     ///
-    /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key, even
-    /// on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one packet.
+    /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key,
+    /// even on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one
+    /// packet.
     pub(crate) fn choose(
         &self,
         call: &Call,

@@ -150,10 +150,12 @@ impl InFlight {
         InFlight { wait, ..InFlight::default() }
     }
 
-    /// True if the call can be written now. A call that needs a `WAIT` is not written behind another `WAIT`. A release
-    /// can overtake such a call, but not one of its own token: that release is sent once the thread of the call has its
-    /// outcome, or has given it up. If replicas hang, the server executes one `WAIT` after the other, and those of many threads would take longer than a node
-    /// timeout.
+    /// True if the call can be written now. A call that needs a `WAIT` is not written behind another `WAIT`. If
+    /// replicas hang, the server executes one `WAIT` after the other, and those of many threads would take longer than
+    /// a node timeout.
+    ///
+    /// A release can overtake a call that waits here, but not a call of its own token: that release is sent once the
+    /// thread of the call has its outcome, or has given it up.
     pub(super) fn accepts(&self, command: &Command) -> bool {
         !self.is_waiting || !command.is_for_replicas()
     }
@@ -231,8 +233,8 @@ impl InFlight {
         }
     }
 
-    /// When the oldest call was written. For a `WAIT`, its limit is added: a server that waits for replicas is not late.
-    /// An idle server looks at that limit ten times a second (`hz`).
+    /// When the oldest call was written. For a `WAIT`, its limit is added: a server that waits for replicas is not
+    /// late. An idle server looks at that limit ten times a second (`hz`).
     pub(super) fn oldest(&self, node_timeout: Duration) -> Option<Tick> {
         let InFlightCall { command, written } = self.calls.front()?;
         let limit = time_for_replicas(node_timeout) + Duration::from_millis(100);

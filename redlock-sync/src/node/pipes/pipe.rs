@@ -17,13 +17,13 @@
 //! more bytes. The outbox is written earlier if it holds [`MANY_CALLS`] calls, or if the reader has waited for longer
 //! than [`GATHERING`]. So no call waits for a network round trip of other calls.
 //!
-//! If replicas must acknowledge calls, their packet ends with a `WAIT`. The server executes nothing behind it until it is
-//! answered. Meanwhile, further calls that need a `WAIT` stay in the outbox. Other calls are written.
+//! If replicas must acknowledge calls, their packet ends with a `WAIT`. The server executes nothing behind it until it
+//! is answered. Meanwhile, further calls that need a `WAIT` stay in the outbox. Other calls are written.
 //!
 //! 1. *Each call in the outbox is written.* The reader writes the outbox before it waits. If calls must stay there, the
 //!    reply to a `WAIT` is due. The next reader after that reply writes them. The thread of a call reads next, or makes
-//!    sure that the pump is awake before it sleeps. If no thread waits for a call, the thread that enqueues it wakes the
-//!    pump. The pump does not sleep while the outbox has a call. A thread that finds another one writing sets
+//!    sure that the pump is awake before it sleeps. If no thread waits for a call, the thread that enqueues it wakes
+//!    the pump. The pump does not sleep while the outbox has a call. A thread that finds another one writing sets
 //!    `was_missed`. The other thread checks that mark after it has unlocked `writer`.
 //! 2. *A reply is read while a thread waits for it.* The waiting thread reads, or another one does, or the waiting
 //!    thread sleeps. Before it sleeps, it wakes the pump and sets `is_relied_on`. The pump decides to sleep under the
@@ -152,7 +152,8 @@ impl Pipe {
         oldest > 0 && self.clock.now().since(Tick::from_nanos(oldest)) >= by
     }
 
-    /// When the oldest call in flight was written, in nanoseconds. 0 if there is none. For a `WAIT`, its limit is added.
+    /// When the oldest call in flight was written, in nanoseconds. 0 if there is none. For a `WAIT`, its limit is
+    /// added.
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest.load(Ordering::Acquire)
     }

@@ -37,8 +37,8 @@ local function live(member)
   return ends >= now and ends or 0
 end
 
--- Returns the holder that ends last, with its end. While a cluster moves the slot, the server refuses to read a key that
--- is gone. Then there is no holder.
+-- Returns the holder that ends last, with its end. While a cluster moves the slot, the server refuses to read a key
+-- that is gone. Then there is no holder.
 local function last()
   local found = redis.pcall('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   if found[1] and tonumber(found[2]) >= now then return found[1], tonumber(found[2]) end
