@@ -18,7 +18,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, LeaseState};
-use crate::node::{Background, Dial, Nodes, Priority};
+use crate::node::{Background, Dial, Nodes};
 use crate::options::{ClientOptions, LockOptions, Mode, drift};
 use crate::protocol::reply::{Acquired, Released};
 use crate::protocol::script::{self, Arg};
@@ -313,7 +313,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let by = || now().after(plan.settings.node_timeout);
         let started = now();
         let set = TypedCall::<Acquired>::from(call(&FOREIGN_SET, &[token_arg, ms]));
-        let mut ballot = quorum.round(&set, Priority::Normal, by(), &|_| true);
+        let mut ballot = quorum.round(&set, by());
         quorum.disqualify_restarted(&mut ballot.votes);
         let until = started.after(plan.lease).before(drift(plan.lease));
         if is_dead() {
@@ -335,7 +335,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
             got += 1;
         }
         let delete = TypedCall::<Released>::from(call(&FOREIGN_DELETE, &[token_arg]));
-        quorum.round(&delete, Priority::High, by(), &|_| true);
+        quorum.round(&delete, by());
         if is_dead() || got >= plan.turns {
             return;
         }

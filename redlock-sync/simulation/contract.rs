@@ -16,7 +16,7 @@ use super::scripts;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::node::memory::Store;
-use crate::node::{Executed, Failure, FailureKind, Heard, NodeUrl, Nodes, Priority, Subscriber, Value};
+use crate::node::{Executed, Failure, FailureKind, Heard, NodeUrl, Nodes, Subscriber, Value};
 use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
@@ -86,7 +86,7 @@ impl Remote {
 impl Side for Remote {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         let by = SystemClock.now().after(TIMEOUT);
-        self.nodes.call(call, Priority::Normal, by, &|_| true, 1).results.remove(0)
+        self.nodes.call(call, by, &|_| true, 1).results.remove(0)
     }
 
     fn listen(&mut self, channel: &str) {

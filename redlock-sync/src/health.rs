@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::script::{Arg, Call, HEALTH, PROBE};
 
@@ -176,11 +175,11 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let quorum = &client.quorum;
     // The channel has a name of the form that clients listen on.
     let facts: TypedCall<String> = Call::new(&HEALTH, &[], &[Arg::Text("redlock-sync:health")]).into();
-    let answers = quorum.round(&facts, Priority::Normal, quorum.round_deadline(), &|_| true);
+    let answers = quorum.round(&facts, quorum.round_deadline());
     let took = quorum.now().since(answers.started);
     let keys = [key.as_str(), key.queue(), key.fence()];
     let probe: TypedCall<()> = Call::new(&PROBE, &keys, &[Arg::Text("check mutex")]).into();
-    let mut written = quorum.round(&probe, Priority::Normal, quorum.round_deadline(), &|_| true);
+    let mut written = quorum.round(&probe, quorum.round_deadline());
     quorum.disqualify_restarted(&mut written.votes);
     let addresses = quorum.nodes.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();

@@ -16,7 +16,6 @@ use crate::key::Key;
 use crate::lease::{
     Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke,
 };
-use crate::node::Priority;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
@@ -195,7 +194,7 @@ impl ClientInner {
         let (quorum, random) = (&self.quorum, next.random);
         let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::First(next) };
         let by = quorum.round_deadline();
-        let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
+        let ballot = quorum.round(&protocol.release(&release), by);
         grant::unreserve(quorum, protocol, &ballot, random, by);
     }
 

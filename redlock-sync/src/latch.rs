@@ -32,7 +32,6 @@ use crate::handover::rules::{LONGEST_SLEEP, QUEUE_LIFETIME};
 use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::node::Priority;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{LatchStatus, Vote};
@@ -144,7 +143,7 @@ impl Latch {
         let mut waiting = LatchWait::new(self, limit);
         loop {
             let tried_at = quorum.now();
-            let ballot = quorum.round(call, Priority::Normal, quorum.round_deadline(), &|_| true);
+            let ballot = quorum.round(call, quorum.round_deadline());
             quorum.no_conflict()?;
             if ballot.won() {
                 waiting.limit.answered();
@@ -160,7 +159,7 @@ impl Latch {
         let _call = self.client.begin_call();
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
-        let ballot = quorum.round(&self.calls.reset(), Priority::Normal, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&self.calls.reset(), quorum.round_deadline());
         quorum.no_conflict()?;
         if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
             return Ok(());
@@ -239,7 +238,7 @@ impl Latch {
         let quorum = &self.client.quorum;
         let is_full = is_full && quorum.len() > 1;
         let call = self.calls.check(wait, is_full);
-        let mut ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|_| true);
+        let mut ballot = quorum.round(&call, quorum.round_deadline().min(by));
         quorum.no_conflict()?;
         let union = ArrivalUnion::of(&ballot.votes);
         let is_open = union.open > 0 || union.arrived() >= self.calls.count;
@@ -269,7 +268,7 @@ impl Latch {
             return Ok(());
         }
         let call = self.calls.open(union.kept);
-        let ballot = quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| !is_open(i));
+        let ballot = quorum.round_on(&call, quorum.round_deadline().min(by), &|i| !is_open(i));
         if union.open + ballot.yes() >= quorum.need() {
             return Ok(());
         }
@@ -285,7 +284,7 @@ impl Latch {
         let quorum = &self.client.quorum;
         let arrivals: Vec<&str> = lacking.into_iter().collect();
         let call = self.calls.arrive(&arrivals, union.kept);
-        quorum.round(&call, Priority::Normal, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
+        quorum.round_on(&call, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
     }
 }
 
@@ -345,7 +344,7 @@ impl<'a> LatchWait<'a> {
         // The check that was under way and this call together end two node timeouts after the deadline at the latest.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.settings.two_rounds()));
         let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
-        drop(quorum.round(&call, Priority::Normal, by, &|_| true));
+        drop(quorum.round(&call, by));
     }
 
     /// Pauses after a failed round. Returns the error if a further attempt cannot help, or if the time is up.

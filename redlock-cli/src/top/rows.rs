@@ -116,12 +116,9 @@ fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static st
     }
 }
 
-/// The name of the holder, or host and process of a waiter to which the lock was passed on. A token of another library
-/// may have none.
+/// The name of the holder, or its token if it has no name.
 pub(super) fn holder(held: &HeldLock) -> String {
-    let name = held.holder.id.holder_name();
-    let wait = name.strip_prefix("granted:redlock-sync:").and_then(|wait| wait.rsplit_once(':'));
-    let name = wait.map_or(name, |(place, _)| place);
+    let name = held.holder.name();
     if name.is_empty() { held.holder.id.to_string() } else { plain(name) }
 }
 

@@ -13,7 +13,6 @@ use crate::handover::rules::Chain;
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::lease::{Lease, PendingRelease};
-use crate::node::Priority;
 use crate::options::{MAX_LEASE, jittered};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{Exclusive, Request};
@@ -45,7 +44,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         // If an earlier adoption is still to be rolled back, a node may have its token in place of the former one.
         let from: Vec<LockId> = iter::once(former.clone()).chain(client.backlog.adoptions_of(former)).collect();
         let call = mutex.adopt(&adoption.attempt.id, adoption.attempt.lease, &from, request.options.fenced);
-        let mut ballot = client.quorum.round(&call, Priority::Normal, by, &|_| true);
+        let mut ballot = client.quorum.round(&call, by);
         // Such a node may have the former token again, although another holder has adopted it.
         client.quorum.disqualify_restarted(&mut ballot.votes);
         let Err(error) = adoption.attempt.judge("adopt", &ballot) else {

@@ -10,7 +10,6 @@ use crate::handover::rules::Chain;
 use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
-use crate::node::Priority;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
 use crate::quorum::{Ballot, Quorum, Refusal};
@@ -92,7 +91,7 @@ fn retry_on_common_slots(client: &ClientInner, request: &Request, refusal: &Refu
     if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
         return None;
     }
-    let held = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
+    let held = quorum.round(&request.protocol.inspect(), by);
     let restricted = Protocol::Semaphore(semaphore.with_common_slots(&held.votes)?);
     Some(Request { protocol: Arc::new(restricted), ..request.clone() })
 }
@@ -114,7 +113,7 @@ pub(super) fn attempt(
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
     let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
     let call = if is_set_nx { call.into_set_nx(attempt.lease) } else { call };
-    let mut ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
+    let mut ballot = quorum.round(&call, by);
     if is_set_nx && !ballot.won() {
         quorum.uncontended.record(request.key.as_str(), false, quorum.now());
     }

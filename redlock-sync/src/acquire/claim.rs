@@ -21,7 +21,6 @@ use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
-use crate::node::Priority;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::reply::{Acquired, FailureKind, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
@@ -237,7 +236,7 @@ impl ClaimLoop<'_> {
         let call = self.request.tasks.leave(wait);
         // After the end of a wait, the attempt under way and this call together get one node timeout.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.settings.node_timeout));
-        drop(quorum.round(&call, Priority::High, by, &|_| true));
+        drop(quorum.round(&call, by));
     }
 
     fn is_stopped(&self) -> bool {
@@ -261,7 +260,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
-    let ballot = quorum.round(&call, Priority::Normal, by, &|_| true);
+    let ballot = quorum.round(&call, by);
     let is_in_time = ballot.validity(lease, quorum.now()) >= quorum.settings.min_validity;
     let Ballot { votes, started, duplicate } = ballot;
     match votes.into_iter().next().unwrap_or(Vote::Absent) {

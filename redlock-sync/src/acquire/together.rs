@@ -12,7 +12,6 @@ use crate::handover::rules::Chain;
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::inner::ClientInner;
 use crate::lease::Lease;
-use crate::node::Priority;
 use crate::observer::Event;
 use crate::protocol::Request;
 use crate::protocol::reply::{Acquired, Vote};
@@ -31,7 +30,7 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let calls = attempts.iter().map(|attempt| attempt.call(!attempt.request.options.fenced, None, &[]));
     let calls = calls.collect::<Result<Vec<_>, _>>()?;
     let by = quorum.round_deadline();
-    let mut ballots = quorum.rounds(&calls, Priority::Normal, by);
+    let mut ballots = quorum.rounds(&calls, by);
     for ballot in &mut ballots {
         quorum.disqualify_restarted(&mut ballot.votes);
     }
@@ -59,7 +58,7 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     if calls.is_empty() {
         return;
     }
-    for ((attempt, ballot), released) in attempts.iter().zip(client.quorum.rounds(&calls, Priority::High, by)) {
+    for ((attempt, ballot), released) in attempts.iter().zip(client.quorum.rounds(&calls, by)) {
         let votes = || ballot.votes.iter().zip(&released.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
         if ballot.token_may_remain() || released.duplicate || !is_gone {

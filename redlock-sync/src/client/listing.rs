@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
-use crate::node::Priority;
 use crate::observer::LockKind;
 use crate::protocol::list::{Listed, Page, START, more, page};
 use crate::protocol::reply::Vote;
@@ -28,7 +27,7 @@ use crate::quorum::Ballot;
 /// let guard = locks.mutex("order:42").holder_name("billing").lock()?;
 /// let held = &locks.held_locks("order:*")?[0];
 /// assert_eq!((&*held.name, held.kind, held.nodes), ("order:42", LockKind::Mutex, 1));
-/// assert_eq!(held.holder.id.holder_name(), "billing");
+/// assert_eq!(held.holder.name(), "billing");
 /// # drop(guard);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
@@ -101,7 +100,7 @@ impl Redlock {
         self.inner.serves_holders()?;
         let quorum = &self.inner.quorum;
         let list = more(&[key.as_str()], true, 0);
-        let ballot = quorum.round(&list, Priority::Normal, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&list, quorum.round_deadline());
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.complete(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
         let listings = self.check_answered("inspect", key.as_str(), votes)?;

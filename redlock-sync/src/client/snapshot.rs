@@ -246,7 +246,7 @@ impl Redlock {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let _guard = locks.mutex("order:42").holder_name("billing").lock()?;
     /// for held in locks.snapshot(&Default::default())?.locks {
-    ///     println!("{} is held by {}, {} wait", held.name, held.holder.id.holder_name(), held.waiting);
+    ///     println!("{} is held by {}, {} wait", held.name, held.holder.name(), held.waiting);
     /// }
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

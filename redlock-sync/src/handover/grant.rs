@@ -27,7 +27,6 @@ use std::time::Duration;
 use super::listener::Notification;
 use super::rules::{Chain, LONGEST_GRANT, MIN_RESERVATION};
 use crate::clock::Tick;
-use crate::node::Priority;
 use crate::options::{LockOptions, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
 use crate::protocol::{Grant, Protocol};
@@ -140,7 +139,7 @@ pub(crate) fn unreserve(quorum: &Quorum, protocol: &Protocol, ballot: &Ballot<Re
     let Some(lock) = protocol.mutex() else { return };
     let has = |released| ballot.votes.contains(&Vote::Yes(released));
     if has(Released::Reserved) && !has(Released::Granted) {
-        quorum.round(&lock.unreserve(random), Priority::High, by, &|_| true);
+        quorum.round(&lock.unreserve(random), by);
     }
 }
 

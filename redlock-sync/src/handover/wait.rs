@@ -10,7 +10,6 @@ use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET
 use super::thread_queue::ThreadQueues;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::node::Priority;
 use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, Vote};
 use crate::protocol::{Next, ReleaseArgs, Request};
@@ -113,7 +112,7 @@ impl<'a, T> ServerWait<'a, T> {
         let grant = grant::next_grant(quorum, &self.request.options, &random, &self.chain);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
-        let ballot = quorum.round(&protocol.release(&release), Priority::High, by, &|_| true);
+        let ballot = quorum.round(&protocol.release(&release), by);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
         self.evidence.wait_may_remain |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
@@ -264,7 +263,7 @@ pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &ThreadQueues
 /// Checks, during a pause, whether a foreign client has taken the lock.
 fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &ThreadQueues<T>, request: &Request, by: Tick) {
     let by = quorum.round_deadline().min(by);
-    let ballot = quorum.round(&request.protocol.inspect(), Priority::Normal, by, &|_| true);
+    let ballot = quorum.round(&request.protocol.inspect(), by);
     let is_foreign = |vote: &Vote<Holders>| match vote {
         Vote::Yes(all) => all.iter().any(|(token, _)| !is_ours(token)),
         _ => false,

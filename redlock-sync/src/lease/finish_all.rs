@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Lease;
 use super::core::{Backlog, Core, GivenUp, PendingRelease};
 use crate::error::Error;
-use crate::node::Priority;
 use crate::quorum::Quorum;
 
 /// Ends the leases in this order, each like [`Lease::finish`]. If several fail, a loss is returned rather than any
@@ -31,7 +30,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     if !ready.is_empty() {
         let by = quorum.round_deadline();
         let calls: Vec<_> = ready.iter().map(|(_, (_, release))| release.call.clone()).collect();
-        let ballots = quorum.rounds(&calls, Priority::High, by);
+        let ballots = quorum.rounds(&calls, by);
         for ((lease, (_io, release)), ballot) in ready.into_iter().zip(ballots) {
             over.push((lease, lease.core.conclude(&release, ballot, by, true)));
         }

@@ -11,7 +11,6 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::held_by_thread;
-use crate::node::Priority;
 use crate::options::LockOptions;
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 
@@ -98,7 +97,7 @@ impl Handle {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         self.client.serves_holders()?;
         let quorum = &self.client.quorum;
-        let ballot = quorum.round(&protocol.inspect(), Priority::Normal, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&protocol.inspect(), quorum.round_deadline());
         let holders = ballot.of_majority();
         if !ballot.is_answered() || ballot.may_have_other_holder() {
             return Err(quorum.failed("inspect", key.as_str(), &ballot));
@@ -117,7 +116,7 @@ impl Handle {
         }
         let quorum = &self.client.quorum;
         let release = ReleaseArgs { id: Some(&holder.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
-        let ballot = quorum.round(&protocol.release(&release), Priority::High, quorum.round_deadline(), &|_| true);
+        let ballot = quorum.round(&protocol.release(&release), quorum.round_deadline());
         if !ballot.is_answered() {
             return Err(quorum.failed("force unlock", key.as_str(), &ballot));
         }
@@ -407,7 +406,7 @@ macro_rules! inspection {
         /// let locks = redlock_sync::Redlock::open(&url)?;
         #[doc = concat!("let guard = ", $open, ".holder_name(\"me\").lock()?;")]
         #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
-        /// assert_eq!(holder.id.holder_name(), "me");
+        /// assert_eq!(holder.name(), "me");
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```

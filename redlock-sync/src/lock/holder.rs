@@ -48,8 +48,7 @@ pub enum HoldMode {
 pub struct Holder {
     /// Whether others can hold the lock beside it.
     pub mode: HoldMode,
-    /// The holder's token; [`LockId::holder_name`] is its readable part. A token of another library may have no
-    /// readable part.
+    /// The holder's token. [`name`](Holder::name) has its readable part.
     pub id: LockId,
     /// Time-to-live of the key; the holder may extend it. `None` if some program set the key without one.
     pub remaining: Option<Duration>,
@@ -58,6 +57,31 @@ pub struct Holder {
 impl Holder {
     pub(crate) fn new(mode: HoldMode, token: &str, remaining: Option<Duration>) -> Holder {
         Holder { mode, id: LockId::from_server(token), remaining }
+    }
+
+    /// Returns the name of the holder: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name)
+    /// set. If another process granted the lock to a waiter, the name is host and process of the waiter. It is empty if
+    /// the token has no readable part.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let order = locks.mutex("order:42").holder_name("billing");
+    /// let guard = order.lock()?;
+    /// assert_eq!(order.inspect()?.unwrap().name(), "billing");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let name = self.id.holder_name();
+        // The channels of older clients do not name host and process.
+        self.waiter().and_then(|waiter| waiter.rsplit_once(':')).map_or(name, |(place, _)| place)
+    }
+
+    /// The waiter to which another process granted the lock.
+    fn waiter(&self) -> Option<&str> {
+        self.id.holder_name().strip_prefix("granted:redlock-sync:")
     }
 }
 
@@ -68,13 +92,9 @@ impl serde::Serialize for Holder {
         use serde::ser::SerializeStruct;
         let mut holder = to.serialize_struct("Holder", 5)?;
         holder.serialize_field("mode", &self.mode)?;
-        let name = self.id.holder_name();
-        let wait = name.strip_prefix("granted:redlock-sync:");
-        // The channels of older clients do not name host and process.
-        let place = wait.and_then(|wait| wait.rsplit_once(':')).map_or(name, |(place, _)| place);
-        holder.serialize_field("state", if wait.is_some() { "granted" } else { "held" })?;
+        holder.serialize_field("state", if self.waiter().is_some() { "granted" } else { "held" })?;
         holder.serialize_field("holder", &self.id.shown())?;
-        holder.serialize_field("holder_name", place)?;
+        holder.serialize_field("holder_name", self.name())?;
         holder.serialize_field("remaining_ms", &self.remaining.map(crate::serial::ms))?;
         holder.end()
     }

@@ -389,7 +389,7 @@ impl MultiLock {
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["a", "b"]).holder_name("worker-7").lock()?;
-    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().id.holder_name(), "worker-7");
+    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().name(), "worker-7");
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

@@ -333,7 +333,7 @@ impl RwLock {
     /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
     /// list is empty if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a
     /// process that read by one lease are one holder. For a moment after a release, the list also has waiters for which
-    /// the lock is kept. The [`holder_name`](crate::LockId::holder_name) of such a waiter begins with `granted:`.
+    /// the lock is kept. The token of such a waiter has `granted:` behind its first part.
     ///
     /// # Errors
     /// The errors of [`is_locked`](RwLock::is_locked).
@@ -346,7 +346,7 @@ impl RwLock {
     /// let prices = locks.rw_lock("prices").holder_name("me");
     /// let reader = prices.read()?;
     /// let holders = prices.inspect()?;
-    /// assert_eq!((holders[0].mode, holders[0].id.holder_name()), (HoldMode::Shared, "me"));
+    /// assert_eq!((holders[0].mode, holders[0].name()), (HoldMode::Shared, "me"));
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

@@ -16,7 +16,7 @@ use super::server::{Server, Transmission};
 use super::set::Nodes;
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
-use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, Priority, redis_reply, replicas};
+use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
 
@@ -26,7 +26,6 @@ const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
 struct Exchange<'a> {
     nodes: &'a Nodes,
-    priority: Priority,
     clock: &'a dyn Clock,
     outcomes: Arc<Outcomes>,
     /// True for one call. Several calls are gathered, and written in one packet.
@@ -39,14 +38,7 @@ struct Exchange<'a> {
 impl Nodes {
     /// Like [`call`](Nodes::call), for several calls at the same time. Waits until `by`. The answers are in the order
     /// of the calls.
-    pub(crate) fn calls(
-        &self,
-        calls: &[Arc<Call>],
-        priority: Priority,
-        by: Tick,
-        ask: NodeFilter<'_>,
-        need: usize,
-    ) -> Few<Answers> {
+    pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> Few<Answers> {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
         // A single node cannot be left out, so the number of nodes is checked first.
@@ -62,8 +54,7 @@ impl Nodes {
         let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
         let (outcomes, is_single) = (Outcomes::new(targets.len(), None), calls.len() <= 1);
-        let mut exchange =
-            Exchange { nodes: self, priority, clock, outcomes, is_single, started, deadline, node_timeout };
+        let mut exchange = Exchange { nodes: self, clock, outcomes, is_single, started, deadline, node_timeout };
         exchange.run(&mut targets);
         let mut targets = targets.into_iter();
         calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
@@ -214,7 +205,7 @@ impl Exchange<'_> {
             _ => Form::Digest,
         };
         let payload = Payload { call: Arc::clone(call), checks, form, asks: target.route.asks };
-        let command = self.outcomes.command(i, payload, self.priority == Priority::High, Some(unanswered));
+        let command = self.outcomes.command(i, payload, Some(unanswered));
         if self.is_single {
             pipe.send(command);
         } else {

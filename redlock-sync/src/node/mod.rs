@@ -90,15 +90,6 @@ pub(crate) use redis::Client as RedisClient;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
 
-/// The order in which calls that wait in one outbox are sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Priority {
-    /// Attempts to take a lock, and queries.
-    Normal,
-    /// Renewals and releases. They are sent before normal calls.
-    High,
-}
-
 /// Selects the nodes of a round by their index.
 pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 

@@ -63,7 +63,7 @@ impl Nodes {
         let callback = move |i, outcome| replies.record(i, outcome);
         let outcomes = Outcomes::new(self.all.len(), Some(Arc::new(callback)));
         for (i, pipe, unanswered, payload) in sends {
-            pipe.send(outcomes.command(i, payload, true, Some(unanswered)).unattended());
+            pipe.send(outcomes.command(i, payload, Some(unanswered)).unattended());
         }
     }
 }

@@ -13,7 +13,7 @@ use super::pipes::arrivals::Arrivals;
 use super::sentinel::Group;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Background, Few, NodeFilter, NodeUrl, Priority};
+use super::{Answers, Background, Few, NodeFilter, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::options::ClientOptions;
@@ -78,16 +78,9 @@ impl Nodes {
     }
 
     /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
-    pub(crate) fn call(
-        &self,
-        call: &Arc<Call>,
-        priority: Priority,
-        by: Tick,
-        ask: NodeFilter<'_>,
-        need: usize,
-    ) -> Answers {
+    pub(crate) fn call(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize) -> Answers {
         let none = || Answers { results: Few::new(), started: self.context.clock.now(), duplicate: false };
-        self.calls(std::slice::from_ref(call), priority, by, ask, need).pop().unwrap_or_else(none)
+        self.calls(std::slice::from_ref(call), by, ask, need).pop().unwrap_or_else(none)
     }
 
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.

@@ -68,26 +68,29 @@ scripts! {
     ADOPT = "adopt" behind "permissions" for "adopt"
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
     GIVE_BACK = "give_back" for "release" { purpose: Purpose::Release, min_keys: 1 },
-    EXTEND = "extend" for "extend" { is_for_replicas: true, min_keys: 1 },
-    FENCE = "fence" for "fence" { is_for_replicas: true },
+    EXTEND = "extend" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
+    FENCE = "fence" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
     RELEASE = "release" behind "push" for "release" { purpose: Purpose::Release, min_keys: 1 },
-    UNRESERVE = "unreserve" behind "push" for "release",
+    UNRESERVE = "unreserve" behind "push" for "release" { purpose: Purpose::Urgent },
     INSPECT = "inspect" for "inspect",
-    PUBLISH = "publish" for "listen",
+    PUBLISH = "publish" for "listen" { purpose: Purpose::Urgent },
     LIST = "list" for "list",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
     SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "push" "slots" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
-    SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend" { is_for_replicas: true },
-    SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence" { is_for_replicas: true },
+    SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend"
+        { purpose: Purpose::Urgent, is_for_replicas: true },
+    SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence"
+        { purpose: Purpose::Urgent, is_for_replicas: true },
     SEMAPHORE_RELEASE = "semaphore_release" behind "end_with_last" "semaphore_release_fast" "push" "slots" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" { is_for_replicas: true, min_keys: 1 },
-    RW_FENCE = "rw_fence" behind "push" "rw" for "fence" { is_for_replicas: true },
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend"
+        { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
+    RW_FENCE = "rw_fence" behind "push" "rw" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
     RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
@@ -98,7 +101,7 @@ scripts! {
         { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
     Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim"
         { purpose: Purpose::Acquire, needs: Some("check queue"), brings_bodies: true, is_for_replicas: true },
-    Q_EXTEND = "q_extend" behind "q_task" for "extend" { is_for_replicas: true },
+    Q_EXTEND = "q_extend" behind "q_task" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true },
     Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish"
         { purpose: Purpose::Release, min_keys: 4 },
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" { needs: Some("check queue"), brings_bodies: true },
@@ -107,7 +110,7 @@ scripts! {
     Q_REVIVE = "q_revive" behind "permissions" "push" "q_wake" "q_task" for "revive" { needs: Some("check queue") },
     Q_PURGE = "q_purge" behind "permissions" for "purge" { needs: Some("check queue") },
     Q_COUNT = "q_count" for "count",
-    Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
+    Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave" { purpose: Purpose::Urgent },
 }
 
 /// What a node needs to know of the calls of a script besides their bytes.
@@ -117,6 +120,8 @@ pub(crate) enum Purpose {
     Acquire,
     /// Removes our token. It has to be executed, also after a late acquire.
     Release,
+    /// Changes nothing that could outlive the lease. A lease depends on it, or others wait for it.
+    Urgent,
     /// Changes nothing that could outlive the lease.
     #[default]
     Other,

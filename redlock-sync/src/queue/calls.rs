@@ -13,7 +13,6 @@ use crate::acquire::MaxWait;
 use crate::acquire::claim::{ClaimRequest, claim};
 use crate::error::Error;
 use crate::key::TaskQueue;
-use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Reply, Vote};
 use crate::protocol::task_queue::{NewTask, PushReply, SeenTask};
@@ -258,7 +257,7 @@ impl Queue {
         call: impl FnOnce(&TaskQueue) -> TypedCall<R>,
     ) -> Result<Option<R>, Error> {
         let (tasks, quorum) = (self.ready()?, &self.client.quorum);
-        let mut ballot = quorum.round(&call(tasks), Priority::Normal, quorum.round_deadline(), &|_| true);
+        let mut ballot = quorum.round(&call(tasks), quorum.round_deadline());
         if let Some(Vote::Failed(_)) = ballot.votes.first() {
             return Err(quorum.failed(op, tasks.due.as_str(), &ballot));
         }

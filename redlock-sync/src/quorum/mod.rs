@@ -24,7 +24,7 @@ use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
 use crate::names::key_in_message;
-use crate::node::{Answers, Node, NodeFilter, Nodes, Priority};
+use crate::node::{Answers, Node, NodeFilter, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
@@ -94,30 +94,29 @@ impl Quorum {
 
     /// Sends a call to one node, and returns its reply as it is.
     pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>) -> Result<Value, Failure> {
-        reply_of(node, self.ask(call, Priority::High, self.round_deadline(), &|i| i == node))
+        reply_of(node, self.ask(call, self.round_deadline(), &|i| i == node))
     }
 
     /// Sends several calls to one node at the same time. The replies have the order of the calls.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
-        let answers = self.nodes.calls(calls, Priority::High, self.round_deadline(), &|i| i == node, self.need());
+        let answers = self.nodes.calls(calls, self.round_deadline(), &|i| i == node, self.need());
         answers.into_iter().map(|answers| reply_of(node, answers)).collect()
     }
 
-    /// **The round.** Sends the call to every node for which `ask` is true, to all at the same time.
-    pub(crate) fn round<R: Reply>(
-        &self,
-        call: &TypedCall<R>,
-        priority: Priority,
-        by: Tick,
-        ask: NodeFilter<'_>,
-    ) -> Ballot<R> {
-        ballot(self.ask(&call.call, priority, by, ask))
+    /// **The round.** Sends the call to all nodes at the same time.
+    pub(crate) fn round<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Ballot<R> {
+        self.round_on(call, by, &|_| true)
+    }
+
+    /// Like [`round`](Quorum::round), for the nodes that `ask` selects.
+    pub(crate) fn round_on<R: Reply>(&self, call: &TypedCall<R>, by: Tick, ask: NodeFilter<'_>) -> Ballot<R> {
+        ballot(self.ask(&call.call, by, ask))
     }
 
     /// Makes a round for each call, all at the same time.
-    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], priority: Priority, by: Tick) -> Vec<Ballot<R>> {
+    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], by: Tick) -> Vec<Ballot<R>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
-        self.nodes.calls(&calls, priority, by, &|_| true, self.need()).into_iter().map(ballot).collect()
+        self.nodes.calls(&calls, by, &|_| true, self.need()).into_iter().map(ballot).collect()
     }
 
     /// Sends a release to all nodes without waiting for the replies. `tell` gets them later, on a thread that must
@@ -126,8 +125,8 @@ impl Quorum {
         self.nodes.post(&call.call, Box::new(|answers| tell(ballot(answers))));
     }
 
-    fn ask(&self, call: &Arc<Call>, priority: Priority, by: Tick, ask: NodeFilter<'_>) -> Answers {
-        self.nodes.call(call, priority, by, ask, self.need())
+    fn ask(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>) -> Answers {
+        self.nodes.call(call, by, ask, self.need())
     }
 
     /// Invalidates the yes of every node that restarted within the longest lease in use, since it may have forgotten a
@@ -190,7 +189,7 @@ impl Quorum {
         let mut token_may_remain = ballot.token_may_remain();
         let pause = self.settings.resend_pause();
         loop {
-            let releases = self.round(release, Priority::High, by, &|i| unsent.contains(&i));
+            let releases = self.round_on(release, by, &|i| unsent.contains(&i));
             let vote = |i: usize| releases.votes.get(i);
             token_may_remain |= unsent.iter().any(|&i| vote(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
             unsent.retain(|&i| vote(i).is_some_and(Vote::is_unsent));

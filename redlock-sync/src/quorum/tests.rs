@@ -58,7 +58,7 @@ impl Rig {
     }
 
     fn call<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Vec<Option<FailureKind>> {
-        let ballot = self.quorum.round(call, Priority::Normal, by, &|_| true);
+        let ballot = self.quorum.round(call, by);
         let kind = |vote: &Vote<_>| if let Vote::Failed(failure) = vote { Some(failure.kind) } else { None };
         ballot.votes.iter().map(kind).collect()
     }

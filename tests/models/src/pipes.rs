@@ -69,7 +69,7 @@ pub fn calls_for_which_no_thread_waits() {
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
             let n = u64::from(token.as_bytes()[0]);
-            rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended());
+            rig.pipe.send(Outcomes::new(1, None).command(0, release(token), None).unattended());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
         })
     });
@@ -93,7 +93,7 @@ impl Told {
     fn release(self: &Arc<Self>, rig: &Rig, token: &str) {
         let told = Arc::clone(self);
         let callback = move |_: usize, outcome| told.0.lock().push(outcome);
-        rig.pipe.send(Outcomes::new(1, Some(Arc::new(callback))).command(0, release(token), true, None).unattended());
+        rig.pipe.send(Outcomes::new(1, Some(Arc::new(callback))).command(0, release(token), None).unattended());
     }
 
     /// Returns how many callbacks got a reply, and how many were told that their call is late.
@@ -240,7 +240,7 @@ pub fn what_is_left_is_flushed() {
     let rig = rig();
     let server = rig.serve();
     let leave = |token: &'static str| {
-        rig.spawn(move |rig| rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended()))
+        rig.spawn(move |rig| rig.pipe.send(Outcomes::new(1, None).command(0, release(token), None).unattended()))
     };
     let threads = ["a", "b", "c"].map(leave);
     let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
@@ -319,7 +319,7 @@ pub fn several_servers() {
             let outcomes = Outcomes::new(2, None);
             let asked = order.map(|index| (index, Arc::clone(&rigs[index].pipe)));
             for (index, pipe) in &asked {
-                pipe.send(outcomes.command(*index, number(*index as u64), false, None));
+                pipe.send(outcomes.command(*index, number(*index as u64), None));
             }
             assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
@@ -346,7 +346,7 @@ pub fn a_server_that_hangs_beside_another_one() {
             let outcomes = Outcomes::new(2, None);
             let asked = [0, 1].map(|index| (index, Arc::clone(&rigs[index].pipe)));
             for (index, pipe) in &asked {
-                pipe.send(outcomes.command(*index, number(n), false, None));
+                pipe.send(outcomes.command(*index, number(n), None));
             }
             assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
@@ -372,7 +372,7 @@ pub fn without_a_pump() {
     let server = rig.serve();
     let threads = [1, 2, 3].map(|n: u64| {
         rig.spawn(move |rig| {
-            rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), true, None).unattended());
+            rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), None).unattended());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
         })
     });
@@ -388,7 +388,7 @@ pub fn without_a_pump() {
 pub fn a_pump_that_rests() {
     let rig = rig();
     let server = rig.serve();
-    rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), true, None).unattended());
+    rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), None).unattended());
     let time = thread::spawn(|| {
         for _ in 0..3 {
             world::pass(Duration::from_secs(5));
@@ -413,7 +413,7 @@ fn locks_on_a_replica(rig: &Rig, step: Option<Duration>) {
             if token < "c" {
                 assert!(matches!(rig.call(release(token), true, Tick::NEVER), End::Reply(_)));
             } else {
-                rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended());
+                rig.pipe.send(Outcomes::new(1, None).command(0, release(token), None).unattended());
             }
         })
     });
@@ -450,7 +450,7 @@ pub fn many_acquires_and_the_pump() {
             let outcomes = Outcomes::new(4, None);
             let asked = [0, 1, 2, 3].map(|index| (index, Arc::clone(&rig.pipe)));
             for (index, pipe) in &asked {
-                pipe.enqueue(outcomes.command(*index, acquire(token), false, None));
+                pipe.enqueue(outcomes.command(*index, acquire(token), None));
             }
             rig.pipe.flush();
             assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));

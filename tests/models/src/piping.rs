@@ -256,7 +256,7 @@ impl Rig {
     /// Makes a call, and waits for it until `by`.
     pub(crate) fn call(&self, payload: Payload, is_release: bool, by: Tick) -> End {
         let outcomes = Outcomes::new(1, None);
-        self.pipe.send(outcomes.command(0, payload, is_release, None));
+        self.pipe.send(outcomes.command(0, payload, None));
         if waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
             return outcome(&outcomes, 0);
         }

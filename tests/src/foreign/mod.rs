@@ -10,8 +10,8 @@
 //! Then it prints two times for each turn, in microseconds since its start: of the call, and of the acquisition. It
 //! fails if a release is refused.
 //!
-//! On `pairs TASKS SECONDS` the program of rslock lets this many tasks lock and unlock keys of their own. It prints
-//! pairs per second.
+//! On `pairs KIND COUNT SECONDS` the program of rslock lets this many `tasks` or `threads` lock and unlock keys of their
+//! own. It prints pairs per second.
 
 mod fetch;
 mod languages;
@@ -149,11 +149,12 @@ impl Program {
         self.hear()
     }
 
-    /// Lets this many tasks lock and unlock as fast as they can, each with a lock of its own. Returns pairs per second.
+    /// Lets this many `tasks` or `threads` lock and unlock as fast as they can, each with a lock of its own. Returns pairs
+    /// per second.
     ///
     /// Only the program of rslock knows this command.
-    pub fn pairs(&mut self, tasks: usize, span: Duration) -> f64 {
-        self.ask(&format!("pairs {tasks} {}", span.as_secs_f64())).parse().expect("a number")
+    pub fn pairs(&mut self, kind: &str, count: usize, span: Duration) -> f64 {
+        self.ask(&format!("pairs {kind} {count} {}", span.as_secs_f64())).parse().expect("a number")
     }
 
     /// Starts the turns of the program.

@@ -20,7 +20,6 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::lease::release_votes::{is_confirmed, is_gone_from};
-use crate::node::Priority;
 use crate::protocol::reply::Released;
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
@@ -142,7 +141,7 @@ fn send_releases(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unc
         let now = quorum.now();
         let calls: Vec<_> = batch.iter().map(|one| one.call(now)).collect();
         // Sent at the same time. So a server that hangs has all of them when it goes on.
-        for (one, ballot) in batch.iter().zip(quorum.rounds(&calls, Priority::High, by)) {
+        for (one, ballot) in batch.iter().zip(quorum.rounds(&calls, by)) {
             left.extend((!one.is_done(&ballot)).then(|| (one.clone(), Some(ballot))));
         }
     }

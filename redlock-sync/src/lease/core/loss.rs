@@ -8,7 +8,6 @@ use crate::error::{Error, LostReason};
 use crate::handler::caught;
 use crate::lease::state::LeaseState;
 use crate::names::key_in_message;
-use crate::node::Priority;
 use crate::options::MIN_LEASE;
 use crate::protocol::reply::Vote;
 use crate::quorum::Ballot;
@@ -91,7 +90,7 @@ impl Core {
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
             // The shortest lease extends nothing, since a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
-            let ballot = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &|_| true);
+            let ballot = self.quorum.round(&call, self.quorum.round_deadline());
             self.record_losses(&mut io, &ballot);
         }
     }

@@ -49,7 +49,6 @@ use crate::handover::rules::Chain;
 use crate::handover::sharing::Gate;
 use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
-use crate::node::Priority;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Few, Vote};
 use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
@@ -359,7 +358,7 @@ impl Core {
             state.latest = state.latest.max(by.after(lease));
             by
         };
-        let ballot = self.quorum.round(call, Priority::High, by, &|_| true);
+        let ballot = self.quorum.round(call, by);
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
         let confirmed = ballot.won();
@@ -431,7 +430,7 @@ impl Core {
         let attempt =
             AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
-        let filled = self.quorum.round(&call, Priority::High, self.quorum.round_deadline(), &is_empty);
+        let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
         io.acquire_may_run |= filled.duplicate;
         for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
             *at |= vote.may_be_set();

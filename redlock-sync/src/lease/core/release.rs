@@ -15,7 +15,6 @@ use crate::error::{Error, LostReason};
 use crate::handover::grant;
 use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
-use crate::node::Priority;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Few, Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
@@ -99,7 +98,7 @@ impl Core {
         while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
             quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
-            let again = quorum.round(&self.release_call(release.keep, Next::Anybody), Priority::High, by, &missing);
+            let again = quorum.round_on(&self.release_call(release.keep, Next::Anybody), by, &missing);
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
@@ -116,7 +115,7 @@ impl Core {
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
         let outcome = self.begin_release(grace).map(|(_io, release)| {
             let by = self.quorum.round_deadline();
-            let ballot = self.quorum.round(&release.call, Priority::High, by, &|_| true);
+            let ballot = self.quorum.round(&release.call, by);
             self.conclude(&release, ballot, by, true)
         });
         self.end_release(outcome.unwrap_or_else(|outcome| outcome))

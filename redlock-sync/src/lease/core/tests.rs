@@ -72,7 +72,7 @@ impl Rig {
         let attempt =
             AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
-        let ballot = self.quorum.round(&call, Priority::Normal, self.quorum.round_deadline(), &|_| true);
+        let ballot = self.quorum.round(&call, self.quorum.round_deadline());
         assert!(ballot.won(), "{ballot:?}");
         Core::won(start, &ballot)
     }

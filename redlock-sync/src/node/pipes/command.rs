@@ -90,11 +90,10 @@ impl Outcomes {
         self: &Arc<Self>,
         index: usize,
         payload: Payload,
-        is_high_priority: bool,
         unanswered: Option<UnansweredCall>,
     ) -> Command {
         self.set(index, CallState::Awaited(Progress::Unsent));
-        Command { outcomes: Arc::clone(self), index, payload, is_high_priority, unanswered }
+        Command { outcomes: Arc::clone(self), index, payload, unanswered }
     }
 
     fn set(&self, index: usize, new: CallState) {
@@ -199,8 +198,6 @@ pub(crate) struct Command {
     outcomes: Arc<Outcomes>,
     index: usize,
     pub(super) payload: Payload,
-    /// Releases and renewals are sent before attempts.
-    pub(super) is_high_priority: bool,
     /// Until the call is answered, calls about the same key go over the same connection.
     unanswered: Option<UnansweredCall>,
 }
@@ -240,6 +237,11 @@ impl Command {
             Form::Source => call.write_source_to(packet, *checks),
             Form::SetNx { lease } => call.write_set_nx_to(packet, *lease),
         }
+    }
+
+    /// True if it is sent before other calls.
+    pub(super) fn is_urgent(&self) -> bool {
+        matches!(self.payload.call.script.purpose, Purpose::Release | Purpose::Urgent)
     }
 
     /// True for a release. It is sent even if its thread has given it up.

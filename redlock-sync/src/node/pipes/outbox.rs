@@ -38,9 +38,9 @@ pub(super) enum Pump {
 /// The calls to be written.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Releases and renewals. They are sent before attempts.
-    high: VecDeque<Command>,
-    normal: VecDeque<Command>,
+    /// Calls that are sent before the others.
+    urgent: VecDeque<Command>,
+    other: VecDeque<Command>,
     pub(super) pump: Pump,
     /// True if a thread sleeps and relies on the pump. If false, waiting threads read for themselves.
     pub(super) is_relied_on: bool,
@@ -52,19 +52,19 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.high.is_empty() && self.normal.is_empty()
+        self.urgent.is_empty() && self.other.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.high.len() + self.normal.len()
+        self.urgent.len() + self.other.len()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
-        self.high.iter().chain(&self.normal)
+        self.urgent.iter().chain(&self.other)
     }
 
     pub(super) fn enqueue(&mut self, command: Command) {
-        if command.is_high_priority { self.high.push_back(command) } else { self.normal.push_back(command) }
+        if command.is_urgent() { self.urgent.push_back(command) } else { self.other.push_back(command) }
     }
 
     /// True if a call can be written now.
@@ -77,14 +77,14 @@ impl Outbox {
             let at = calls.iter().position(|command| in_flight.accepts(command))?;
             calls.remove(at)
         };
-        first(&mut self.high).or_else(|| first(&mut self.normal))
+        first(&mut self.urgent).or_else(|| first(&mut self.other))
     }
 
     /// Removes a command that was given up. Returns 0 if it was not in the outbox any more.
     pub(super) fn remove(&mut self, outcomes: &Arc<Outcomes>, index: usize) -> usize {
         let before = self.len();
-        self.high.retain(|command| !command.is_of(outcomes, index));
-        self.normal.retain(|command| !command.is_of(outcomes, index));
+        self.urgent.retain(|command| !command.is_of(outcomes, index));
+        self.other.retain(|command| !command.is_of(outcomes, index));
         before - self.len()
     }
 
@@ -104,8 +104,8 @@ impl Outbox {
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.is_closed = true;
-        let high = std::mem::take(&mut self.high);
-        high.into_iter().chain(std::mem::take(&mut self.normal))
+        let urgent = std::mem::take(&mut self.urgent);
+        urgent.into_iter().chain(std::mem::take(&mut self.other))
     }
 }
 

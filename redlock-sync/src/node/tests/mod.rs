@@ -107,19 +107,15 @@ struct Answer {
 }
 
 /// Asks one node with a deadline.
-fn ask_until(node: At<'_>, call: &Arc<Call>, priority: Priority, by: Tick) -> Answer {
+fn ask_until(node: At<'_>, call: &Arc<Call>, by: Tick) -> Answer {
     let nodes = node.nodes;
     // A majority of all nodes is needed, so none is left out.
-    let Answers { mut results, duplicate, .. } = nodes.call(call, priority, by, &|i| i == node.index, nodes.len());
+    let Answers { mut results, duplicate, .. } = nodes.call(call, by, &|i| i == node.index, nodes.len());
     Answer { result: results.swap_remove(node.index), duplicate }
 }
 
-fn ask_on(node: At<'_>, call: &Arc<Call>, priority: Priority) -> Answer {
-    ask_until(node, call, priority, now().after(node.server().host.context.settings.node_timeout))
-}
-
 fn ask(node: At<'_>, call: &Arc<Call>) -> Answer {
-    ask_on(node, call, Priority::Normal)
+    ask_until(node, call, now().after(node.server().host.context.settings.node_timeout))
 }
 
 fn is_yes(answer: &Answer) -> bool {

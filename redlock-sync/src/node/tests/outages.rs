@@ -51,7 +51,7 @@ fn a_black_hole_costs_one_timeout_and_not_the_other_nodes() {
     proxy.black_hole();
     let nodes = nodes(&[proxy.url(), servers[1].url(), servers[2].url()]);
     let (call, start) = (acquire("k", "a"), now());
-    let Answers { results, .. } = nodes.call(&call, Priority::Normal, start.after(TIMEOUT), &|_| true, 2);
+    let Answers { results, .. } = nodes.call(&call, start.after(TIMEOUT), &|_| true, 2);
     assert!(now().since(start) < 10 * TIMEOUT);
     let mut answers = results.into_iter().map(|result| Answer { result, duplicate: false });
     let hole = failure(answers.next().unwrap());
@@ -75,7 +75,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
             let nodes = &nodes;
             scope.spawn(move || {
                 let call = acquire(&format!("k{i}"), "t");
-                let mut results = nodes.call(&call, Priority::Normal, now().after(3 * SLOW), &|_| true, 2).results;
+                let mut results = nodes.call(&call, now().after(3 * SLOW), &|_| true, 2).results;
                 let other = Answer { result: results.pop().unwrap(), duplicate: false };
                 assert!(results.pop().unwrap().is_err() && is_yes(&other), "{other:?}");
             });
@@ -89,7 +89,7 @@ fn calls_go_on_when_one_of_three_servers_begins_to_hang() {
     const SLOW: Duration = Duration::from_secs(2);
     let servers = servers(3);
     let nodes = nodes_with(&servers.iter().map(Server::url).collect::<Vec<_>>(), &settings(SLOW));
-    let call = |key: &str| nodes.call(&acquire(key, "t"), Priority::Normal, now().after(SLOW), &|_| true, 2).results;
+    let call = |key: &str| nodes.call(&acquire(key, "t"), now().after(SLOW), &|_| true, 2).results;
     let won = |results: &[Result<Value, Failure>]| results.iter().filter(|result| result.is_ok()).count() >= 2;
     eventually("all are warm", SOON, || call("warm").iter().all(Result::is_ok));
     servers[0].stop();

@@ -21,7 +21,7 @@ fn releases_use_the_connection_of_the_attempts() {
     let nodes = patient(&[server.url()]);
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     let before = server.info("total_connections_received");
-    assert!(ask_on(first(&nodes), &release("k", "a"), Priority::High).result.is_ok());
+    assert!(ask(first(&nodes), &release("k", "a")).result.is_ok());
     assert_eq!(server.info("total_connections_received"), before);
 }
 
@@ -42,7 +42,7 @@ fn a_crowd_shares_a_few_connections() {
                 for _ in 0..3 {
                     let won = ask(first(nodes), &acquire(&key, &token));
                     assert!(is_yes(&won) && !won.duplicate, "{won:?}");
-                    let freed = ask_on(first(nodes), &release(&key, &token), Priority::High);
+                    let freed = ask(first(nodes), &release(&key, &token));
                     assert_eq!((freed.result, freed.duplicate), (Ok(Value::Int(1)), false));
                 }
             });

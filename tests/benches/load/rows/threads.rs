@@ -67,10 +67,12 @@ fn measure(
         lines.push(line("lock + unlock", "/s", figures.unlock, unlock));
         lines.push(line("lock + drop", "/s", figures.drop.clone(), drop));
         if delay.is_none() && nodes == 1 {
-            let beside = Rounds { ours: figures.drop.ours, raw: figures.rslock.ours.clone() };
-            lines.push(line("rslock", "/s", figures.rslock, Bar::None));
             let bar = if *threads >= MANY { Bar::RatioAtLeast(1.0) } else { Bar::None };
-            lines.push(line("lock + drop (raw: rslock)", "/s", beside, bar));
+            for (what, rslock) in [("rslock, tasks", figures.tasks), ("rslock, threads", figures.threads)] {
+                let beside = Rounds { ours: figures.drop.ours.clone(), raw: rslock.ours.clone() };
+                lines.push(line(what, "/s", rslock, Bar::None));
+                lines.push(line(&format!("lock + drop (raw: {what})"), "/s", beside, bar));
+            }
             let bar = if *threads == 128 { Bar::AtMost(CPU_US) } else { Bar::None };
             lines.push(line("lock + drop, processor time of client and server", "us", figures.cpu, bar));
         }
@@ -87,7 +89,9 @@ fn measure(
 struct Figures {
     unlock: Rounds,
     drop: Rounds,
-    rslock: Rounds,
+    /// Tasks of rslock, and threads that call it.
+    tasks: Rounds,
+    threads: Rounds,
     cpu: Rounds,
     p99: Rounds,
 }
@@ -99,7 +103,9 @@ impl Figures {
         let one = sides.ours.place.servers.len() == 1;
         let mut rslock = (one && !sides.is_delayed()).then(|| {
             let mut program = Library::Rslock.start(&sides.ours.place.servers[0].url(), "rslock");
-            program.pairs(threads, BLOCK);
+            for kind in ["tasks", "threads"] {
+                program.pairs(kind, threads, BLOCK);
+            }
             program
         });
         let pace = Pace::default();
@@ -120,16 +126,20 @@ impl Figures {
         let mut figures = Self::default();
         for _ in 0..plan.rounds() {
             let (mut raw, mut unlock, mut drop) = (Sum::default(), Sum::default(), Sum::default());
-            let mut others = 0.0;
+            let (mut tasks, mut others) = (0.0, 0.0);
             for _ in 0..BLOCKS {
                 raw.add(sides, |sides| sides.raw(pace, span))?;
                 unlock.add(sides, |sides| sides.ours.block(pace, span))?;
                 drop.add(sides, |sides| sides.ours.dropping(pace, span))?;
-                others += rslock.as_mut().map_or(0.0, |program| program.pairs(threads, span));
+                if let Some(program) = &mut rslock {
+                    tasks += program.pairs("tasks", threads, span);
+                    others += program.pairs("threads", threads, span);
+                }
             }
             figures.unlock.push(unlock.rate(), raw.rate());
             figures.drop.push(drop.rate(), raw.rate());
-            figures.rslock.push(others / float(BLOCKS as u64), raw.rate());
+            figures.tasks.push(tasks / float(BLOCKS as u64), raw.rate());
+            figures.threads.push(others / float(BLOCKS as u64), raw.rate());
             figures.cpu.push(drop.cpu_us(), raw.cpu_us());
             let p99_us = |tally: &Tally| p99(tally.took().into_iter()) / 1e3;
             figures.p99.push(p99_us(&unlock.tally), p99_us(&raw.tally));

@@ -11,10 +11,11 @@ use crate::svg::{Anchor, Svg, Theme, WIDTH};
 const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
 /// The lines of that row, and their names in the picture. The first line also provides the numbers of the bare
 /// commands.
-const SERIES: [(&str, &str); 3] = [
+const SERIES: [(&str, &str); 4] = [
     ("lock + unlock", "redlock-sync, unlock()"),
     ("lock + drop", "redlock-sync, drop"),
-    ("rslock", "rslock, async tasks"),
+    ("rslock, tasks", "rslock, async tasks"),
+    ("rslock, threads", "rslock, threads"),
 ];
 
 /// Imports the numbers from the `--json` output of the bench `load`.
@@ -25,13 +26,18 @@ pub(crate) fn import(load: &str) {
     for count in THREADS {
         for (line, _) in SERIES {
             let [ours, bare] = pair(&load, "threads", &format!("{count} threads, {line}"));
-            threads.add(line.replace(' ', "-").as_str(), ours);
+            threads.add(named(line).as_str(), ours);
             if line == SERIES[0].0 {
                 threads.add("bare", bare);
             }
         }
     }
     threads.write("threads");
+}
+
+/// The name of a line in the data.
+fn named(line: &str) -> String {
+    line.replace(", ", "-").replace(' ', "-")
 }
 
 /// Returns our value and the raw value. The line is the first one of this row whose measure begins with `measure`.
@@ -50,8 +56,8 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
     svg.title("Locks per second, a key for each thread, over the number of threads (logarithmic)");
     let mut series: Vec<(Vec<f64>, &str, &str)> = SERIES
         .into_iter()
-        .zip([theme.blue, theme.green, theme.red])
-        .map(|((line, name), colour)| (data.all(&line.replace(' ', "-")).to_vec(), name, colour))
+        .zip([theme.blue, theme.green, theme.red, theme.ink])
+        .map(|((line, name), colour)| (data.all(&named(line)).to_vec(), name, colour))
         .chain([(data.all("bare").to_vec(), "bare SET + delete script", theme.dim)])
         .collect();
     // From the upper end to the lower one, so that the names do not overlap.

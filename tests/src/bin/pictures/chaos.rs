@@ -35,7 +35,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
          holders."
     );
     let mut svg = Svg::new(theme, bottom + 112.0, &about);
-    svg.title(&format!("{nodes} servers and {clients} processes under faults: each lock has one holder at a time"));
+    svg.title(&format!("{nodes} servers and {clients} processes under faults: no lock has two holders at once"));
     for second in 0..=10_u8 {
         let at = x(f64::from(second));
         svg.line((at, TOP - 8.0), (at, bottom), theme.grid);

@@ -179,7 +179,7 @@ fn clients_meet_at_one_node() {
             &[crate::protocol::script::Arg::Text("x"), crate::protocol::script::Arg::Text("")],
         );
         let call = crate::protocol::TypedCall::<crate::protocol::reply::Released>::from(call);
-        listener.quorum.round(&call, crate::node::Priority::Normal, soon(), &|_| true);
+        listener.quorum.round(&call, soon());
     }
     let sleep = || {
         for wait in &waits {

@@ -58,7 +58,7 @@ fn script(purpose: Purpose, token: &str) -> Payload {
 
 fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
     let outcomes = Outcomes::new(1, None);
-    pipe.send(outcomes.command(0, payload, is_release, None));
+    pipe.send(outcomes.command(0, payload, None));
     if !waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock)
         && let Some(progress) = pipe.give_up(&outcomes, 0, is_release)
     {

@@ -109,7 +109,7 @@ fn calls_for_which_no_thread_waits() {
     let mut expected = Vec::new();
     for n in 0..50 {
         let token = format!("t{n}");
-        pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, &token), true, None).unattended());
+        pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, &token), None).unattended());
         if n % 3 == 0 {
             assert_eq!(ask(&pipe, n, soon()), answer(n));
         }

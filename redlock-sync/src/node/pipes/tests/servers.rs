@@ -9,7 +9,7 @@ use super::super::connections::{Connections, PooledPipe};
 use super::super::halves::Broken;
 use super::*;
 use crate::key::Key;
-use crate::node::{Answers, Executed, FailureKind, NodeUrl, Nodes, Priority, Value, server};
+use crate::node::{Answers, Executed, FailureKind, NodeUrl, Nodes, Value, server};
 use crate::options::ClientOptions;
 use crate::protocol::{AcquireArgs, Exclusive, Next, QueuePolicy, ReleaseArgs};
 
@@ -29,8 +29,7 @@ impl Client {
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
-        let priority = if call.script.purpose == Purpose::Release { Priority::High } else { Priority::Normal };
-        self.0.call(call, priority, soon(), &|_| true, self.0.len() / 2 + 1)
+        self.0.call(call, soon(), &|_| true, self.0.len() / 2 + 1)
     }
 
     fn is_idle(&self) -> bool {
@@ -205,7 +204,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
                     let (unanswered, PooledPipe { pipe, .. }) =
                         client.server().connections(&call).choose(&call, false, None).unwrap();
                     let payload = Payload { form: Form::Source, ..payload(call) };
-                    pipe.send(Outcomes::new(1, None).command(0, payload, true, Some(unanswered)).unattended());
+                    pipe.send(Outcomes::new(1, None).command(0, payload, Some(unanswered)).unattended());
                 }
             });
         }

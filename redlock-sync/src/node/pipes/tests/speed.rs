@@ -98,13 +98,13 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
         let (unanswered, PooledPipe { pipe, .. }) =
             client.server().connections(&free).choose(&free, false, None).unwrap();
         let outcomes = Outcomes::new(1, None);
-        pipe.send(outcomes.command(0, lock.clone(), false, Some(unanswered)));
+        pipe.send(outcomes.command(0, lock.clone(), Some(unanswered)));
         assert!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock));
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
         let (unanswered, PooledPipe { pipe, .. }) =
             client.server().connections(&free).choose(&free, false, None).unwrap();
         let outcomes = Outcomes::new(1, Some(Arc::clone(&callback)));
-        pipe.send(outcomes.command(0, payload(free), true, Some(unanswered)).unattended());
+        pipe.send(outcomes.command(0, payload(free), Some(unanswered)).unattended());
     }
 }
 

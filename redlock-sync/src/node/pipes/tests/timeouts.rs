@@ -144,8 +144,7 @@ impl Clock for Starving {
 fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
     let pipe = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, Duration::from_millis(400));
-    let release =
-        || pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
+    let release = || pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), None).unattended());
     release();
     eventually("the pump is idle", SOON, || pipe.len() == 0);
     clock.0.store(true, Ordering::SeqCst);
@@ -158,7 +157,7 @@ fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
 fn a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
     let pipe = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, SOON);
-    pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
+    pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), None).unattended());
     eventually("the pump is idle", SOON, || pipe.len() == 0);
     clock.0.store(true, Ordering::SeqCst);
     // A single thread needs no pump.
@@ -225,7 +224,7 @@ fn without_a_pump_a_call_behind_many() {
     let peer = Peer::start();
     let pipe = peer.connect(Arc::new(Threadless), SOON);
     for _ in 0..MANY_CALLS {
-        pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
+        pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), None).unattended());
     }
     assert_eq!(ask(&pipe, 1, soon()), answer(1));
 }
@@ -233,7 +232,7 @@ fn without_a_pump_a_call_behind_many() {
 /// While a `WAIT` is unanswered, no other call with a `WAIT` is written, and its server is not late.
 #[test]
 fn one_wait_for_replicas_at_a_time() {
-    let command = |purpose| Outcomes::new(1, None).command(0, script(purpose, "a"), false, None);
+    let command = |purpose| Outcomes::new(1, None).command(0, script(purpose, "a"), None);
     let can_write = |in_flight: &InFlight, purpose| in_flight.accepts(&command(purpose));
     let (mut in_flight, mut packet) = (InFlight::new(b"WAIT".to_vec()), Vec::new());
     let (written, later) = (now(), now().after(SOON));
