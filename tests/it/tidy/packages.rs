@@ -72,7 +72,15 @@ fn each_published_package_has_its_licences() {
 
 #[test]
 fn the_other_packages_are_not_published() {
-    for package in ["tests", "tests/models", "tests/foreign/bullmq", "tests/foreign/rslock", "examples", "fuzz"] {
+    for package in [
+        "tests",
+        "tests/models",
+        "tests/foreign/bullmq",
+        "tests/foreign/crates",
+        "tests/foreign/rslock",
+        "examples",
+        "fuzz",
+    ] {
         assert_eq!(
             setting(&text(&format!("{package}/Cargo.toml")), "package", "publish").unwrap(),
             "false",

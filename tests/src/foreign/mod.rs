@@ -9,10 +9,8 @@
 //!
 //! Then it prints two times for each turn, in microseconds since its start: of the call, and of the acquisition. It
 //! fails if a release is refused.
-//!
-//! On `pairs KIND COUNT SECONDS` the program of rslock lets this many `tasks` or `threads` lock and unlock keys of their
-//! own. It prints pairs per second.
 
+mod crates;
 mod fetch;
 mod languages;
 mod queues;
@@ -22,6 +20,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+pub use crates::LockCrate;
 pub use languages::python;
 pub use queues::{OtherQueue, Rates};
 
@@ -147,14 +146,6 @@ impl Program {
     pub fn ask(&mut self, word: &str) -> String {
         self.say(word);
         self.hear()
-    }
-
-    /// Lets this many `tasks` or `threads` lock and unlock as fast as they can, each with a lock of its own. Returns pairs
-    /// per second.
-    ///
-    /// Only the program of rslock knows this command.
-    pub fn pairs(&mut self, kind: &str, count: usize, span: Duration) -> f64 {
-        self.ask(&format!("pairs {kind} {count} {}", span.as_secs_f64())).parse().expect("a number")
     }
 
     /// Starts the turns of the program.

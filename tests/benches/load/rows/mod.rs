@@ -1,6 +1,7 @@
 //! The rows of the table.
 
 mod connections;
+mod crates;
 mod crowd;
 mod drops;
 mod foreign;
@@ -24,6 +25,7 @@ use redlock_tests::bench::{Row, row};
 
 pub(crate) const ROWS: &[Row] = &[
     row("threads", "1 to 600 threads with a key each, no hold, one node, beside rslock", threads::run),
+    row("crates", "1, 8 and 128 threads with a key each, no hold, beside other Rust crates of locks", crates::run),
     row("threads1ms", "1, 8, 32 threads with a key each, no hold, 1 ms away", threads::run_delayed),
     row("fanout", "1 and 32 threads with a key each, no hold, five nodes", threads::run_on_five),
     row("crowd", "600 and 1 000 threads with a key each, hold 20 ms, pause 20 ms", crowd::run),

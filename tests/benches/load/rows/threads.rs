@@ -7,7 +7,7 @@ use redlock_tests::bench::counts::server_cpu;
 use redlock_tests::bench::stats::{Rounds, float, p99};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
-use redlock_tests::foreign::Library;
+use redlock_tests::foreign::LockCrate;
 
 use super::{connections, none};
 use crate::crew::{Pace, Tally};
@@ -67,12 +67,10 @@ fn measure(
         lines.push(line("lock + unlock", "/s", figures.unlock, unlock));
         lines.push(line("lock + drop", "/s", figures.drop.clone(), drop));
         if delay.is_none() && nodes == 1 {
+            let beside = Rounds { ours: figures.drop.ours, raw: figures.rslock.ours.clone() };
+            lines.push(line("rslock", "/s", figures.rslock, Bar::None));
             let bar = if *threads >= MANY { Bar::RatioAtLeast(1.0) } else { Bar::None };
-            for (what, rslock) in [("rslock, tasks", figures.tasks), ("rslock, threads", figures.threads)] {
-                let beside = Rounds { ours: figures.drop.ours.clone(), raw: rslock.ours.clone() };
-                lines.push(line(what, "/s", rslock, Bar::None));
-                lines.push(line(&format!("lock + drop (raw: {what})"), "/s", beside, bar));
-            }
+            lines.push(line("lock + drop (raw: rslock)", "/s", beside, bar));
             let bar = if *threads == 128 { Bar::AtMost(CPU_US) } else { Bar::None };
             lines.push(line("lock + drop, processor time of client and server", "us", figures.cpu, bar));
         }
@@ -89,9 +87,7 @@ fn measure(
 struct Figures {
     unlock: Rounds,
     drop: Rounds,
-    /// Tasks of rslock, and threads that call it.
-    tasks: Rounds,
-    threads: Rounds,
+    rslock: Rounds,
     cpu: Rounds,
     p99: Rounds,
 }
@@ -101,13 +97,7 @@ impl Figures {
     fn measure(sides: &mut Sides, plan: Plan, failed: &mut Tally) -> Outcome<Self> {
         let threads = sides.ours.mutexes.len();
         let one = sides.ours.place.servers.len() == 1;
-        let mut rslock = (one && !sides.is_delayed()).then(|| {
-            let mut program = Library::Rslock.start(&sides.ours.place.servers[0].url(), "rslock");
-            for kind in ["tasks", "threads"] {
-                program.pairs(kind, threads, BLOCK);
-            }
-            program
-        });
+        let rslock = (one && !sides.is_delayed()).then(|| sides.ours.place.servers[0].url());
         let pace = Pace::default();
         // It takes a moment until many threads all run.
         let span = plan.span(
@@ -126,20 +116,16 @@ impl Figures {
         let mut figures = Self::default();
         for _ in 0..plan.rounds() {
             let (mut raw, mut unlock, mut drop) = (Sum::default(), Sum::default(), Sum::default());
-            let (mut tasks, mut others) = (0.0, 0.0);
+            let mut others = 0.0;
             for _ in 0..BLOCKS {
                 raw.add(sides, |sides| sides.raw(pace, span))?;
                 unlock.add(sides, |sides| sides.ours.block(pace, span))?;
                 drop.add(sides, |sides| sides.ours.dropping(pace, span))?;
-                if let Some(program) = &mut rslock {
-                    tasks += program.pairs("tasks", threads, span);
-                    others += program.pairs("threads", threads, span);
-                }
+                others += rslock.as_ref().map_or(0.0, |url| LockCrate::RSLOCK_TASKS.pairs(url, threads, span));
             }
             figures.unlock.push(unlock.rate(), raw.rate());
             figures.drop.push(drop.rate(), raw.rate());
-            figures.tasks.push(tasks / float(BLOCKS as u64), raw.rate());
-            figures.threads.push(others / float(BLOCKS as u64), raw.rate());
+            figures.rslock.push(others / float(BLOCKS as u64), raw.rate());
             figures.cpu.push(drop.cpu_us(), raw.cpu_us());
             let p99_us = |tally: &Tally| p99(tally.took().into_iter()) / 1e3;
             figures.p99.push(p99_us(&unlock.tally), p99_us(&raw.tally));

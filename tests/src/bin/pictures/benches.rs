@@ -1,7 +1,9 @@
-//! A plot from the bench `load`: the number of locks per second that 1 to 600 threads acquire.
+//! Pictures from the bench `load`: the number of locks per second that 1 to 600 threads acquire, and that other Rust
+//! crates acquire.
 
 use std::fs;
 
+use redlock_tests::foreign::LockCrate;
 use redlock_tests::pictures::Data;
 use serde_json::Value;
 
@@ -11,12 +13,14 @@ use crate::svg::{Anchor, Svg, Theme, WIDTH};
 const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
 /// The lines of that row, and their names in the picture. The first line also provides the numbers of the bare
 /// commands.
-const SERIES: [(&str, &str); 4] = [
+const SERIES: [(&str, &str); 3] = [
     ("lock + unlock", "redlock-sync, unlock()"),
     ("lock + drop", "redlock-sync, drop"),
-    ("rslock, tasks", "rslock, async tasks"),
-    ("rslock, threads", "rslock, threads"),
+    ("rslock", "rslock, async tasks"),
 ];
+
+/// The numbers of threads in the row `crates`.
+const CRATE_THREADS: [u16; 3] = [1, 8, 128];
 
 /// Imports the numbers from the `--json` output of the bench `load`.
 pub(crate) fn import(load: &str) {
@@ -26,18 +30,30 @@ pub(crate) fn import(load: &str) {
     for count in THREADS {
         for (line, _) in SERIES {
             let [ours, bare] = pair(&load, "threads", &format!("{count} threads, {line}"));
-            threads.add(named(line).as_str(), ours);
+            threads.add(line.replace(' ', "-").as_str(), ours);
             if line == SERIES[0].0 {
                 threads.add("bare", bare);
             }
         }
     }
     threads.write("threads");
+    let mut crates = Data::default();
+    for count in CRATE_THREADS {
+        for (n, peer) in LockCrate::ALL.into_iter().enumerate() {
+            let measure = format!("{count} threads, lock + drop (raw: {})", peer.name);
+            let [ours, its] = pair(&load, "crates", &measure);
+            crates.add(&named(peer.name), its);
+            if n == 0 {
+                crates.add("ours", ours);
+            }
+        }
+    }
+    crates.write("crates");
 }
 
-/// The name of a line in the data.
-fn named(line: &str) -> String {
-    line.replace(", ", "-").replace(' ', "-")
+/// The name of a crate in the data.
+fn named(name: &str) -> String {
+    name.replace(", ", "-").replace(' ', "-")
 }
 
 /// Returns our value and the raw value. The line is the first one of this row whose measure begins with `measure`.
@@ -56,8 +72,8 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
     svg.title("Locks per second, a key for each thread, over the number of threads (logarithmic)");
     let mut series: Vec<(Vec<f64>, &str, &str)> = SERIES
         .into_iter()
-        .zip([theme.blue, theme.green, theme.red, theme.ink])
-        .map(|((line, name), colour)| (data.all(&named(line)).to_vec(), name, colour))
+        .zip([theme.blue, theme.green, theme.red])
+        .map(|((line, name), colour)| (data.all(&line.replace(' ', "-")).to_vec(), name, colour))
         .chain([(data.all("bare").to_vec(), "bare SET + delete script", theme.dim)])
         .collect();
     // From the upper end to the lower one, so that the names do not overlap.
@@ -93,6 +109,45 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
     );
     svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, &words);
     let words = "Bare: a connection for each thread. Measured by `cargo bench --bench load -- threads`, in turns.";
+    svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
+    svg.end()
+}
+
+/// Bars of all crates, for each number of threads.
+pub(crate) fn crates(data: &Data, theme: &'static Theme) -> String {
+    let (left, top, row, panel) = (214.0, 78.0, 24.0, 188.0);
+    let mut rows = vec![("redlock-sync, threads", data.all("ours").to_vec())];
+    rows.extend(LockCrate::ALL.map(|peer| (peer.name, data.all(&named(peer.name)).to_vec())));
+    let height = top + row * 9.0 + 46.0;
+    let about = "Locks per second of nine ways to lock from Rust: redlock-sync from threads, the others as async tasks or \
+                 from threads, for 1, 8 and 128 of them.";
+    let mut svg = Svg::new(theme, height, about);
+    svg.title("Locks per second, a key for each thread or async task");
+    for (column, count) in CRATE_THREADS.into_iter().enumerate() {
+        let x = left + panel * f64::from(u8::try_from(column).expect("three columns"));
+        let words = if count == 1 { "1 thread or task".to_owned() } else { format!("{count} threads or tasks") };
+        svg.text((x, top - 14.0), Anchor::Start, theme.dim, &words);
+        let most = rows.iter().map(|(_, values)| values[column]).fold(1.0, f64::max);
+        let mut y = top;
+        for (name, values) in &rows {
+            let colour = match name {
+                _ if y <= top => theme.green,
+                name if name.ends_with("threads") => theme.blue,
+                _ => theme.dim,
+            };
+            let wide = values[column] / most * (panel - 66.0);
+            svg.bar((x, y), (wide, row - 7.0), colour);
+            let words = format!("{:.1} k", values[column] / 1e3);
+            svg.text((x + wide + 6.0, y + 13.0), Anchor::Start, theme.ink, &words);
+            if column == 0 {
+                svg.text((20.0, y + 13.0), Anchor::Start, theme.ink, name);
+            }
+            y += row;
+        }
+    }
+    let words = "Pairs per second. Blue: from threads; by `block_on` if the crate is async. Grey: async tasks.";
+    svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, words);
+    let words = "Client and server share two cores. Measured by `cargo bench --bench load -- crates`, in turns.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }

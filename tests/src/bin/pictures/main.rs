@@ -42,13 +42,14 @@ use svg::{DARK, LIGHT, Theme};
 type Picture = (&'static str, fn(&Data, &'static Theme) -> String);
 
 /// All pictures. A picture is drawn from the data of the same name.
-const PICTURES: [Picture; 7] = [
+const PICTURES: [Picture; 8] = [
     ("life", life::draw),
     ("handover", handover::draw),
     ("servers", servers::draw),
     ("gaps", plots::gaps),
     ("takeover", plots::takeover),
     ("threads", benches::threads),
+    ("crates", benches::crates),
     ("chaos", chaos::draw),
 ];
 
