@@ -22,14 +22,14 @@ impl LockCrate {
 
     /// All crates. Async ones are used by tasks, and by threads that call `block_on`.
     pub const ALL: [Self; 8] = [
-        Self::RSLOCK_TASKS,
-        Self { name: "distkit 0.6, tasks", arguments: ["distkit", "tasks"] },
-        Self { name: "distributed-lock 0.2, tasks", arguments: ["distributed-lock", "tasks"] },
+        Self { name: "redis-lock 0.5, threads", arguments: ["redis-lock", "threads"] },
+        Self { name: "redlock 2.0, threads", arguments: ["redlock", "threads"] },
         Self { name: "rslock 0.10, threads", arguments: ["rslock", "threads"] },
         Self { name: "distkit 0.6, threads", arguments: ["distkit", "threads"] },
         Self { name: "distributed-lock 0.2, threads", arguments: ["distributed-lock", "threads"] },
-        Self { name: "redis-lock 0.5, threads", arguments: ["redis-lock", "threads"] },
-        Self { name: "redlock 2.0, threads", arguments: ["redlock", "threads"] },
+        Self::RSLOCK_TASKS,
+        Self { name: "distkit 0.6, tasks", arguments: ["distkit", "tasks"] },
+        Self { name: "distributed-lock 0.2, tasks", arguments: ["distributed-lock", "tasks"] },
     ];
 
     /// Lets this many tasks or threads lock and unlock as fast as they can. Returns pairs per second.

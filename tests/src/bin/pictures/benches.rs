@@ -115,10 +115,10 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
 
 /// Bars of all crates, for each number of threads.
 pub(crate) fn crates(data: &Data, theme: &'static Theme) -> String {
-    let (left, top, row, panel) = (214.0, 78.0, 24.0, 188.0);
+    let (left, top, row, panel) = (226.0, 78.0, 24.0, 184.0);
     let mut rows = vec![("redlock-sync, threads", data.all("ours").to_vec())];
     rows.extend(LockCrate::ALL.map(|peer| (peer.name, data.all(&named(peer.name)).to_vec())));
-    let height = top + row * 9.0 + 46.0;
+    let height = top + row * 9.0 + 56.0;
     let about = "Locks per second of nine ways to lock from Rust: redlock-sync from threads, the others as async tasks or \
                  from threads, for 1, 8 and 128 of them.";
     let mut svg = Svg::new(theme, height, about);
@@ -145,7 +145,8 @@ pub(crate) fn crates(data: &Data, theme: &'static Theme) -> String {
             y += row;
         }
     }
-    let words = "Pairs per second. Blue: from threads; by `block_on` if the crate is async. Grey: async tasks.";
+    let words =
+        "Lock and drop, or lock and unlock. Blue: threads, by `block_on` if the crate is async. Grey: async tasks.";
     svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, words);
     let words = "Client and server share two cores. Measured by `cargo bench --bench load -- crates`, in turns.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
