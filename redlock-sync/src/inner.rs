@@ -216,18 +216,15 @@ impl ClientInner {
         self.wait_until(by, || self.leases.live().iter().all(|core| core.is_lost()));
         // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
         // confirmed are repeated below with all others.
-        let held: Vec<_> = self.leases.live().into_iter().filter(|core| core.revoke()).collect();
-        self.backlog.await_outcomes();
+        let revoked = || self.leases.live().into_iter().filter(|core| core.revoke());
+        let mut held: Vec<_> = revoked().collect();
+        // An attempt under way can still acquire a lock, or leave a token that the backlog has to release. So the
+        // backlog is closed after it.
         let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds()));
-        let mut given_up = release_revoked(&self.backlog, &held, self.backlog.close());
-        // Repeated until the deadline: a thread may have checked that the client is open just before it was closed, and
-        // begin to wait only now.
         self.wait_until(by, || !self.has_active_calls());
-        // Gives up what such a thread acquired after the first list of leases was taken.
-        let late = revoke(&self.backlog, self.leases.live());
-        given_up.keys.extend(late.keys);
-        given_up.unconfirmed.extend(late.unconfirmed);
-        Ok(given_up)
+        held.extend(revoked());
+        self.backlog.await_outcomes();
+        Ok(release_revoked(&self.backlog, &held, self.backlog.close()))
     }
 
     /// Read before the registry of leases: whatever a call acquired is in the registry before the call is no longer

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Ended, Error, Job, LostReason, MutexGuard, Redlock, Retry};
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Act, Server, eventually};
 
-use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
+use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed, warm};
 
 /// The time that a call and the end of a wait may take on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(1);
@@ -71,6 +71,29 @@ fn close_ends_every_wait_and_gives_up_what_is_held() {
 #[test]
 fn close_ends_waits_that_poll_too() {
     for_sizes(&[1, 3], |rig| closes_all(rig, 1));
+}
+
+/// An attempt is under way when the client is closed. The server executes it, but its reply and its roll-back are lost.
+/// `close` releases what the attempt has set.
+#[test]
+fn close_releases_what_an_attempt_under_way_leaves() {
+    let rig = Rig::start(1);
+    let locks = settings(&rig.proxy_urls()).node_timeout(ms(500)).build().unwrap();
+    warm(&locks);
+    let proxy = &rig.proxies[0];
+    let executed = proxy.on("acquire", Act::HoldReply);
+    thread::scope(|scope| {
+        let attempt = scope.spawn(|| locks.mutex(KEY).lease(10 * SOON).try_lock().map(drop));
+        executed.wait_hit(SOON);
+        proxy.refuse();
+        let close = scope.spawn(|| locks.close().unwrap());
+        let error = attempt.join().unwrap().unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+        assert_eq!(rig.holding(KEY), 1);
+        proxy.heal();
+        close.join().unwrap();
+    });
+    eventually("the key is released", SOON, || rig.holding(KEY) == 0);
 }
 
 /// Threads of the client lock, try to lock and unlock while `close()` runs. After it has returned, no thread may hold a
