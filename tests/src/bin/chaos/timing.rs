@@ -18,6 +18,8 @@ pub(crate) const TIMEOUT: u64 = 100 * MS;
 /// The longest time for which the library waits for a notification without an interruption. The library sets this
 /// bound.
 pub(crate) const CAP: u64 = 5000 * MS;
+/// The longest time in ms for which a thread of a crowd waits for its lock.
+pub(crate) const CROWD_WAIT: u64 = 2000;
 /// The pause of the gauge of a client between two acquires of its lock.
 pub(crate) const PACE: Duration = Duration::from_millis(50);
 /// The margin for a busy machine in ns.

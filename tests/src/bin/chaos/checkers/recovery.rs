@@ -6,8 +6,9 @@
 use super::weather::calm;
 use super::{Verdict, Violation};
 use crate::clock::{MS, SEC};
-use crate::history::History;
-use crate::timing::LONGEST_LEASE;
+use crate::history::{History, Struck};
+use crate::plan::Kind;
+use crate::timing::{CROWD_WAIT, LONGEST_LEASE};
 
 /// The time that a client has until its pace must be back, and the time for which the pace is then measured.
 const GRACE: u64 = SEC;
@@ -51,7 +52,9 @@ fn quiet(history: &History) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     for (from, until) in well {
         let mut at = from;
-        let mut faults: Vec<(u64, u64)> = history.struck.iter().map(|s| (s.from, s.until)).collect();
+        // A crowd keeps the processors busy until its threads have ended.
+        let end = |s: &Struck| if s.fault.kind == Kind::Crowd { s.until + CROWD_WAIT * MS } else { s.until };
+        let mut faults: Vec<(u64, u64)> = history.struck.iter().map(|s| (s.from, end(s))).collect();
         faults.retain(|fault| fault.1 > from && fault.0 < until);
         faults.sort_unstable();
         for (begin, end) in faults.into_iter().chain([(until, until)]) {
@@ -125,6 +128,12 @@ mod tests {
         let mut history = story.history();
         history.end = 30_000 * crate::clock::MS;
         check(&history).violations.len()
+    }
+
+    #[test]
+    fn while_a_crowd_works_no_pace_is_measured() {
+        let crowd = Story::new().struck(Kind::Crowd, Target::Client(0), 20_000, 20_000);
+        assert_eq!(beats(crowd, 21_700), 0);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::event::Session;
 use crate::names::{
     self, BUSY_SLOWS, CROWD, JOB, LATCH, LEADER, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE,
 };
+use crate::timing::CROWD_WAIT;
 
 /// The number of the first thread of a crowd. The ordinary threads and the thread for the slow locks come before it.
 const FIRST_OF_CROWD: usize = 17;
@@ -147,7 +148,7 @@ impl Worker {
     ) -> Vec<JoinHandle<()>> {
         let mut random = fastrand::Rng::with_seed(order.seed ^ u64::from(order.client) << 40 ^ u64::from(number));
         let wanted = random.usize(..order.keys);
-        let deadline = Duration::from_millis(random.u64(300..2000));
+        let deadline = Duration::from_millis(random.u64(300..CROWD_WAIT));
         let mut start = |nth| {
             let mut worker = Worker::new(order, FIRST_OF_CROWD + nth, clients.clone(), log);
             worker.session.number = number;
