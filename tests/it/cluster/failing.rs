@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Event, MutexGuard, Observer, Redlock};
-use redlock_tests::{Cluster, Server, Stopwatch, eventually, poll};
+use redlock_tests::{Cluster, Server, Stopwatch, Took, eventually, poll};
 
 use super::load::{Load, mutexes};
 use super::{SOON, SPREAD, builder};
@@ -57,23 +57,26 @@ fn a_master_is_killed_while_fifty_threads_lock_hold_and_wait() {
 #[test]
 fn a_stopped_master_costs_one_timeout_and_the_other_slots_go_on() {
     let cluster = Cluster::start();
-    let timeout = 200 * MS;
+    let timeout = 600 * MS;
     let locks = Redlock::builder().node(cluster.url()).node_timeout(timeout).build().unwrap();
-    assert!(SPREAD.iter().all(|key| pair(&locks, key)));
+    eventually("the client reaches all masters", SOON, || SPREAD.iter().all(|key| pair(&locks, key)));
     let victim = cluster.master_of(SPREAD[0]);
     victim.stop();
-    let stopped = Instant::now();
+    let stopped = Stopwatch::start();
     assert!(!pair(&locks, SPREAD[0]));
     let first = stopped.elapsed();
-    let (mut slowest, mut refused) = (Duration::ZERO, Duration::ZERO);
+    let (mut slowest, mut refused) = (Took::default(), Took::default());
     for _ in 0..20 {
-        let at = Instant::now();
-        assert!(!pair(&locks, SPREAD[0]));
+        let at = Stopwatch::start();
+        if pair(&locks, SPREAD[0]) {
+            break; // The replica has taken over already.
+        }
         refused = refused.max(at.elapsed());
         for key in &SPREAD[1..] {
-            let at = Instant::now();
-            assert!(pair(&locks, key), "{key}");
+            let at = Stopwatch::start();
+            let guard = locks.mutex(key).try_lock_for(SOON).expect("the other masters serve their slots");
             slowest = slowest.max(at.elapsed());
+            drop(guard);
         }
     }
     eprintln!("first {first:?}, then refused in {refused:?}; the others {slowest:?}");
@@ -82,7 +85,7 @@ fn a_stopped_master_costs_one_timeout_and_the_other_slots_go_on() {
     eventually("the lock can be taken", SOON, || pair(&locks, SPREAD[0]));
     victim.cont();
     cluster.until_well();
-    assert!(pair(&locks, SPREAD[0]));
+    eventually("the lock can be taken", SOON, || pair(&locks, SPREAD[0]));
 }
 
 /// Kills the connections that have called scripts. It spares connections that are just being made, because their
