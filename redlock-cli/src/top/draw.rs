@@ -92,7 +92,7 @@ fn heading(latest: &Latest, wrong: Style) -> Vec<Line<'static>> {
         first_of_each.map(|held| held.waiting).sum()
     };
     let (locks, latches, queues) = (seen.locks.len(), seen.latches.len(), seen.queues.len());
-    let mut second = vec![format!("{locks} holders, {waiting} wait, {latches} latches, {queues} queues")];
+    let mut second = vec![format!("holders: {locks}, waiting: {waiting}, latches: {latches}, queues: {queues}")];
     second.push(format!("{} ago", length(latest.age())));
     if seen.left_out > 0 {
         second.push(format!("{} more not shown", seen.left_out));

@@ -129,7 +129,7 @@ fn the_rows_that_fit_are_shown_and_the_screen_is_drawn_anew() {
     let _guards: Vec<_> = (0..40).map(|at| locks.mutex(format!("order:{at}")).lock().unwrap()).collect();
     let _permits = locks.semaphore("prices", 20).acquire_many(20).unwrap();
     let top = Terminal::start(&servers, SMALL, "", "top");
-    top.until(&["60 holders"]);
+    top.until(&["holders: 60"]);
     top.keys(&["End"]);
     top.keys(&["/"]);
     top.keys(&["-l", "order:1"]);
@@ -239,7 +239,7 @@ fn a_signal_gives_the_terminal_back() {
     let locks = client(&servers).build().unwrap();
     locks.mutex("order:42").lease(Duration::from_secs(60)).lock().unwrap().into_token().unwrap();
     let top = Terminal::start(&servers, SMALL, "NO_COLOR=1", "top --every 200ms");
-    top.until(&["1 holders", "order:42", "q quit"]);
+    top.until(&["holders: 1,", "order:42", "q quit"]);
     let colours = top.tmux(&["capture-pane", "-p", "-e"]);
     assert!(!colours.contains("\u{1b}[31m") && !colours.contains("\u{1b}[33m"), "{colours:?}");
     assert!(Command::new("kill").args(["-TERM", &program(&top)]).status().unwrap().success());

@@ -18,15 +18,20 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     for threads in THREADS {
         let mut sides = Sides::start(1, threads, None)?;
         let (pace, span, url) = (Pace::default(), plan.span(BLOCK * 3), sides.ours.place.servers[0].url());
+        let mut unlock = Vec::new();
         let mut measured = LockCrate::ALL.map(|peer| (peer, Rounds::default()));
         failed.add(sides.ours.dropping(pace, span)?.1.without_pairs());
         for _ in 0..plan.rounds() {
             let (rate, tally) = sides.ours.dropping(pace, span)?;
             failed.add(tally.without_pairs());
+            let (with_unlock, tally) = sides.ours.block(pace, span)?;
+            failed.add(tally.without_pairs());
+            unlock.push(with_unlock);
             for (peer, rounds) in &mut measured {
                 rounds.push(rate, peer.pairs(&url, threads, span));
             }
         }
+        lines.push(Line::new(format!("{threads} threads, lock + unlock"), "/s", Rounds::alone(unlock), Bar::None));
         for (peer, rounds) in measured {
             let measure = format!("{threads} threads, lock + drop (raw: {})", peer.name);
             lines.push(Line::new(measure, "/s", rounds, Bar::RatioAtLeast(1.0)));

@@ -84,9 +84,9 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     );
     let words = [
         &*first,
-        "A red end: the lease ended or was lost before a release. Faint: the process is stopped or dead.",
-        "Servers: red: killed (some restart empty); grey: the rest. Network: cut off or slow, may still grant locks.",
-        "Changed: full, another password, a replica, no scripts, or data deleted.",
+        "A red end: the lease ended or was lost before a release. Grey: the process is stopped or dead.",
+        "Servers, red: killed, and some restart empty. Grey: other faults. Network: cut off or slow.",
+        "Changed: the server is full or a replica, has another password or no scripts, or lost its data.",
     ];
     for (line, y) in words.into_iter().zip([40.0, 60.0, 80.0, 100.0]) {
         svg.text((20.0, bottom + y), Anchor::Start, theme.dim, line);

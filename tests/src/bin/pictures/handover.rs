@@ -48,7 +48,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     svg.bar((NEXT, two), (END - NEXT, BAR), theme.green);
     svg.word((NEXT + 8.0, two + 18.0), Anchor::Start, theme.on_bar, "holds: lock() has returned");
     waits(&mut svg, three, END);
-    svg.text((NEXT + 8.0, three + 6.0), Anchor::Start, theme.dim, "is first in the queue");
+    svg.text((NEXT + 8.0, three + 6.0), Anchor::Start, theme.dim, "waits: first in the queue");
 
     let y = HEIGHT - 64.0;
     for (at, from) in [(RELEASE, one + BAR + 2.0), (NEXT, server)] {
@@ -56,12 +56,12 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     }
     svg.arrow((f64::midpoint(RELEASE, NEXT), y), (RELEASE, y), theme.red);
     svg.arrow((f64::midpoint(RELEASE, NEXT), y), (NEXT, y), theme.red);
-    svg.text((f64::midpoint(RELEASE, NEXT), y - 8.0), Anchor::Middle, theme.red, &format!("{p50:.0} µs (median)"));
+    svg.text((f64::midpoint(RELEASE, NEXT), y - 8.0), Anchor::Middle, theme.ink, &format!("{p50:.0} µs (median)"));
     let runs = data.one("hand-overs");
     let words = format!(
         "Median of {runs:.0} hand-overs between three processes; 95 % took less than {p95:.0} µs. Not to scale."
     );
     svg.text((20.0, HEIGHT - 32.0), Anchor::Start, theme.dim, &words);
-    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "One server, on the same two busy cores.");
+    svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "The server and the processes share two busy cores.");
     svg.end()
 }

@@ -81,7 +81,7 @@ fn killed(svg: &mut Svg, data: &Data) {
     holds(svg, b, takes, data.one("b-releases"), theme.green);
     word_on_bar(svg, b, takes, "holds");
     renewals(svg, b, data.all("b-renewed"));
-    let after = format!("{:.0} ms after the lease", (takes - ends) * 1e3);
+    let after = format!("{:.0} ms after its end", (takes - ends) * 1e3);
     svg.text((x(takes) + 5.0, b + BAR + 18.0), Anchor::Start, theme.green, &after);
     svg.text((x(data.one("b-releases")) + 8.0, b + 17.0), Anchor::Start, theme.dim, "releases");
 }
@@ -90,7 +90,7 @@ fn stopped(svg: &mut Svg, data: &Data) {
     let theme = svg.theme;
     let (c, d, store) = (306.0, 370.0, 434.0);
     let at = (20.0, 256.0);
-    svg.heading(at, "The holder is paused: its late write is refused by the fence");
+    svg.heading(at, "The holder is paused: the database compares fences, and refuses its late write");
     axis(svg, 270.0, 474.0);
     let (stopped, continued, expires) = (data.one("stopped"), data.one("continued"), data.one("expires"));
 
@@ -100,7 +100,7 @@ fn stopped(svg: &mut Svg, data: &Data) {
     renewals(svg, c, &data.all("c-renewed")[..1]);
     svg.hollow((x(stopped), c), (x(continued) - x(stopped), BAR), theme.red);
     let middle = f64::midpoint(x(stopped), x(expires));
-    svg.text((middle, c + 17.0), Anchor::Middle, theme.red, "paused: cannot see the lease end");
+    svg.text((middle, c + 17.0), Anchor::Middle, theme.red, "paused: does not notice the end");
     svg.text((x(data.all("c-renewed")[0]), c - 12.0), Anchor::Middle, theme.dim, "renewal");
     svg.dashes((x(expires), c - 6.0), (x(expires), c + BAR + 6.0), theme.dim);
     svg.text((x(expires) + 5.0, c - 12.0), Anchor::Start, theme.dim, "lease ends");
@@ -134,6 +134,6 @@ fn stopped(svg: &mut Svg, data: &Data) {
         (20.0, HEIGHT - 10.0),
         Anchor::Start,
         theme.dim,
-        "Times of a real run. A mark across a bar: a renewal. The fences are large numbers, and shown as 1 and 2.",
+        "Times of a real run. A mark across a bar is a renewal. Real fences are large numbers.",
     );
 }

@@ -60,7 +60,7 @@ pub(crate) fn gaps(data: &Data, theme: &'static Theme) -> String {
         gaps.iter().fold(0.0_f64, |most, gap| most.max(*gap)) / 1e3
     );
     svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, &words);
-    let words = format!("Bars of {step:.1} µs. One server, on the same two busy cores.");
+    let words = format!("Each bar is {step:.1} µs wide. The server and the processes share two busy cores.");
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, &words);
     svg.end()
 }
@@ -70,7 +70,7 @@ pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
                  whole, and a few ms.";
     let (height, top, bottom) = (282.0, 58.0, 206.0);
     let mut svg = Svg::new(theme, height, about);
-    svg.title("How long a lock has no holder after its holder is killed");
+    svg.title("After a kill, the next holder has the lock within one lease");
     let x = |part: f64| 110.0 + part * (WIDTH - 110.0 - 150.0);
     for (third, name) in (0_u8..).zip(["the kill", "1/3 of the lease", "2/3", "the lease"]) {
         let at = x(f64::from(third) / 3.0);
@@ -90,8 +90,8 @@ pub(crate) fn takeover(data: &Data, theme: &'static Theme) -> String {
         svg.text((x(1.0) + 14.0, y + 5.0), Anchor::Start, theme.ink, &format!("{least:.2} to {most:.2} s"));
     }
     let words = [
-        "Each third of a lease, it is renewed. Grey: two thirds of it to the whole; a dot can be a few ms later.",
-        "40 locks for each lease, taken evenly over a third of it; one dot is the next holder of one lock.",
+        "A lease is renewed at each third, so two thirds or more of it are left at a kill: the grey range.",
+        "One dot is the time until one lock had its next holder: 40 kills for each lease, a few ms for the wake-up.",
     ];
     for (line, y) in words.into_iter().zip([32.0, 12.0]) {
         svg.text((20.0, height - y), Anchor::Start, theme.dim, line);

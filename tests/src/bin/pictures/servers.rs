@@ -33,12 +33,12 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
             svg.bar((320.0, y), (110.0, 30.0), theme.pale);
             svg.word((375.0, y + 20.0), Anchor::Middle, theme.ink, name);
         }
-        let word = if is_dead { "killed: refuses" } else { "yes" };
+        let word = if is_dead { "killed: no answer" } else { "yes" };
         svg.text((if is_dead { 464.0 } else { 442.0 }, y + 20.0), Anchor::Start, colour, word);
     }
     svg.text((586.0, middle - 22.0), Anchor::Start, theme.ink, "4 of 5 said yes.");
     svg.text((586.0, middle), Anchor::Start, theme.ink, "3 are needed, so it is held.");
-    svg.text((586.0, middle + 22.0), Anchor::Start, theme.dim, "It bears one more failure.");
+    svg.text((586.0, middle + 22.0), Anchor::Start, theme.dim, "One more server may fail.");
 
     let (y, start, width) = (296.0, 20.0, 760.0);
     svg.heading((20.0, y - 14.0), &format!("How long it is valid: a lease of {lease:.0} s"));
@@ -46,8 +46,10 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
     svg.bar((start, y), (until - start, 28.0), theme.green);
     svg.word((start + 10.0, y + 19.0), Anchor::Start, theme.on_bar, &format!("{left:.3} s for the holder"));
     svg.bar((until + 1.0, y), (start + width - until - 1.0, 28.0), theme.red);
-    let rest =
-        format!("{:.0} ms less: {round:.0} µs for the round; 1 % and 2 ms, since clocks differ", (lease - left) * 1e3);
+    let rest = format!(
+        "{:.0} ms less: 1 % of the lease and 2 ms, since clocks differ, and {round:.0} µs to ask the servers",
+        (lease - left) * 1e3
+    );
     svg.text((start + width, y + 46.0), Anchor::End, theme.red, &rest);
     svg.text((20.0, HEIGHT - 12.0), Anchor::Start, theme.dim, "The median of 51 rounds; all servers on one machine.");
     svg.end()
