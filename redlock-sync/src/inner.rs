@@ -14,7 +14,7 @@ use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
 use crate::lease::{
-    Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke,
+    Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke, tell_losses,
 };
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
@@ -37,6 +37,8 @@ pub(crate) struct ClientInner {
     leases: Arc<Leases>,
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
+    /// The number of calls of `end` that release what they have revoked.
+    ending: AtomicUsize,
     /// Set once the client has been shut down and its grace is over.
     has_ended: AtomicBool,
 }
@@ -77,6 +79,7 @@ impl ClientInner {
                 tokens: TokenSource::new(),
                 outages: Outages::default(),
                 active_calls: AtomicUsize::new(0),
+                ending: AtomicUsize::new(0),
                 has_ended: AtomicBool::new(false),
             }
         })
@@ -217,14 +220,23 @@ impl ClientInner {
         // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
         // confirmed are repeated below with all others.
         let revoked = || self.leases.live().into_iter().filter(|core| core.revoke());
-        let mut held: Vec<_> = revoked().collect();
+        // Before the locks are revoked: another call of `end` finds these locks, or waits for this one.
+        self.ending.fetch_add(1, Ordering::SeqCst);
+        let held: Vec<_> = revoked().collect();
+        self.backlog.await_outcomes();
+        let (mut given_up, _) = release_revoked(&self.backlog, &held, self.backlog.take());
+        self.ending.fetch_sub(1, Ordering::SeqCst);
+        tell_losses(&held);
         // An attempt under way can still acquire a lock, or leave a token that the backlog has to release. So the
         // backlog is closed after it.
         let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds()));
-        self.wait_until(by, || !self.has_active_calls());
-        held.extend(revoked());
-        self.backlog.await_outcomes();
-        Ok(release_revoked(&self.backlog, &held, self.backlog.close()))
+        self.wait_until(by, || !self.has_active_calls() && self.ending.load(Ordering::SeqCst) == 0);
+        let late: Vec<_> = revoked().collect();
+        let (more, _) = release_revoked(&self.backlog, &late, self.backlog.close());
+        tell_losses(&late);
+        given_up.keys.extend(more.keys);
+        given_up.unconfirmed.extend(more.unconfirmed);
+        Ok(given_up)
     }
 
     /// Read before the registry of leases: whatever a call acquired is in the registry before the call is no longer

@@ -72,11 +72,11 @@ impl Redlock {
     /// Every call that waits for a lock returns [`Closed`](Error::Closed) promptly, and so does every later use. Every
     /// lock that is held is given up.
     ///
-    /// First this call waits until the threads that wait for a lock have returned. That takes a few milliseconds. If a
-    /// server hangs, it takes up to a second, or up to two node timeouts if they are longer. Then all locks are
-    /// released together, which takes two node timeouts at most. If the release of a dropped guard has no answer yet,
-    /// it takes one node timeout more. A release that is not confirmed by then is not repeated. At last this call runs
-    /// the [handlers](crate::Lease::on_lost) of the losses, one after the other.
+    /// All locks are given up together, which takes two node timeouts at most. If the release of a dropped guard has no
+    /// answer yet, it takes one node timeout more. A release that is not confirmed by then is not repeated. Then this
+    /// call runs the [handlers](crate::Lease::on_lost) of the losses, one after the other. At last it waits until the
+    /// threads that waited for a lock have returned. That takes a few milliseconds. If a server hangs, it takes up to a
+    /// node timeout and a second. Then it releases what they have left behind.
     ///
     /// A default client that was closed stays the default client until [`set_default`](Redlock::set_default) replaces
     /// it.
@@ -109,7 +109,8 @@ impl Redlock {
     ///
     /// With a longer grace, more work can finish. Choose less than the time after which the process is killed
     /// (Kubernetes: 30 s, Docker: 10 s, systemd: 90 s). After the grace, this call takes as long as `close` does. A
-    /// second call, such as for a second signal, has a grace of its own. With a grace of zero, it ends the first call.
+    /// second call, such as for a second signal, has a grace of its own. With a grace of zero, it ends the first call,
+    /// and waits for its releases.
     /// [How to stop a process][page] has an example with signals.
     ///
     /// # Errors

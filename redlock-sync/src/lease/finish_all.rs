@@ -44,16 +44,29 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
 /// Takes these locks from their guards, which report them lost, and releases them. Returns those that were held.
 pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>) -> GivenUp {
     let held: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
-    release_revoked(backlog, &held, Vec::new())
+    let (given_up, left) = release_revoked(backlog, &held, Vec::new());
+    for one in left {
+        backlog.add(one);
+    }
+    tell_losses(&held);
+    given_up
 }
 
-/// Releases the locks that were revoked and the overdue releases, together and within two node timeouts, and then calls
-/// the loss handlers.
-pub(crate) fn release_revoked(backlog: &Arc<Backlog>, revoked: &[Arc<Core>], overdue: Vec<PendingRelease>) -> GivenUp {
-    let unconfirmed = backlog.release_now(revoked.iter().map(Core::pending_release).chain(overdue).collect());
-    // Last, since a handler may take any time.
+/// Releases the locks that were revoked and the overdue releases, together and within two node timeouts. Also returns
+/// the releases that are not done by then.
+pub(crate) fn release_revoked(
+    backlog: &Backlog,
+    revoked: &[Arc<Core>],
+    overdue: Vec<PendingRelease>,
+) -> (GivenUp, Vec<PendingRelease>) {
+    let all = revoked.iter().map(Core::pending_release).chain(overdue).collect();
+    let (unconfirmed, left) = backlog.release_now(all);
+    (GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }, left)
+}
+
+/// Calls the loss handlers of these locks. It comes last, since a handler may take any time.
+pub(crate) fn tell_losses(revoked: &[Arc<Core>]) {
     for core in revoked {
         core.tell_loss();
     }
-    GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }
 }

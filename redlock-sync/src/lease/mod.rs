@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use self::core::ReleaseOutcome;
 pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
-pub(crate) use self::finish_all::{finish_all, release_revoked, revoke};
+pub(crate) use self::finish_all::{finish_all, release_revoked, revoke, tell_losses};
 pub use self::state::LeaseState;
 
 use self::renewal::{RenewalThread, Renewer};

@@ -96,6 +96,25 @@ fn close_releases_what_an_attempt_under_way_leaves() {
     eventually("the key is released", SOON, || rig.holding(KEY) == 0);
 }
 
+/// After the second call, such as for a second signal, the process may end. So it waits for the releases of the first
+/// one, which take about two node timeouts here.
+#[test]
+fn a_second_shutdown_waits_for_the_releases_of_the_first() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).node_timeout(ms(500)).build().unwrap();
+    let guard = locks.mutex("a").lock().unwrap();
+    server.stop();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| locks.shutdown(Duration::ZERO).unwrap());
+        eventually("the lock is revoked", SOON, || guard.check().is_err());
+        locks.shutdown(Duration::ZERO).unwrap();
+        assert!(start.elapsed() >= ms(500), "{:?}", start.elapsed());
+        assert_eq!(first.join().unwrap().given_up, ["a"]);
+    });
+    server.cont();
+}
+
 /// Threads of the client lock, try to lock and unlock while `close()` runs. After it has returned, no thread may hold a
 /// lock.
 #[test]

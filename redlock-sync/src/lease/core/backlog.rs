@@ -241,15 +241,15 @@ impl Backlog {
         }
     }
 
-    /// Sends all of these together, for two node timeouts at most, and repeats in the background what is not done by
-    /// then. Returns an error for each that no majority confirmed.
-    pub(in crate::lease) fn release_now(self: &Arc<Self>, all: Vec<PendingRelease>) -> Vec<Error> {
+    /// Sends all of these together, for two node timeouts at most. Returns an error for each that no majority confirmed,
+    /// and all that are not done by then.
+    pub(in crate::lease) fn release_now(&self, all: Vec<PendingRelease>) -> (Vec<Error>, Vec<PendingRelease>) {
         let quorum = &self.quorum;
         let (by, pause) = (quorum.now().after(quorum.settings.two_rounds()), quorum.settings.resend_pause());
         let mut left = send_releases(quorum, all, quorum.round_deadline());
         let mut confirmed = Vec::new();
         loop {
-            // A majority confirmed these releases: no error is reported. The background repeats them for the others.
+            // A majority confirmed these releases: no error is reported.
             confirmed.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
             if left.is_empty() || quorum.now().after(pause) >= by {
                 break;
@@ -260,10 +260,7 @@ impl Backlog {
         }
         let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
         let errors = left.iter().filter_map(error).collect();
-        for (one, _) in confirmed.into_iter().chain(left) {
-            self.add(one);
-        }
-        errors
+        (errors, confirmed.into_iter().chain(left).map(|(one, _)| one).collect())
     }
 
     /// Repeats a release until it is confirmed, or the lease has ended.
@@ -302,11 +299,15 @@ impl Backlog {
         !self.state.lock().is_planned
     }
 
-    /// Ends all repetitions, for good. Returns what is still to be released.
+    /// Returns what is still to be released, and forgets it.
+    pub(crate) fn take(&self) -> Vec<PendingRelease> {
+        std::mem::take(&mut self.state.lock().list)
+    }
+
+    /// Like [`take`](Backlog::take). Further releases are not remembered.
     pub(crate) fn close(&self) -> Vec<PendingRelease> {
-        let mut state = self.state.lock();
-        state.is_closed = true;
-        std::mem::take(&mut state.list)
+        self.state.lock().is_closed = true;
+        self.take()
     }
 
     /// The planned call keeps this alive: a guard may be the last owner of its client. Returns false if no thread can
