@@ -95,7 +95,7 @@ impl Connections {
         let group = Table::group_of(call.first_key().unwrap_or_default());
         let is_release = call.script.purpose == Purpose::Release;
         let found = self.table.count(group, |busy| {
-            match self.pipe_of_group(&open, busy, group) {
+            match self.pipe_of_group(&open, busy, group, call) {
                 Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe)),
                 None => self.choose_usable(&open, prompt, preferred),
             }
@@ -108,10 +108,21 @@ impl Connections {
     }
 
     /// The connection with unanswered calls of this group, which has the number `busy`. The group must stay on it while
-    /// an acquire there has no release behind it. Otherwise the group leaves the connection once it is slow or old.
-    fn pipe_of_group<'a>(&self, open: &'a OpenPipes, busy: Option<u32>, group: usize) -> Option<&'a PooledPipe> {
+    /// an acquire there has no release behind it. Otherwise the group leaves the connection once it is slow or old. A
+    /// release never leaves the unanswered acquire of its token: over another connection, it could find no token yet,
+    /// and the release behind the acquire can still be lost.
+    fn pipe_of_group<'a>(
+        &self,
+        open: &'a OpenPipes,
+        busy: Option<u32>,
+        group: usize,
+        call: &Call,
+    ) -> Option<&'a PooledPipe> {
         let is_it = |one: &&PooledPipe| Some(one.number) == busy && !one.pipe.is_closed();
-        let is_bound = |one: &&PooledPipe| !one.pipe.is_released(Some(group));
+        let released = call.token.as_ref().filter(|_| call.script.purpose == Purpose::Release);
+        let is_bound = |one: &&PooledPipe| {
+            !one.pipe.is_released(Some(group)) || released.is_some_and(|token| one.pipe.may_set(token.as_str()))
+        };
         let used = open.used.iter().find(is_it).filter(|one| !self.is_slow(&one.pipe) || is_bound(one));
         used.or_else(|| open.old.iter().find(is_it).filter(is_bound))
     }
