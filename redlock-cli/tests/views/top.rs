@@ -30,8 +30,16 @@ fn a_lock_is_found_looked_at_and_released() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| other.mutex("order:42").try_lock_for(2 * LONG).unwrap().unlock().unwrap());
         let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
-        let screen =
-            top.until(&["order:42", "billing", "mutex", "prices", "latch", "emails", "1 of 1 servers well", "waiting: 1"]);
+        let screen = top.until(&[
+            "order:42",
+            "billing",
+            "mutex",
+            "prices",
+            "latch",
+            "emails",
+            "1 of 1 servers well",
+            "waiting: 1",
+        ]);
         let row = screen.lines().find(|line| line.contains("order:42")).unwrap();
         assert!(row.trim_end().ends_with('1') && row.contains('█'), "{screen}");
         // The table is sorted by waits, so this lock comes first.
