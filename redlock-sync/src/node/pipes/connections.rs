@@ -4,9 +4,8 @@
 //! the earlier one is unanswered on a connection in use. The reason: a call goes over the connection on which a call
 //! about its key is unanswered ([`Table`]). There are two exceptions. A call may go elsewhere once a release follows
 //! each acquire there ([`Pipe::is_released`]), unless it is a release of a token whose acquire is unanswered there. And
-//! a connection that breaks, or is closed after [`CLOSE_AFTER`] node
-//! timeouts, may leave an acquire that is executed later. Its token then belongs to no lease, and lasts until its key
-//! expires.
+//! a connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an acquire that is executed
+//! later. Its token then belongs to no lease, and lasts until its key expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
