@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
 use redlock_sync::Snapshot;
 
-use super::rows::{Row, holder, rows};
+use super::rows::{ORDERS, Row, holder, rows};
 use super::{Mode, Screen};
 use crate::queue::row;
 use crate::text::{cut, length, plain};
@@ -40,7 +40,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
         Mode::Details => {
             let name = screen.name.as_deref().unwrap_or_default();
             // The lock is shown even if it does not match the filter any more.
-            let all = latest.seen.iter().flat_map(|seen| rows(seen, latest.age(), screen.sort, name));
+            let all = latest.seen.iter().flat_map(|seen| rows(seen, latest.age(), name));
             let row = all.into_iter().find(|row| row.name == name);
             // Each holder takes three lines, and the rest of the window ten.
             let fit = usize::from(frame.area().height.saturating_sub(10) / 3).max(1);
@@ -159,7 +159,8 @@ fn footer(screen: &Screen) -> String {
         _ if !screen.said.is_empty() => short(&screen.said),
         _ => {
             let filter = if screen.filter.is_empty() { String::new() } else { format!(": {}", plain(&screen.filter)) };
-            format!("q quit  Enter details  s sort: {}  / filter{filter}  k release  r now", screen.sort.name())
+            let order = ORDERS.get(screen.order).map_or("", |(name, _)| name);
+            format!("q quit  Enter details  s sort: {order}  / filter{filter}  k release  r now")
         }
     }
 }

@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use self::rows::{Row, Sort, releasable};
+use self::rows::{ORDERS, Row, releasable};
 use crate::args::View;
 use crate::ending::{Answer, Failure};
 use crate::text::plain;
@@ -48,7 +48,8 @@ enum Mode {
 #[derive(Default)]
 struct Screen {
     mode: Mode,
-    sort: Sort,
+    /// The index of the order in [`ORDERS`].
+    order: usize,
     filter: String,
     rows: Vec<Row>,
     /// The index and the name of the selected row. The name is needed since rows change their order.
@@ -127,12 +128,8 @@ fn show(mut terminal: DefaultTerminal, locks: &Redlock, watch: &Watch, has_conti
         }
         let latest = watch.look();
         screen.hear(&told, watch);
-        screen.take(
-            latest
-                .seen
-                .as_deref()
-                .map_or_else(Vec::new, |seen| rows::rows(seen, latest.age(), screen.sort, &screen.filter)),
-        );
+        screen
+            .take(latest.seen.as_deref().map_or_else(Vec::new, |seen| rows::rows(seen, latest.age(), &screen.filter)));
         terminal.draw(|frame| draw::draw(frame, &mut screen, &latest))?;
         let mut wait = DRAWN;
         // Handles all pending events, so that several changes of the window size cause one redraw.
@@ -185,7 +182,10 @@ impl Screen {
     }
 
     /// Replaces the rows. The selection stays on its lock.
-    fn take(&mut self, rows: Vec<Row>) {
+    fn take(&mut self, mut rows: Vec<Row>) {
+        if let Some((_, sort)) = ORDERS.get(self.order) {
+            sort(&mut rows);
+        }
         let same = self.name.as_ref().and_then(|name| rows.iter().position(|row| row.name == *name));
         self.at = same.unwrap_or(self.at).min(rows.len().saturating_sub(1));
         self.rows = rows;
@@ -218,7 +218,7 @@ impl Screen {
             }
             (Mode::Confirm(_) | Mode::Details, _) => self.mode = Mode::Table,
             (Mode::Table, KeyCode::Char('q')) => return true,
-            (Mode::Table, KeyCode::Char('s')) => self.sort = self.sort.next(),
+            (Mode::Table, KeyCode::Char('s')) => self.order = (self.order + 1) % ORDERS.len(),
             (Mode::Table, KeyCode::Char('/')) => self.mode = Mode::Filter,
             (Mode::Table, KeyCode::Char('r')) => watch.hurry(),
             (Mode::Table, KeyCode::Char('k')) => self.ask_for_release(),

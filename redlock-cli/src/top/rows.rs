@@ -7,34 +7,16 @@ use redlock_sync::{HeldLock, LockKind, Snapshot};
 
 use crate::text::plain;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
-    #[default]
-    Waiting,
-    Held,
-    Left,
-    Name,
-}
+/// An order of the rows: its name, and the function that sorts them.
+type Order = (&'static str, fn(&mut [Row]));
 
-impl Sort {
-    pub(super) fn next(self) -> Sort {
-        match self {
-            Sort::Waiting => Sort::Held,
-            Sort::Held => Sort::Left,
-            Sort::Left => Sort::Name,
-            Sort::Name => Sort::Waiting,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Sort::Waiting => "waiting",
-            Sort::Held => "held for",
-            Sort::Left => "lease left",
-            Sort::Name => "name",
-        }
-    }
-}
+/// The orders, the first one being the default.
+pub(super) const ORDERS: [Order; 4] = [
+    ("waiting", |rows| rows.sort_by_key(|row| Reverse((row.waiting, row.held_for)))),
+    ("held for", |rows| rows.sort_by_key(|row| Reverse(row.held_for))),
+    ("lease left", |rows| rows.sort_by_key(|row| (row.lease.is_none(), row.left))),
+    ("name", |rows| rows.sort_by(|one, other| one.name.cmp(&other.name))),
+];
 
 /// A lock with its holders, or a latch, which has none.
 #[derive(Clone, Debug)]
@@ -51,8 +33,8 @@ pub(super) struct Row {
     pub(super) holders: Vec<HeldLock>,
 }
 
-/// The sorted rows whose name or holder contains the text. `age` is the age of the snapshot.
-pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> Vec<Row> {
+/// The rows whose name or holder contains the text, not sorted. `age` is the age of the snapshot.
+pub(super) fn rows(seen: &Snapshot, age: Duration, filter: &str) -> Vec<Row> {
     // A server that does not answer does not count as a server with a different holder.
     let answered = seen.round_trips.iter().flatten().count();
     let same = seen.locks.chunk_by(|one, next| one.name == next.name);
@@ -69,14 +51,7 @@ pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> 
         holders: Vec::new(),
     });
     let has = |row: &Row| filter.is_empty() || row.name.contains(filter) || row.holder.contains(filter);
-    let mut rows: Vec<Row> = locks.chain(latches).filter(has).collect();
-    match sort {
-        Sort::Waiting => rows.sort_by_key(|row| Reverse((row.waiting, row.held_for))),
-        Sort::Held => rows.sort_by_key(|row| Reverse(row.held_for)),
-        Sort::Left => rows.sort_by_key(|row| (row.lease.is_none(), row.left)),
-        Sort::Name => rows.sort_by(|one, other| one.name.cmp(&other.name)),
-    }
-    rows
+    locks.chain(latches).filter(has).collect()
 }
 
 fn lock(holders: &[HeldLock], age: Duration, answered: usize) -> Option<Row> {
