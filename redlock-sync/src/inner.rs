@@ -37,8 +37,8 @@ pub(crate) struct ClientInner {
     leases: Arc<Leases>,
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
-    /// The number of calls of `end` that release what they have revoked.
-    ending: AtomicUsize,
+    /// A call of `end` releases what it has revoked.
+    is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
     has_ended: AtomicBool,
 }
@@ -79,7 +79,7 @@ impl ClientInner {
                 tokens: TokenSource::new(),
                 outages: Outages::default(),
                 active_calls: AtomicUsize::new(0),
-                ending: AtomicUsize::new(0),
+                is_releasing: AtomicBool::new(false),
                 has_ended: AtomicBool::new(false),
             }
         })
@@ -217,26 +217,31 @@ impl ClientInner {
         // Other threads may be about to send the releases of their guards.
         let by = self.quorum.now().after(self.quorum.settings.two_rounds()).min(until);
         self.wait_until(by, || self.leases.live().iter().all(|core| core.is_lost()));
-        // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
-        // confirmed are repeated below with all others.
-        let revoked = || self.leases.live().into_iter().filter(|core| core.revoke());
-        // Before the locks are revoked: another call of `end` finds these locks, or waits for this one.
-        self.ending.fetch_add(1, Ordering::SeqCst);
-        let held: Vec<_> = revoked().collect();
-        self.backlog.await_outcomes();
-        let (mut given_up, _) = release_revoked(&self.backlog, &held, self.backlog.take());
-        self.ending.fetch_sub(1, Ordering::SeqCst);
-        tell_losses(&held);
+        let mut given_up = self.release_all(|| self.backlog.take());
         // An attempt under way can still acquire a lock, or leave a token that the backlog has to release. So the
         // backlog is closed after it.
         let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds()));
-        self.wait_until(by, || !self.has_active_calls() && self.ending.load(Ordering::SeqCst) == 0);
-        let late: Vec<_> = revoked().collect();
-        let (more, _) = release_revoked(&self.backlog, &late, self.backlog.close());
-        tell_losses(&late);
-        given_up.keys.extend(more.keys);
-        given_up.unconfirmed.extend(more.unconfirmed);
+        self.wait_until(by, || !self.has_active_calls());
+        let late = self.release_all(|| self.backlog.close());
+        given_up.keys.extend(late.keys);
+        given_up.unconfirmed.extend(late.unconfirmed);
         Ok(given_up)
+    }
+
+    /// Releases what is held, and what the backlog has to release. One thread at a time, so each call of `end` returns
+    /// after the releases of the others.
+    fn release_all(&self, overdue: impl FnOnce() -> Vec<PendingRelease>) -> GivenUp {
+        let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds().saturating_mul(2)));
+        self.wait_until(by, || !self.is_releasing.swap(true, Ordering::SeqCst));
+        // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
+        // confirmed are repeated with all others.
+        let held: Vec<_> = self.leases.live().into_iter().filter(|core| core.revoke()).collect();
+        self.backlog.await_outcomes();
+        let given_up = release_revoked(&self.backlog, &held, overdue()).0;
+        // Before the handlers of the losses, since they can call `end` too.
+        self.is_releasing.store(false, Ordering::SeqCst);
+        tell_losses(&held);
+        given_up
     }
 
     /// Read before the registry of leases: whatever a call acquired is in the registry before the call is no longer

@@ -26,7 +26,8 @@ pub struct Ended {
     pub given_up: Vec<String>,
     /// The number of releases that no majority of the servers confirmed; zero if all is well. Each such lock stays
     /// taken until a server executes the release after all, and at most until its lease ends. A client that ends also
-    /// counts the releases of earlier guards that it was still repeating. A line at WARN names the first cause.
+    /// counts the releases of earlier guards that it was still repeating. Of several calls, one counts a release. What
+    /// failed attempts have left on servers is released too, but not counted. A line at WARN names the first cause.
     pub unconfirmed: usize,
 }
 
@@ -49,7 +50,8 @@ impl Redlock {
     /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked). The client can be used as before.
     ///
     /// All locks are released together, which takes two node timeouts at most. If a release is not confirmed by then,
-    /// the client repeats it in the background. Then this call runs the [handlers](crate::Lease::on_lost) of the
+    /// the client repeats it in the background. A lock that one thread is just handing to another one can be missed;
+    /// [`close`](Redlock::close) finds it. Then this call runs the [handlers](crate::Lease::on_lost) of the
     /// losses, one after the other.
     ///
     /// # Errors
@@ -76,7 +78,7 @@ impl Redlock {
     /// answer yet, it takes one node timeout more. A release that is not confirmed by then is not repeated. Then this
     /// call runs the [handlers](crate::Lease::on_lost) of the losses, one after the other. At last it waits until the
     /// threads that waited for a lock have returned. That takes a few milliseconds. If a server hangs, it takes up to a
-    /// node timeout and a second. Then it releases what they have left behind. If an observer or a handler calls it, it
+    /// node timeout and a second. Then it releases what they have acquired or left behind. If an observer or a handler calls it, it
     /// can wait for its own thread, for up to 5 s. So call it from another thread there.
     ///
     /// A default client that was closed stays the default client until [`set_default`](Redlock::set_default) replaces

@@ -371,7 +371,8 @@ impl Lease {
         let Some((successor, thread)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
         Renewer::transfer(&self.renewal, Arc::clone(&core));
-        // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too.
+        // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too. It can miss
+        // the lock only between `Core::pass_on` and this line.
         self.leases.register(&core);
         let now = core.quorum.now();
         thread.hand_over(Lease::of(core, Arc::clone(&self.renewal), Arc::clone(&self.leases), now));

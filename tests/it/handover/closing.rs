@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Ended, Error, Job, LostReason, MutexGuard, Redlock, Retry};
+use redlock_sync::{Cancel, Ended, Error, Job, LostReason, MutexGuard, Redlock, Retry};
 use redlock_tests::{Act, Server, eventually};
 
 use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed, warm};
@@ -113,6 +113,55 @@ fn a_second_shutdown_waits_for_the_releases_of_the_first() {
         assert_eq!(first.join().unwrap().given_up, ["a"]);
     });
     server.cont();
+}
+
+/// An attempt that was under way acquires the lock after `close` has released the others. Its guard is unlocked,
+/// dropped, or kept. Each of two calls of `close` returns after the release of that lock.
+#[test]
+fn close_waits_for_the_release_of_a_lock_that_was_acquired_meanwhile() {
+    let ends: [fn(MutexGuard) -> Option<MutexGuard>; 3] = [
+        |guard| guard.unlock().map(|()| None).unwrap(),
+        |guard| {
+            drop(guard);
+            None
+        },
+        Some,
+    ];
+    let cancelled = Cancel::new();
+    cancelled.cancel();
+    for end in ends {
+        let rig = Rig::start(1);
+        let locks = settings(&rig.proxy_urls()).node_timeout(SOON / 3).build().unwrap();
+        warm(&locks);
+        let acquire = rig.proxies[0].on("acquire", Act::HoldReply);
+        let release = rig.proxies[0].on("release", Act::Hold);
+        thread::scope(|scope| {
+            let (have_closed, both_have) = mpsc::channel::<()>();
+            let holder = locks.mutex(KEY);
+            scope.spawn(move || {
+                let kept = end(holder.try_lock().unwrap());
+                _ = both_have.recv();
+                drop(kept);
+            });
+            acquire.wait_hit(SOON);
+            let closes = [(), ()].map(|()| scope.spawn(|| locks.close().unwrap()));
+            // With the cancel, an attempt sends nothing.
+            let refused = || locks.mutex("more").cancel(&cancelled).try_lock().unwrap_err();
+            eventually("the client is closed", SOON, || refused() == Error::Closed);
+            // Without these pauses the test would notice less. It succeeds with and without them.
+            thread::sleep(ms(50));
+            acquire.release();
+            release.wait_hit(SOON);
+            thread::sleep(ms(100));
+            assert!(closes.iter().all(|close| !close.is_finished()), "the key is there: {}", rig.holding(KEY));
+            release.release();
+            for close in closes {
+                assert_eq!(close.join().unwrap().unconfirmed, 0);
+                assert_eq!(rig.holding(KEY), 0);
+            }
+            drop(have_closed);
+        });
+    }
 }
 
 /// Threads of the client lock, try to lock and unlock while `close()` runs. After it has returned, no thread may hold a

@@ -140,7 +140,7 @@ fn send_releases(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unc
     for batch in due.chunks(MOST_TOGETHER) {
         let now = quorum.now();
         let calls: Vec<_> = batch.iter().map(|one| one.call(now)).collect();
-        // Sent at the same time. So a server that hangs has all of them when it goes on.
+        // Sent at the same time. So a server that begins to hang now has all of them when it goes on.
         for (one, ballot) in batch.iter().zip(quorum.rounds(&calls, by)) {
             left.extend((!one.is_done(&ballot)).then(|| (one.clone(), Some(ballot))));
         }
