@@ -1,9 +1,12 @@
 //! The process of each client, and the source of its tokens and ids. The library calls this module instead of the
 //! operating system.
 
+use std::time::Duration;
+
 use uuid::Builder;
 
 use super::world::{World, try_with};
+use crate::lease::Core;
 
 /// Random bytes for the client whose code runs now; `None` outside of a schedule.
 pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
@@ -11,7 +14,8 @@ pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
         let (client, task) = (world.client, world.current);
         [(); 2].map(|()| {
             let drawn = world.clients[client].generator.draw();
-            world.drawn.insert(Builder::from_random_bytes(drawn).into_uuid().as_u128(), task);
+            let lease = world.tasks[task].options.as_ref().map(Core::first_lease);
+            world.drawn.insert(Builder::from_random_bytes(drawn).into_uuid().as_u128(), (task, lease));
             drawn
         })
     })
@@ -29,6 +33,15 @@ impl World {
 
     /// The task that drew the random part of a token.
     pub(super) fn drawer(&self, token: &str) -> Option<usize> {
+        self.drawn(token).map(|(task, _)| task)
+    }
+
+    /// The first lease of the lock for which the random part of a token was drawn.
+    pub(super) fn first_lease(&self, token: &str) -> Option<Duration> {
+        self.drawn(token)?.1
+    }
+
+    fn drawn(&self, token: &str) -> Option<(usize, Option<Duration>)> {
         self.drawn.get(&u128::from_str_radix(token.get(..32)?, 16).ok()?).copied()
     }
 }

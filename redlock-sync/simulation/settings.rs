@@ -158,16 +158,14 @@ impl World {
         let old = self.plan.settings.node_timeout + SLACK;
         let began = self.tick(self.client).before(old);
         let is_timely = self.clients[self.client].paused_until + nanos(old) < self.now;
-        let task = self.drawer(token).unwrap_or(self.current);
-        let (asked, options) = (milliseconds(ms), &self.tasks[task].options);
-        let allowed = match (self.invariants.allowances.get(token), options) {
+        let asked = milliseconds(ms);
+        let allowed = match (self.invariants.allowances.get(token), self.first_lease(token)) {
             (Some(allowance), _) if script == "extend" => allowance.at(began),
             // A node that lost the token gets it again, for the time that the last renewal asked for.
             (Some(allowance), _) => allowance.longest,
             // The token of a grant was drawn by another task. A lease without an allowance is a part of a multi-lock
-            // that is still being acquired. The task that drew its token may have handed it over and may now ask for
-            // another lock.
-            (None, Some(options)) if script != "extend" && !token.contains(":granted:") => Core::first_lease(options),
+            // that is still being acquired. The task that drew its token may have handed it over.
+            (None, Some(lease)) if script != "extend" && !token.contains(":granted:") => lease,
             (None, _) => return,
         };
         if is_timely && asked > allowed + ROUNDING {

@@ -160,8 +160,8 @@ pub(super) struct World {
     pub(super) replication: Replication,
     /// The threads that wait for a notification of the condition variable at that address.
     pub(super) sleepers: Vec<(usize, Waiter)>,
-    /// The task that drew each random part of a token or id.
-    pub(super) drawn: HashMap<u128, usize>,
+    /// The random parts of tokens and ids: the task that drew each, and the first lease of the lock that it wanted.
+    pub(super) drawn: HashMap<u128, (usize, Option<Duration>)>,
     pub(super) invariants: InvariantChecker,
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
