@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::{Health, Redlock, Snapshot, SnapshotOptions};
 
-/// The share of the time for which the scripts of the snapshots keep a server busy. The viewer promises 1 %; the rest is
-/// for the commands around the scripts.
+/// The share of the time for which the scripts of the snapshots keep a server busy. The viewer promises 1 %; the rest
+/// is for the commands around the scripts.
 const SHARE: f64 = 0.008;
 /// The share if one snapshot keeps a server busy for at most [`SHORT`]. So each of up to about 2 000 locks is shown
 /// within three seconds.
