@@ -37,7 +37,7 @@ pub(crate) struct ClientInner {
     leases: Arc<Leases>,
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
-    /// A call of `end` releases what it has revoked.
+    /// True while a call of `end` releases locks. The other calls wait for it.
     is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
     has_ended: AtomicBool,
