@@ -1,14 +1,16 @@
 //! Slots move from one server to another while their locks are in use.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::Redlock;
+use redlock_sync::{Mutex, Redlock, ReentrantMutex, RwLock, Semaphore};
 use redlock_tests::{Act, Cluster, Proxy, Server, eventually};
 
 use super::load::{Load, Room, cycles_of, mutexes, permits, readers, several, writers};
 use super::{SOON, SPREAD, builder};
+use crate::kinds::{Kind, OfOneKey, Pair, Reader};
 
 /// All keys with this hash tag are in one slot.
 const SLOT: &str = "{moves}";
@@ -59,6 +61,80 @@ fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
     }
     let [locks, unlocks] = load.end();
     assert!(unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
+}
+
+/// A guard of any kind.
+trait Held {
+    fn extend(&self);
+    fn unlock(self: Box<Self>);
+}
+
+impl<K: Kind> Held for (PhantomData<K>, K::Guard) {
+    fn extend(&self) {
+        self.1.extend(3 * SOON).unwrap();
+    }
+    fn unlock(self: Box<Self>) {
+        K::unlock(self.1).unwrap();
+    }
+}
+
+fn held<K: Kind>(locks: &Redlock, name: &str) -> Box<dyn Held> {
+    Box::new((PhantomData::<K>, K::new(locks, &format!("{SLOT}{name}")).fenced(true).try_lock_for(SOON).unwrap()))
+}
+
+/// A large slot is open for long. Its locks are renewed and released throughout, whichever server has their keys.
+#[test]
+fn holders_of_each_kind_renew_and_release_while_a_large_slot_moves() {
+    const KEYS: usize = 200_000;
+    let cluster = Cluster::without_replicas();
+    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
+    let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
+    let fill = "for i = 1, tonumber(ARGV[1]) do redis.call('SET', KEYS[1] .. i, 'x') end";
+    from.ask::<()>(cmd("EVAL").arg(fill).arg(1).arg(format!("{SLOT}filler")).arg(KEYS));
+    let [locks, other] = [0, 1].map(|_| builder(&cluster).lease(2 * SOON).build().unwrap());
+    let hold = |round: usize| {
+        [
+            held::<Mutex>(&locks, &format!("mutex{round}")),
+            held::<ReentrantMutex>(&locks, &format!("again{round}")),
+            held::<Semaphore>(&locks, &format!("permit{round}")),
+            held::<Pair>(&locks, &format!("permits{round}")),
+            held::<Reader>(&locks, &format!("reader{round}")),
+            held::<RwLock>(&locks, &format!("writer{round}")),
+            held::<OfOneKey>(&locks, &format!("several{round}")),
+        ]
+    };
+    let mut rounds: Vec<_> = (0..4).map(hold).collect();
+    let extend = |rounds: &[[Box<dyn Held>; 7]]| rounds.iter().flatten().for_each(|guard| guard.extend());
+    let unlock = |round: Option<[Box<dyn Held>; 7]>| round.unwrap().into_iter().for_each(Held::unlock);
+    cluster.open_slot(slot, from, to);
+    extend(&rounds);
+    unlock(rounds.pop());
+    let mut moved = 0;
+    while moved < KEYS / 2 {
+        moved += cluster.move_keys_at_once(slot, from, to, 500);
+        if moved.is_multiple_of(10_000) {
+            extend(&rounds);
+        }
+    }
+    unlock(rounds.pop());
+    while cluster.move_keys_at_once(slot, from, to, 500) > 0 {}
+    extend(&rounds);
+    unlock(rounds.pop());
+    // A release wrote to the other server, which counts as moved.
+    while cluster.move_keys_at_once(slot, from, to, 500) > 0 {}
+    cluster.close_slot(slot, to);
+    extend(&rounds);
+    unlock(rounds.pop());
+    for round in 0..4 {
+        for name in ["reader", "writer"] {
+            held::<RwLock>(&other, &format!("{name}{round}")).unlock();
+        }
+        for name in ["mutex", "again", "several"] {
+            held::<Mutex>(&other, &format!("{name}{round}")).unlock();
+        }
+        held::<Semaphore>(&other, &format!("permit{round}")).unlock();
+        held::<Pair>(&other, &format!("permits{round}")).unlock();
+    }
 }
 
 /// While the slot is open, the server refuses to read a key that is gone, as after the release of the last holder.

@@ -194,6 +194,16 @@ impl Cluster {
         from.ask::<()>(cmd("MIGRATE").arg(&migrate));
     }
 
+    /// Moves up to this many keys of an open slot with one command. Returns how many there were.
+    pub fn move_keys_at_once(&self, slot: usize, from: &Server, to: &Server, most: usize) -> usize {
+        let keys: Vec<String> = from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(most));
+        if !keys.is_empty() {
+            let whereto = ["127.0.0.1", &to.port().to_string(), "", "0", "60000", "KEYS"].map(str::to_owned);
+            from.ask::<()>(cmd("MIGRATE").arg(&whereto).arg(&keys));
+        }
+        keys.len()
+    }
+
     /// Ends the move of a slot. All servers learn its new master.
     pub fn close_slot(&self, slot: usize, to: &Server) {
         to.ask::<()>(&set_slot(slot, &["NODE", self.id(to)]));
