@@ -91,6 +91,7 @@ fn waiting(targets: &[Target]) -> Few<usize> {
 
 impl Exchange<'_> {
     fn run(&mut self, targets: &mut [Target]) {
+        self.send_unattended(targets);
         loop {
             self.send_waiting(targets);
             // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
@@ -142,8 +143,8 @@ impl Exchange<'_> {
     /// Writes the releases whose replies are not awaited.
     fn send_unattended(&self, targets: &mut [Target]) {
         for (i, target) in targets.iter_mut().enumerate() {
-            let (TargetState::Unattended(failure), Some(server)) = (&target.state, &target.server) else { continue };
-            let mut failure = failure.clone();
+            let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
+            let mut failure = server.host.with_server(outage.clone());
             if let Some(TargetState::Sent { pipe, .. }) = self.send(i, target, server, false, None) {
                 pipe.flush();
                 pipe.give_up(&self.outcomes, i, true);
@@ -156,8 +157,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends all waiting calls for which there is a connection. In an outage, a release for which there is none at
-    /// once goes over a slow connection, unattended: it is executed if the server continues.
+    /// Sends all waiting calls for which there is a connection.
     fn send_waiting(&self, targets: &mut [Target]) {
         for i in 0..targets.len() {
             let Some(target) = targets.get(i) else { continue };
@@ -168,17 +168,13 @@ impl Exchange<'_> {
             let sent = self.send(i, target, server, prompt, preferred);
             let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
             let failure = || outage_of(target, server).filter(|_| is_over());
-            let state = sent.or_else(|| match without_connection(target, server, failure()?) {
-                failure if is_release => Some(TargetState::Unattended(failure)),
-                failure => Some(TargetState::Done(Err(failure))),
-            });
+            let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
             if let Some(state) = state
                 && let Some(target) = targets.get_mut(i)
             {
                 target.set_state(state);
             }
         }
-        self.send_unattended(targets);
         if !self.is_single {
             sent(targets).for_each(|(_, pipe)| pipe.flush());
         }

@@ -13,7 +13,7 @@ use crate::protocol::script::{Call, Purpose};
 pub(super) enum TargetState {
     /// Waits for a connection.
     Unsent,
-    /// A release for a server in an outage. It is written if that takes no time, and its reply is not awaited.
+    /// A release for a server that is left out. It is written if that takes no time, and its reply is not awaited.
     Unattended(Failure),
     Sent {
         pipe: Arc<Pipe>,
@@ -51,9 +51,7 @@ impl Target {
                 let leaves_out = can_leave_out || server.host.is_in_cluster();
                 match leaves_out.then(|| server.outage()).flatten() {
                     // The release must follow an unanswered acquire, if there is one on that connection.
-                    Some(outage) if call.script.purpose == Purpose::Release => {
-                        TargetState::Unattended(server.host.with_server(outage))
-                    }
+                    Some(outage) if call.script.purpose == Purpose::Release => TargetState::Unattended(outage),
                     Some(outage) => {
                         // The new connection finds out when the server is back.
                         server.connections(call).connect_another();
