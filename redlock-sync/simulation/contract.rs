@@ -224,9 +224,9 @@ fn keep(token: &str) -> Arc<Call> {
     release_with(Some(token), 5 * SECOND, None, Next::Anybody)
 }
 
-fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
+fn pause(token: &str, long: u64) -> Arc<Call> {
     let pause = Duration::from_millis(long);
-    release_with(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3, several })
+    release_with(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3 })
 }
 
 /// A call of a script of the test, with all keys of the lock.
@@ -337,7 +337,7 @@ fn random_call(several: bool) -> Arc<Call> {
         15..17 => free(any()),
         17..21 => release_with(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
         21 => release_with(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
-        22 => pause(any(), 4500, several),
+        22 => pause(any(), 4500),
         23 => keep(any()),
         24 | 25 => exclusive().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,
         26 => exclusive().unreserve(any()).call,

@@ -105,7 +105,7 @@ fn more_scenarios() -> Vec<Scenario> {
             vec![
                 (take("a"), "1"),
                 (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (pause("a", 900, false), "1"),
+                (pause("a", 900), "1"),
                 (take("c"), "[0, 0, , 0]"),
                 (acquire("b", enters(ALIVE)), "[0, 5s, , 2]"),
                 (acquire("c", None), "[0, 5s, , 0]"),
@@ -115,8 +115,22 @@ fn more_scenarios() -> Vec<Scenario> {
                 (clear(), "1"),
                 (take("a"), "1"),
                 (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (pause("a", 5000, false), "1"),
+                (pause("a", 5000), "1"),
                 (acquire("b", enters(ALIVE)), "1"),
+            ],
+        ),
+        (
+            "several nodes give it to no wait in a pause, which a release does not end",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
+                (pause("a", 900), "1"),
+                (attempt("b", None, enters(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 2]"),
+                (take_as_others_do("x"), "1"),
+                // The reply is 6, which is shown like a time.
+                (release_with(Some("x"), Duration::ZERO, None, grant(false, true)), "5s"),
+                (dump(), "[-2, 10s, -2, none, none, *|redlock-sync:0/1]"),
+                (clear(), "1"),
             ],
         ),
         (

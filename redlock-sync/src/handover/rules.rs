@@ -10,7 +10,7 @@ use crate::clock::Tick;
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// How long the lock is left free in a usual pause.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// With one node: one pause in this many, on a key that stays contended, is a [`DETECTION_PAUSE`].
+/// One pause in this many, on a key that stays contended, is a [`DETECTION_PAUSE`].
 pub(crate) const DETECTION_PAUSE_EVERY: u64 = 12;
 /// A pause that is long enough to meet a foreign client, which polls every 100 to 300 ms. Without foreign clients, all
 /// pauses together cost less than 3 % of the time.
@@ -68,13 +68,11 @@ impl Pauses {
     }
 }
 
-/// The length of the pause that ends a chain, after `pauses` others. With several nodes it is always short: nothing
-/// keeps other clients of this library from taking a free lock there.
-pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
-    match (several, pauses.has_foreign_clients()) {
-        (true, _) => PAUSE,
-        (_, true) => LONG_PAUSE,
-        _ if pauses.count() % DETECTION_PAUSE_EVERY == DETECTION_PAUSE_EVERY - 1 => DETECTION_PAUSE,
+/// The length of the pause that ends a chain, after `pauses` others.
+pub(crate) fn pause_after_chain(pauses: Pauses) -> Duration {
+    match pauses.count() % DETECTION_PAUSE_EVERY {
+        _ if pauses.has_foreign_clients() => LONG_PAUSE,
+        count if count == DETECTION_PAUSE_EVERY - 1 => DETECTION_PAUSE,
         _ => PAUSE,
     }
 }

@@ -107,7 +107,7 @@ fn granted(next: Next<'_>) -> SmallVec<[u8; USUAL_GRANT]> {
     let none = Grant::default();
     let grant = match next {
         Next::Anybody => none,
-        Next::ForeignClients { pauses, several, .. } => Grant { pauses, several, ..none },
+        Next::ForeignClients { pauses, .. } => Grant { pauses, ..none },
         Next::First(grant) => grant,
     };
     let Grant { random, lease, age, pauses, with_fence, several } = grant;

@@ -140,7 +140,7 @@ pub(crate) enum Next<'a> {
     Anybody,
     /// Foreign clients, for the length of the pause. The first wait is notified to try after it. `pauses`
     /// includes this pause.
-    ForeignClients { pause: Duration, pauses: u64, several: bool },
+    ForeignClients { pause: Duration, pauses: u64 },
     /// The first wait.
     First(Grant<'a>),
 }

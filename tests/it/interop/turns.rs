@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::Redlock;
-use redlock_tests::Server;
 use redlock_tests::bench::stats::float;
 use redlock_tests::foreign::{Library, Work};
+use redlock_tests::servers;
 
-use super::{KEY, each_library};
+use super::{KEY, each_library, urls};
 
 const OURS: usize = 4;
 const BRIEF: Duration = Duration::from_millis(2);
@@ -31,20 +31,23 @@ fn gets_its_turn(library: Library) {
     // The tests of the libraries run one at a time, because they measure time.
     static GATE: Mutex<()> = Mutex::new(());
     let _alone = GATE.lock().unwrap_or_else(PoisonError::into_inner);
-    // On a busy machine, all of the few long pauses can fall between two attempts of the program. So the test runs
-    // twice if needed.
-    if !has_turns_beside_ours(library) {
-        assert!(has_turns_beside_ours(library), "{} got no turn, twice", library.name());
+    for nodes in if library.knows_several_servers() { &[1, 3][..] } else { &[1] } {
+        // On a busy machine, all of the few long pauses can fall between two attempts of the program. So the test runs
+        // twice if needed.
+        if !has_turns_beside_ours(library, *nodes) {
+            assert!(has_turns_beside_ours(library, *nodes), "{} got no turn, twice", library.name());
+        }
     }
 }
 
 /// Returns false if the program got no turn.
-fn has_turns_beside_ours(library: Library) -> bool {
-    let server = Server::start();
-    let mut program = library.start(&server.url(), KEY);
+fn has_turns_beside_ours(library: Library, nodes: usize) -> bool {
+    let servers = servers(nodes);
+    let urls = urls(&servers);
+    let mut program = library.start(&urls, KEY);
     let enough = AtomicBool::new(false);
     let (turns, ours) = thread::scope(|scope| {
-        let ours: Vec<_> = (0..OURS).map(|_| scope.spawn(|| pass_on(&server.url(), &enough))).collect();
+        let ours: Vec<_> = (0..OURS).map(|_| scope.spawn(|| pass_on(&urls, &enough))).collect();
         thread::sleep(SPAN / 20);
         program.begin(Work { span: SPAN, hold: BRIEF, pause: BRIEF });
         thread::sleep(SPAN);
@@ -64,7 +67,7 @@ fn has_turns_beside_ours(library: Library) -> bool {
     let beside = float(count as u64) * SPAN.saturating_sub(first).div_duration_f64(SPAN);
     let share = 100.0 * float(theirs as u64) / (float(theirs as u64) + beside).max(1.0);
     println!(
-        "{name}: first turn after {first:?}, then {longest:?} at most, {share:.1} %; ours {our_longest:?} at most"
+        "{name}, {nodes}: first turn after {first:?}, then {longest:?} at most, {share:.1} %; ours {our_longest:?} at most"
     );
     if theirs == 0 {
         return false;
@@ -76,8 +79,8 @@ fn has_turns_beside_ours(library: Library) -> bool {
 }
 
 /// How often one of our clients had the lock, and its longest wait. Each hold must still be valid at its end.
-fn pass_on(url: &str, enough: &AtomicBool) -> (usize, Duration) {
-    let builder = Redlock::builder().node(url).node_timeout(Duration::from_secs(2));
+fn pass_on(urls: &str, enough: &AtomicBool) -> (usize, Duration) {
+    let builder = Redlock::builder().nodes(urls.split(',')).node_timeout(Duration::from_secs(2));
     let lock = builder.build().unwrap().mutex(KEY);
     let (mut count, mut longest) = (0, Duration::ZERO);
     while !enough.load(Ordering::Relaxed) {

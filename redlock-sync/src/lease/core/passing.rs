@@ -76,7 +76,7 @@ impl Core {
         // Foreign clients use only the layout of a mutex.
         self.protocol().mutex()?;
         let is_long = self.origin.chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| pause_after_chain(self.quorum.len() > 1, self.pauses()))
+        is_long.then(|| pause_after_chain(self.pauses()))
     }
 
     /// The pauses of the chain, with whether this process has lately seen that a foreign client had the lock.

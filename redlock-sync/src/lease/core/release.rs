@@ -184,8 +184,8 @@ impl Core {
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.set_pause(keep + pause);
-            let (pauses, several) = (chain.pauses.and_one().0, self.quorum.len() > 1);
-            return (self.release_call(keep, Next::ForeignClients { pause, pauses, several }), None);
+            let pauses = chain.pauses.and_one().0;
+            return (self.release_call(keep, Next::ForeignClients { pause, pauses }), None);
         }
         // Without random numbers there is no grant: the lock is freed.
         let own_random = || self.origin.next.clone().or_else(|| RandomPart::fresh().ok());

@@ -38,7 +38,7 @@ if held ~= token and not is_own_grant then return 0 end
 if keep ~= '0' or random == '' or not queue then
   if keep ~= '0' then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end
   if not queue then return 5 end
-  local first = pause ~= '0' and not several and redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  local first = pause ~= '0' and redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
   if first then
     local now = redis.call('TIME')
     local ends = now[1] * 1000 + math.floor(now[2] / 1000) + keep + pause
@@ -47,11 +47,25 @@ if keep ~= '0' or random == '' or not queue then
   hint(queue, string.format('%.0f', keep + pause), chain)
   return 1
 end
+-- An attempt that reads no queue can acquire the lock in a pause. The pause then continues, so programs that poll find
+-- the lock free as long as before.
+local ends = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
+if ends then
+  local now = redis.call('TIME')
+  local left = ends - (now[1] * 1000 + math.floor(now[2] / 1000))
+  -- A pause lasts at most a second, unless the clock was set back.
+  if left > 0 and left <= 1000 then
+    redis.call('DEL', key)
+    hint(queue, string.format('%.0f', left), '0 2')
+    return 6
+  end
+end
 if several then
-  local first = redis.pcall('ZRANGE', queue, 0, 7)
+  local first, heir = redis.pcall('ZRANGE', queue, 0, 7), nil
   redis.call('PEXPIRE', key, span)
   for i, next in ipairs(first) do
-    local receivers = grant(key, queue, KEYS[3], next, random, span, chain, life)
+    local is_pause = string.sub(next, 1, 1) == '*'
+    local receivers = is_pause and 0 or grant(key, queue, KEYS[3], next, random, span, chain, life)
     if receivers > 0 then
       redis.call('ZREMRANGEBYRANK', queue, 0, i - 1)
       return 2
@@ -59,25 +73,13 @@ if several then
       redis.call('DEL', key)
       return 4
     end
+    heir = heir or not is_pause and next
   end
-  if first[1] then
-    redis.call('SET', key, random .. ':granted:' .. first[1], 'PX', span)
+  if heir then
+    redis.call('SET', key, random .. ':granted:' .. heir, 'PX', span)
     return 3
   end
 else
-  -- An attempt that reads no queue can acquire the lock in a pause. The pause then continues, so programs that poll
-  -- find the lock free as long as before.
-  local pause = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
-  if pause then
-    local now = redis.call('TIME')
-    local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
-    -- A pause lasts at most a second, unless the clock was set back.
-    if left > 0 and left <= 1000 then
-      redis.call('DEL', key)
-      hint(queue, string.format('%.0f', left), '0 2')
-      return 6
-    end
-  end
   for _ = 1, 64 do
     local next = redis.pcall('ZPOPMIN', queue)[1]
     if not next then break end
