@@ -327,6 +327,22 @@ fn a_server_that_hangs_during_the_close_has_the_releases_of_all_kinds() {
     drop((mutex, permits, reader, several));
 }
 
+/// The same if the client already knows that the server does not answer: its calls fail at once, but the releases are
+/// still written.
+#[test]
+fn a_server_that_is_known_to_hang_has_the_releases_of_a_close() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).node_timeout(ms(1000)).build().unwrap();
+    let (mutex, several) = (locks.mutex("a").lock().unwrap(), locks.multi_lock(["b", "c"]).lock().unwrap());
+    server.stop();
+    eventually("the outage is known", SOON, || timed(|| locks.mutex("d").try_lock().unwrap_err()).1 < ms(500));
+    let ended = locks.close().unwrap();
+    assert_eq!(ended.given_up, ["a", "b", "c"]);
+    server.cont();
+    eventually("the releases are executed before the leases end", SOON / 2, || server.keys().is_empty());
+    drop((mutex, several));
+}
+
 /// A majority has confirmed the release, and the client repeats it for the server that is down. The shutdown must not
 /// wait for that server.
 #[test]

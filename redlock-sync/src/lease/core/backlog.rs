@@ -258,6 +258,10 @@ impl Backlog {
             let again = left.into_iter().map(|(one, _)| one).collect();
             left = send_releases(quorum, again, quorum.round_deadline().min(by));
         }
+        // A round writes nothing to a server that is known to hang. This writes to it, and the server executes the
+        // releases when it continues, even if this process has ended by then.
+        let now = quorum.now();
+        left.iter().filter(|(one, _)| one.is_due()).for_each(|(one, _)| quorum.post(&one.call(now), |_| ()));
         let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
         let errors = left.iter().filter_map(error).collect();
         (errors, confirmed.into_iter().chain(left).map(|(one, _)| one).collect())
