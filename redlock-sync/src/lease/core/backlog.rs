@@ -20,7 +20,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::lease::release_votes::{is_confirmed, is_gone_from};
-use crate::protocol::reply::Released;
+use crate::protocol::reply::{Released, Vote};
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
@@ -260,8 +260,10 @@ impl Backlog {
         }
         // A round writes nothing to a server that is known to hang. This writes to it, and the server executes the
         // releases when it continues, even if this process has ended by then.
-        let now = quorum.now();
-        left.iter().filter(|(one, _)| one.is_due()).for_each(|(one, _)| quorum.post(&one.call(now), |_| ()));
+        let has_unsent = |ballot: &Ballot<Released>| ballot.votes.iter().any(Vote::is_unsent);
+        for (one, _) in left.iter().filter(|(_, ballot)| ballot.as_ref().is_some_and(has_unsent)) {
+            quorum.post(&one.call(quorum.now()), |_| ());
+        }
         let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
         let errors = left.iter().filter_map(error).collect();
         (errors, confirmed.into_iter().chain(left).map(|(one, _)| one).collect())

@@ -3,7 +3,7 @@
 -- lock already, the reply is yes, and the lease is never shortened.
 -- With one node, a free lock belongs to the first wait in the queue whose client listens. An attempt of another wait
 -- grants the lock to that wait. Several nodes can have different queues, which would block each other. There, any
--- attempt may take the lock. In a pause, only a fast-path attempt does.
+-- attempt may take the lock, but no wait in a pause.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 with several nodes (may be absent). A fast-path call ends here; it only
 -- reports that there is a queue.
@@ -34,7 +34,7 @@ local function is_its_turn()
   for _ = 1, 64 do
     local first = redis.pcall('ZRANGE', queue, 0, 0)[1]
     local pause = string.match(first or '', '^%*(%d+)$')
-    if not first or first == wait or several and not pause then return true end
+    if not first or first == wait or several and not (pause and wait ~= '') then return true end
     if pause then
       local now = redis.call('TIME')
       local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))

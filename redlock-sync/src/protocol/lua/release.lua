@@ -47,19 +47,6 @@ if keep ~= '0' or random == '' or not queue then
   hint(queue, string.format('%.0f', keep + pause), chain)
   return 1
 end
--- An attempt that reads no queue can acquire the lock in a pause. The pause then continues, so programs that poll find
--- the lock free as long as before.
-local ends = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
-if ends then
-  local now = redis.call('TIME')
-  local left = ends - (now[1] * 1000 + math.floor(now[2] / 1000))
-  -- A pause lasts at most a second, unless the clock was set back.
-  if left > 0 and left <= 1000 then
-    redis.call('DEL', key)
-    hint(queue, string.format('%.0f', left), '0 2')
-    return 6
-  end
-end
 if several then
   local first, heir = redis.pcall('ZRANGE', queue, 0, 7), nil
   redis.call('PEXPIRE', key, span)
@@ -79,7 +66,22 @@ if several then
     redis.call('SET', key, random .. ':granted:' .. heir, 'PX', span)
     return 3
   end
+  -- Pauses without a wait behind them.
+  redis.pcall('ZREMRANGEBYRANK', queue, 0, #first - 1)
 else
+  -- An attempt that reads no queue can acquire the lock in a pause. The pause then continues, so programs that poll
+  -- find the lock free as long as before.
+  local pause = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
+  if pause then
+    local now = redis.call('TIME')
+    local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
+    -- A pause lasts at most a second, unless the clock was set back.
+    if left > 0 and left <= 1000 then
+      redis.call('DEL', key)
+      hint(queue, string.format('%.0f', left), '0 2')
+      return 6
+    end
+  end
   for _ = 1, 64 do
     local next = redis.pcall('ZPOPMIN', queue)[1]
     if not next then break end
