@@ -198,8 +198,8 @@ impl Cluster {
     pub fn move_keys_at_once(&self, slot: usize, from: &Server, to: &Server, most: usize) -> usize {
         let keys: Vec<String> = from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(most));
         if !keys.is_empty() {
-            let whereto = ["127.0.0.1", &to.port().to_string(), "", "0", "60000", "KEYS"].map(str::to_owned);
-            from.ask::<()>(cmd("MIGRATE").arg(&whereto).arg(&keys));
+            let destination = ["127.0.0.1", &to.port().to_string(), "", "0", "60000", "KEYS"].map(str::to_owned);
+            from.ask::<()>(cmd("MIGRATE").arg(&destination).arg(&keys));
         }
         keys.len()
     }
