@@ -34,7 +34,8 @@ pub(super) struct AttemptOptions<'a> {
 /// attempt follows if the lock is held by a token of this client that no lease has.
 pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
     let quorum = &client.quorum;
-    let (by, mut began) = (quorum.round_deadline(), quorum.now());
+    let mut began = quorum.now();
+    let by = began.after(quorum.settings.node_timeout);
     let mut outcome = attempt(client, request, &AttemptOptions { is_fast_path: true, ..AttemptOptions::default() }, by);
     for nth in 0..2 {
         let Err(refusal) = &outcome else { break };

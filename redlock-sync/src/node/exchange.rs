@@ -193,7 +193,8 @@ impl Exchange<'_> {
         let (unanswered, PooledPipe { pipe, generation, .. }) =
             server.connections(call).choose(call, prompt, preferred)?;
         // A very slow server gets no second copy of a release that is still unanswered.
-        if call.script.purpose == Purpose::Release && pipe.is_late(self.node_timeout / 2) && pipe.has_like(call) {
+        let is_release = call.script.purpose == Purpose::Release;
+        if is_release && pipe.is_late(self.node_timeout / 2, self.clock.now()) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }

@@ -91,18 +91,19 @@ impl Connections {
         preferred: Option<&Arc<Pipe>>,
     ) -> Option<(UnansweredCall, PooledPipe)> {
         let mut open = self.open.lock();
-        self.maintain(&mut open);
+        let now = self.host.context.clock.now();
+        self.maintain(&mut open, now);
         let group = Table::group_of(call.first_key().unwrap_or_default());
         let is_release = call.script.purpose == Purpose::Release;
         let found = self.table.count(group, |busy| {
-            match self.pipe_of_group(&open, busy, group, call) {
-                Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe)),
-                None => self.choose_usable(&open, prompt, preferred),
+            match self.pipe_of_group(&open, busy, group, call, now) {
+                Some(one) => Some(one).filter(|one| is_release || !prompt || !self.is_slow(&one.pipe, now)),
+                None => self.choose_usable(&open, prompt, preferred, now),
             }
             .map(|one| (one.number, one.clone()))
         });
-        if found.is_none() || open.used.len() < self.max && open.used.iter().all(|one| one.pipe.reader_waits()) {
-            self.order(&mut open);
+        if found.is_none() || open.used.len() < self.max && open.used.iter().all(|one| one.pipe.reader_waits(now)) {
+            self.order(&mut open, now);
         }
         found
     }
@@ -117,19 +118,20 @@ impl Connections {
         busy: Option<u32>,
         group: usize,
         call: &Call,
+        now: Tick,
     ) -> Option<&'a PooledPipe> {
         let is_it = |one: &&PooledPipe| Some(one.number) == busy && !one.pipe.is_closed();
         let released = call.token.as_ref().filter(|_| call.script.purpose == Purpose::Release);
         let is_bound = |one: &&PooledPipe| {
             !one.pipe.is_released(Some(group)) || released.is_some_and(|token| one.pipe.may_set(token.as_str()))
         };
-        let used = open.used.iter().find(is_it).filter(|one| !self.is_slow(&one.pipe) || is_bound(one));
+        let used = open.used.iter().find(is_it).filter(|one| !self.is_slow(&one.pipe, now) || is_bound(one));
         used.or_else(|| open.old.iter().find(is_it).filter(is_bound))
     }
 
     /// True if a call there has been unanswered for a quarter of a node timeout.
-    fn is_slow(&self, pipe: &Pipe) -> bool {
-        pipe.is_late(self.node_timeout / 4)
+    fn is_slow(&self, pipe: &Pipe, now: Tick) -> bool {
+        pipe.is_late(self.node_timeout / 4, now)
     }
 
     /// Chooses a connection: the preferred one, if usable. Else an idle one, so that each of few calls has its own. If
@@ -140,21 +142,20 @@ impl Connections {
         open: &'a OpenPipes,
         prompt: bool,
         preferred: Option<&Arc<Pipe>>,
+        now: Tick,
     ) -> Option<&'a PooledPipe> {
-        let fits = |one: &&PooledPipe| self.is_usable(one) && !(prompt && self.is_slow(&one.pipe));
+        let is_slow = |one: &PooledPipe| self.is_slow(&one.pipe, now);
+        let fits = |one: &&PooledPipe| self.is_usable(one, now) && !(prompt && is_slow(one));
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| preferred.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
         let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY_CALLS;
-        let takes =
-            |one: &&PooledPipe| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
-        wanted()
-            .or_else(|| usable().find(takes))
-            .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))
+        let takes = |one: &&PooledPipe| one.pipe.len() == 0 || many && !one.pipe.reader_waits(now) && !is_slow(one);
+        wanted().or_else(|| usable().find(takes)).or_else(|| usable().min_by_key(|one| (is_slow(one), one.pipe.len())))
     }
 
     /// True if the connection may get new calls.
-    fn is_usable(&self, one: &PooledPipe) -> bool {
-        let has_run_out = one.validity.is_some_and(|(_, end)| self.host.context.clock.now() >= end);
+    fn is_usable(&self, one: &PooledPipe, now: Tick) -> bool {
+        let has_run_out = one.validity.is_some_and(|(_, end)| now >= end);
         one.generation >= self.host.generation() && !has_run_out
     }
 
@@ -164,13 +165,13 @@ impl Connections {
     }
 
     /// True if a call there has been unanswered for this many node timeouts.
-    fn is_late(&self, pipe: &Pipe, timeouts: u32) -> bool {
-        pipe.is_late(self.node_timeout.saturating_mul(timeouts))
+    fn is_late(&self, pipe: &Pipe, timeouts: u32, now: Tick) -> bool {
+        pipe.is_late(self.node_timeout.saturating_mul(timeouts), now)
     }
 
     /// True if only this connection does not answer: another one has answered a call that was written later.
-    fn is_suspect(&self, pipe: &Pipe) -> bool {
-        self.is_late(pipe, 1) && self.latest_reply.load(Ordering::Acquire) > pipe.oldest()
+    fn is_suspect(&self, pipe: &Pipe, now: Tick) -> bool {
+        self.is_late(pipe, 1, now) && self.latest_reply.load(Ordering::Acquire) > pipe.oldest()
     }
 
     /// True if the server hangs: a call has been unanswered for a node timeout, and no connection has answered a call
@@ -178,11 +179,12 @@ impl Connections {
     pub(crate) fn is_hung(&self) -> bool {
         // If the latest answered call was written within a node timeout, each late call was written before it.
         let latest = self.latest_reply.load(Ordering::Acquire);
-        if self.host.context.clock.now().since(Tick::from_nanos(latest)) < self.node_timeout {
+        let now = self.host.context.clock.now();
+        if now.since(Tick::from_nanos(latest)) < self.node_timeout {
             return false;
         }
         let open = self.open.lock();
-        open.used.iter().any(|one| self.is_late(&one.pipe, 1) && !self.is_suspect(&one.pipe))
+        open.used.iter().any(|one| self.is_late(&one.pipe, 1, now) && !self.is_suspect(&one.pipe, now))
     }
 
     /// True if the server has answered a call that was written since then.
@@ -191,43 +193,43 @@ impl Connections {
     }
 
     /// True if the connection must be replaced.
-    fn needs_replacement(&self, one: &PooledPipe) -> bool {
-        let runs_out = one.validity.is_some_and(|(soon, _)| self.host.context.clock.now() >= soon);
-        runs_out || !self.is_usable(one) || self.is_suspect(&one.pipe) || self.is_late(&one.pipe, 2)
+    fn needs_replacement(&self, one: &PooledPipe, now: Tick) -> bool {
+        let runs_out = one.validity.is_some_and(|(soon, _)| now >= soon);
+        runs_out || !self.is_usable(one, now) || self.is_suspect(&one.pipe, now) || self.is_late(&one.pipe, 2, now)
     }
 
     /// True if there is nothing for `maintain` to do.
-    fn is_up_to_date(&self, open: &OpenPipes) -> bool {
-        let is_fine = |one: &PooledPipe| !one.pipe.is_closed() && !self.needs_replacement(one);
+    fn is_up_to_date(&self, open: &OpenPipes, now: Tick) -> bool {
+        let is_fine = |one: &PooledPipe| !one.pipe.is_closed() && !self.needs_replacement(one, now);
         open.old.is_empty() && open.used.iter().all(is_fine) && !self.arrivals.is_here()
     }
 
     /// Takes new connections into use, and replaces those that do not answer.
-    fn maintain(&self, open: &mut OpenPipes) {
-        if self.is_up_to_date(open) {
+    fn maintain(&self, open: &mut OpenPipes, now: Tick) {
+        if self.is_up_to_date(open, now) {
             return;
         }
         let OpenPipes { used, old, .. } = &mut *open;
         used.retain(|one| !one.pipe.is_closed());
-        old.extend(used.extract_if(.., |one| !self.is_usable(one)));
+        old.extend(used.extract_if(.., |one| !self.is_usable(one, now)));
         // An old connection is kept until all its calls are answered.
         for one in old.extract_if(.., |one| one.pipe.is_closed() || one.pipe.len() == 0) {
             one.pipe.close(Broken::Closed("the connection has been replaced".into()));
         }
         // If the network to the server is lost, a connection does not end by itself. Calls about its keys would go over
         // it for ever.
-        let is_dead = |one: &mut PooledPipe| self.is_late(&one.pipe, CLOSE_AFTER);
+        let is_dead = |one: &mut PooledPipe| self.is_late(&one.pipe, CLOSE_AFTER, now);
         for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
             one.pipe.close(self.silent_for(CLOSE_AFTER));
         }
         self.close_surplus(open);
-        if open.used.iter().any(|one| self.needs_replacement(one)) {
-            self.order(open);
+        if open.used.iter().any(|one| self.needs_replacement(one, now)) {
+            self.order(open, now);
         }
         if self.arrivals.is_here()
             && let Some(made) = self.supply.take()
         {
-            self.add(open, made);
+            self.add(open, made, now);
         }
     }
 
@@ -235,26 +237,27 @@ impl Connections {
     /// a connection, because that thread does the same.
     pub(crate) fn connect_another(&self) {
         if let Some(mut open) = self.open.try_lock() {
-            self.maintain(&mut open);
-            self.order(&mut open);
+            let now = self.host.context.clock.now();
+            self.maintain(&mut open, now);
+            self.order(&mut open, now);
         }
     }
 
-    fn order(&self, open: &mut OpenPipes) {
+    fn order(&self, open: &mut OpenPipes, now: Tick) {
         let has_room = open.used.len() + open.old.len() < self.max + MAX_OLD;
         if has_room
             && self.arrivals.order()
             && let Some(made) = self.supply.order()
         {
-            self.add(open, made);
+            self.add(open, made, now);
         }
     }
 
     /// Takes a connection into use. It replaces one that does not answer, if there is one.
-    fn add(&self, open: &mut OpenPipes, new: NewConnection) {
+    fn add(&self, open: &mut OpenPipes, new: NewConnection, now: Tick) {
         let (Link { halves, generation, validity, .. }, pool_slot) = new;
         self.arrivals.taken();
-        if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one)) {
+        if let Some(bad) = open.used.iter().position(|one| self.needs_replacement(one, now)) {
             let bad = open.used.swap_remove(bad);
             open.old.push(bad);
         }

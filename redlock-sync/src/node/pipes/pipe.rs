@@ -147,9 +147,9 @@ impl Pipe {
     }
 
     /// True if a call in flight has been unanswered for this long.
-    pub(crate) fn is_late(&self, by: Duration) -> bool {
+    pub(crate) fn is_late(&self, by: Duration, now: Tick) -> bool {
         let oldest = self.oldest.load(Ordering::Acquire);
-        oldest > 0 && self.clock.now().since(Tick::from_nanos(oldest)) >= by
+        oldest > 0 && now.since(Tick::from_nanos(oldest)) >= by
     }
 
     /// When the oldest call in flight was written, in nanoseconds. 0 if there is none. For a `WAIT`, its limit is
@@ -194,20 +194,19 @@ impl Pipe {
     }
 
     /// True if the reader has waited for so long that no reply is expected at once.
-    pub(crate) fn reader_waits(&self) -> bool {
+    pub(crate) fn reader_waits(&self, now: Tick) -> bool {
         match self.reading_since.load(Ordering::Relaxed) {
             FREE | AT_WORK => false,
             since => {
                 let unanswered = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
-                !self.is_near()
-                    || self.clock.now().since(Tick::from_nanos(since)) > GATHERING.saturating_mul(unanswered)
+                !self.is_near() || now.since(Tick::from_nanos(since)) > GATHERING.saturating_mul(unanswered)
             }
         }
     }
 
     /// True if calls gather: a thread reads, and has not waited for long.
     pub(super) fn gathers(&self) -> bool {
-        self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits()
+        self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits(self.clock.now())
     }
 
     fn is_near(&self) -> bool {
@@ -296,7 +295,7 @@ impl Pipe {
         let is_there = outbox.is_closed || self.wake_pump(&mut outbox);
         let has_unwritten = !outbox.is_empty();
         drop(outbox);
-        if has_unwritten && (!is_there || self.reader_waits()) {
+        if has_unwritten && (!is_there || self.reader_waits(self.clock.now())) {
             self.flush();
         }
         is_there

@@ -94,8 +94,9 @@ impl Pipe {
         wakeups.notify_threads();
         self.unlock_reader(reader);
         wakeups.notify();
-        if self.is_late(self.node_timeout) {
-            let late = self.in_flight.lock().complete_late(self.clock.now().before(self.node_timeout));
+        let now = self.clock.now();
+        if self.is_late(self.node_timeout, now) {
+            let late = self.in_flight.lock().complete_late(now.before(self.node_timeout));
             late.into_iter().for_each(Wakeup::notify);
         }
     }

@@ -19,23 +19,26 @@ const WITHOUT_PUMP: Duration = Duration::from_millis(1);
 /// it.
 pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> bool {
     let node_timeout = asked.iter().map(|(_, pipe)| pipe.node_timeout).max().unwrap_or_default();
-    let soon = || by.min(clock.now().after(node_timeout / 8));
+    let soon = |now: Tick| by.min(now.after(node_timeout / 8));
     let mut is_slow = false;
     loop {
         // The calls were already written to all servers, so reading one after the other takes as long as the slowest
         // server.
         for (index, pipe) in asked {
             if (is_slow || pipe.len() < MANY_CALLS) && outcomes.is_awaited(*index) {
-                pipe.read_for(outcomes, *index, if asked.len() > 1 { soon() } else { by });
+                pipe.read_for(outcomes, *index, if asked.len() > 1 { soon(clock.now()) } else { by });
             }
         }
-        let is_pending = outcomes.is_pending();
-        if !is_pending || clock.now() >= by {
-            return !is_pending;
+        if !outcomes.is_pending() {
+            return true;
+        }
+        let now = clock.now();
+        if now >= by {
+            return false;
         }
         let relies = |(index, pipe): &(usize, Arc<Pipe>)| !outcomes.is_awaited(*index) || pipe.rely_on_pump();
         let has_pumps = asked.iter().filter(|asked| !relies(asked)).count() == 0;
-        outcomes.sleep(if has_pumps { soon() } else { by.min(clock.now().after(WITHOUT_PUMP)) }, clock);
+        outcomes.sleep(if has_pumps { soon(now) } else { by.min(now.after(WITHOUT_PUMP)) }, clock);
         is_slow = true;
     }
 }
