@@ -75,11 +75,12 @@ impl Redlock {
     /// lock that is held is given up.
     ///
     /// All locks are given up together, which takes two node timeouts at most. If the release of a dropped guard has no
-    /// answer yet, it takes one node timeout more. A release that is not confirmed by then is not repeated. Then this
-    /// call runs the [handlers](crate::Lease::on_lost) of the losses, one after the other. At last it waits until the
-    /// threads that waited for a lock have returned. That takes a few milliseconds. If a server hangs, it takes up to a
-    /// node timeout and a second. Then it releases what they have acquired or left behind. If an observer or a handler
-    /// calls it, it can wait for its own thread, for up to 5 s. So call it from another thread there.
+    /// answer yet, it takes one node timeout more. A release that is not confirmed by then is written once more at
+    /// most, and its reply is not awaited. Then this call runs the [handlers](crate::Lease::on_lost) of the losses, one
+    /// after the other. At last it waits until the threads that waited for a lock have returned. That takes a few
+    /// milliseconds. If a server hangs, it takes up to a node timeout and a second. Then it releases what they have
+    /// acquired or left behind. If an observer or a handler calls it, it can wait for its own thread, for up to 5 s. So
+    /// call it from another thread there.
     ///
     /// A default client that was closed stays the default client until [`set_default`](Redlock::set_default) replaces
     /// it.
