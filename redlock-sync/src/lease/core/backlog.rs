@@ -258,8 +258,8 @@ impl Backlog {
             let again = left.into_iter().map(|(one, _)| one).collect();
             left = send_releases(quorum, again, quorum.round_deadline().min(by));
         }
-        // A round can leave out a server that is known to hang. This writes to it, and the server executes the releases
-        // when it continues, even if this process has ended by then.
+        // A round can leave out a server that is known to hang. This writes to it while it still has a connection. The
+        // server executes the releases when it continues, even if this process has ended by then.
         let has_unsent = |ballot: &Ballot<Released>| ballot.votes.iter().any(Vote::is_unsent);
         for (one, _) in left.iter().filter(|(_, ballot)| ballot.as_ref().is_some_and(has_unsent)) {
             quorum.post(&one.call(quorum.now()), |_| ());
