@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) fn all() -> Vec<Scenario> {
-    scenarios().into_iter().chain(more_scenarios()).chain([adoption()]).collect()
+    scenarios().into_iter().chain(more_scenarios()).chain(pauses()).chain([adoption()]).collect()
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -101,45 +101,6 @@ fn more_scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "in a pause no wait gets it, and then the first",
-            vec![
-                (take("a"), "1"),
-                (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (pause("a", 900), "1"),
-                (take("c"), "[0, 0, , 0]"),
-                (acquire("b", enters(ALIVE)), "[0, 5s, , 2]"),
-                (acquire("c", None), "[0, 5s, , 0]"),
-                (dump(), "[-2, 10s, -2, none, none, *|redlock-sync:1/2]"),
-                (take_as_others_do("x"), "1"),
-                (free("x"), "1"),
-                (clear(), "1"),
-                (take("a"), "1"),
-                (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (pause("a", 5000), "1"),
-                (acquire("b", enters(ALIVE)), "1"),
-            ],
-        ),
-        (
-            "several nodes give it to no wait in a pause",
-            vec![
-                (take("a"), "1"),
-                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
-                (pause("a", 900), "1"),
-                (attempt("b", None, enters(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 2]"),
-                (attempt("c", None, None, QueuePolicy::None, &[]), "1"),
-                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), "3"),
-                (exclusive().unreserve(RANDOM).call, "1"),
-                (dump(), "[-2, -2, -2, none, none, ]"),
-                (take("a"), "1"),
-                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
-                (pause("a", 900), "1"),
-                (attempt("b", None, leaves(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 0]"),
-                (attempt("c", None, None, QueuePolicy::None, &[]), "1"),
-                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), "1"),
-                (dump(), "[-2, -2, -2, none, none, ]"),
-            ],
-        ),
-        (
             "several nodes reserve a lock for those that listen elsewhere",
             vec![
                 (take("a"), "1"),
@@ -189,6 +150,50 @@ fn more_scenarios() -> Vec<Scenario> {
                 (exclusive().unreserve("a").call, "WrongType No"),
                 (adopt("a", &["b"], true), "WrongType No"),
                 (give_back("a", "b"), "WrongType No"),
+            ],
+        ),
+    ]
+}
+
+fn pauses() -> Vec<Scenario> {
+    vec![
+        (
+            "in a pause no wait gets it, and then the first",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
+                (pause("a", 900), "1"),
+                (take("c"), "[0, 0, , 0]"),
+                (acquire("b", enters(ALIVE)), "[0, 5s, , 2]"),
+                (acquire("c", None), "[0, 5s, , 0]"),
+                (dump(), "[-2, 10s, -2, none, none, *|redlock-sync:1/2]"),
+                (take_as_others_do("x"), "1"),
+                (free("x"), "1"),
+                (clear(), "1"),
+                (take("a"), "1"),
+                (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
+                (pause("a", 5000), "1"),
+                (acquire("b", enters(ALIVE)), "1"),
+            ],
+        ),
+        (
+            "several nodes give it to no wait in a pause",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
+                (pause("a", 900), "1"),
+                (attempt("b", None, enters(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 2]"),
+                (attempt("c", None, None, QueuePolicy::None, &[]), "1"),
+                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), "3"),
+                (exclusive().unreserve(RANDOM).call, "1"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
+                (take("a"), "1"),
+                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
+                (pause("a", 900), "1"),
+                (attempt("b", None, leaves(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 0]"),
+                (attempt("c", None, None, QueuePolicy::None, &[]), "1"),
+                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), "1"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
             ],
         ),
     ]
