@@ -6,7 +6,7 @@
 //!
 //! Only releases are sent from here, and calls that give an adoption back. They compare a token that is never used
 //! again, so a late or repeated call does no harm. All that are due are sent at the same time. A call that was sent and
-//! not answered is sent again only when the client ends, and then once.
+//! not answered can be sent once more when the client ends, or when it gives up all its locks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -258,8 +258,8 @@ impl Backlog {
             let again = left.into_iter().map(|(one, _)| one).collect();
             left = send_releases(quorum, again, quorum.round_deadline().min(by));
         }
-        // A round can leave out a server that is known to hang. This writes to it while it still has a connection. The
-        // server executes the releases when it continues, even if this process has ended by then.
+        // A round can leave out a server that is known to hang. This writes to it while it still has a connection. When
+        // the server continues, it executes what it had read before this process ended: the first 16 KB, or more.
         let has_unsent = |ballot: &Ballot<Released>| ballot.votes.iter().any(Vote::is_unsent);
         for (one, _) in left.iter().filter(|(_, ballot)| ballot.as_ref().is_some_and(has_unsent)) {
             quorum.post(&one.call(quorum.now()), |_| ());

@@ -91,6 +91,7 @@ impl Connections {
         preferred: Option<&Arc<Pipe>>,
     ) -> Option<(UnansweredCall, PooledPipe)> {
         let mut open = self.open.lock();
+        // Read once, since the choice compares up to ten times with it.
         let now = self.host.context.clock.now();
         self.maintain(&mut open, now);
         let group = Table::group_of(call.first_key().unwrap_or_default());
