@@ -259,7 +259,7 @@ impl Backlog {
             left = send_releases(quorum, again, quorum.round_deadline().min(by));
         }
         // A round can leave out a server that is known to hang. This writes to it while it still has a connection. When
-        // the server continues, it executes what it had read before this process ended: the first 16 KB, or more.
+        // the server continues, it executes the first 16 KB of them at least, even if this process has ended by then.
         let has_unsent = |ballot: &Ballot<Released>| ballot.votes.iter().any(Vote::is_unsent);
         for (one, _) in left.iter().filter(|(_, ballot)| ballot.as_ref().is_some_and(has_unsent)) {
             quorum.post(&one.call(quorum.now()), |_| ());
