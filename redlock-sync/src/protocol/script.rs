@@ -63,34 +63,34 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire"
+    ACQUIRE = "acquire" behind "permissions" "fence_counter" "push" "grant" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
-    ADOPT = "adopt" behind "permissions" for "adopt"
+    ADOPT = "adopt" behind "permissions" "fence_counter" for "adopt"
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
     GIVE_BACK = "give_back" for "release" { purpose: Purpose::Release, min_keys: 1 },
     EXTEND = "extend" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
-    FENCE = "fence" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
-    RELEASE = "release" behind "push" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    FENCE = "fence" behind "fence_counter" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
+    RELEASE = "release" behind "fence_counter" "push" "grant" for "release" { purpose: Purpose::Release, min_keys: 1 },
     UNRESERVE = "unreserve" behind "push" for "release" { purpose: Purpose::Urgent },
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen" { purpose: Purpose::Urgent },
     LIST = "list" for "list",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
-    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "push" "slots" for "acquire"
+    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "fence_counter" "push" "slots" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend"
         { purpose: Purpose::Urgent, is_for_replicas: true },
-    SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence"
+    SEMAPHORE_FENCE = "semaphore_fence" behind "fence_counter" "push" "slots" for "fence"
         { purpose: Purpose::Urgent, is_for_replicas: true },
     SEMAPHORE_RELEASE = "semaphore_release" behind "end_with_last" "semaphore_release_fast" "push" "slots" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
-    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "push" "rw" for "acquire"
+    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "fence_counter" "push" "rw" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
     RW_EXTEND = "rw_extend" behind "push" "rw" for "extend"
         { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
-    RW_FENCE = "rw_fence" behind "push" "rw" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
+    RW_FENCE = "rw_fence" behind "fence_counter" "push" "rw" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
     RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",

@@ -8,8 +8,8 @@
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 with several nodes (may be absent). A fast-path call ends here; it only
 -- reports that there is a queue.
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
--- ARGV[6] least fence (-1: none is wanted), ARGV[7] ms for which the fence counter is kept after the clock has reached
--- it,
+-- ARGV[6] fence to reach (0: the next, -1: none is wanted), ARGV[7] ms for which the fence counter is kept after the
+-- clock has reached it,
 -- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] leftover tokens: prefixes of tokens without
 -- a lease, or `!` and a whole value that may be taken over while its key has no time-to-live; the last argument may be
 -- that of permissions.lua
@@ -20,13 +20,9 @@ local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 local is_fast_path, several = #ARGV <= 3, ARGV[3] == '1'
 if is_fast_path and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
 
-local wait, least = ARGV[4] or '', tonumber(ARGV[6] or -1)
-local stored = least >= 0 and redis.call('GET', KEYS[3])
--- 2^53 - 1: larger numbers are not exact. Counting alone does not reach this value, but a counter that has it could not
--- rise.
-if stored and (tonumber(stored) or 0) >= 9007199254740991 then
-  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
-end
+local wait, wanted = ARGV[4] or '', tonumber(ARGV[6] or -1)
+local failure = wanted >= 0 and fence_error(KEYS[3])
+if failure then return failure end
 
 -- Returns whether this attempt may take the free lock. In a pause it may not. Then the function also returns the
 -- remaining ms of the pause.
@@ -42,7 +38,7 @@ local function is_its_turn()
       if left > 0 and left <= 1000 then return false, left end
     end
     redis.call('ZREM', queue, first)
-    local receivers = pause and 0 or grant(key, queue, KEYS[3], first, ARGV[8], ARGV[9], '0 0', least < 0 and '0' or ARGV[7])
+    local receivers = pause and 0 or grant(key, queue, KEYS[3], first, ARGV[8], ARGV[9], '0 0', wanted < 0 and '0' or ARGV[7])
     if receivers ~= 0 then return receivers < 0 end
   end
   return true
@@ -86,12 +82,4 @@ if wait ~= '' then
   redis.pcall('ZREM', queue, wait)
   mark(queue, wait, true)
 end
-if least < 0 then return 1 end
--- The server's time makes fences rise even on a node that lost its data. Microseconds are exact in a double until 2255.
-local now = redis.call('TIME')
-local clock = now[1] * 1000000 + now[2]
-local fence = math.max(clock, least, (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) + 1)
-local life = ARGV[7] + math.floor((fence - clock) / 1000)
-fence = string.format('%.0f', fence)
-redis.call('SET', KEYS[3], fence, 'PX', life)
-return {1, fence}
+return wanted < 0 and 1 or {1, raise(KEYS[3], wanted, ARGV[7])}

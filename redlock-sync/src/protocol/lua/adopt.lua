@@ -13,21 +13,11 @@ if held == false then return -1 end
 local is_passed_on = held == ARGV[1]
 for i = 5, #ARGV do is_passed_on = is_passed_on or held == ARGV[i] end
 if not is_passed_on then return {0, redis.call('PTTL', KEYS[1]), held, 0} end
-local stored = ARGV[3] == '1' and tonumber(redis.call('GET', KEYS[3]) or 0) or 0
--- 2^53 - 1: larger numbers are not exact, and the counter could rise no more.
-if stored >= 9007199254740991 then
-  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
-end
+local failure = ARGV[3] == '1' and fence_error(KEYS[3])
+if failure then return failure end
 -- A second execution never shortens the lease.
 local life = tonumber(ARGV[2])
 if held == ARGV[1] then life = math.max(redis.call('PTTL', KEYS[1]), life) end
 redis.call('PEXPIRE', KEYS[1], life)
 redis.call('SET', KEYS[1], ARGV[1], 'PX', life)
-if ARGV[3] ~= '1' then return 1 end
-local now = redis.call('TIME')
-local clock = now[1] * 1000000 + now[2]
-local fence = math.max(clock, stored + 1)
-life = ARGV[4] + math.floor((fence - clock) / 1000)
-fence = string.format('%.0f', fence)
-redis.call('SET', KEYS[3], fence, 'PX', life)
-return {1, fence}
+return ARGV[3] == '1' and {1, raise(KEYS[3], 0, ARGV[4])} or 1

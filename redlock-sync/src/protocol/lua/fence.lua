@@ -9,18 +9,6 @@ local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
--- 2^53 - 1: larger numbers are not exact, and the counter could rise no more.
-if (tonumber(redis.call('GET', KEYS[2]) or 0) or 0) >= 9007199254740991 then
-  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
-end
-local now = redis.call('TIME')
-local clock = now[1] * 1000000 + now[2]
-local stored = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
-local fence = tonumber(ARGV[2])
-if fence == 0 then fence = math.max(clock, stored + 1) end
-local life = ARGV[3] + math.max(0, math.floor((math.max(fence, stored) - clock) / 1000))
-redis.call('PEXPIRE', KEYS[2], life)
-if fence <= stored then return {1, string.format('%.0f', stored)} end
-fence = string.format('%.0f', fence)
-redis.call('SET', KEYS[2], fence, 'PX', life)
-return {1, fence}
+local failure = fence_error(KEYS[2])
+if failure then return failure end
+return {1, raise(KEYS[2], tonumber(ARGV[2]), ARGV[3])}

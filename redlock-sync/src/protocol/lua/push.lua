@@ -45,23 +45,3 @@ local function hint(queue, span, chain)
   end
 end
 
--- Grants the lock to a wait. The key is set before the push is published, so the push is true when it arrives. `life`
--- is for how many ms the fence counter is kept after the clock has reached it ('0': no fence is wanted). Returns the
--- value that `push` returns. A wait that polls has to make its attempt within 300 ms.
-local function grant(key, queue, counter, wait, random, span, chain, life)
-  local polls = string.sub(wait, 1, 1) == '-'
-  if polls and push(wait, '', queue) == 0 then return 0 end
-  redis.call('SET', key, random .. ':granted:' .. wait, 'PX', polls and 300 or span)
-  if polls then return 1 end
-  local fence, stored = '0', life ~= '0' and redis.pcall('GET', counter)
-  -- If the counter is at its end (acquire.lua), the next holder gets the error when it asks for a fence.
-  if life ~= '0' and type(stored) ~= 'table' and (tonumber(stored or 0) or 0) < 9007199254740991 then
-    local now = redis.call('TIME')
-    local clock = now[1] * 1000000 + now[2]
-    local next = math.max(clock, (tonumber(stored or 0) or 0) + 1)
-    fence = string.format('%.0f', next)
-    redis.call('SET', counter, fence, 'PX', life + math.floor((next - clock) / 1000))
-  end
-  return push(wait, fence .. ' ' .. span .. ' ' .. chain .. ' ' .. random .. ' ' .. key)
-end
-

@@ -144,18 +144,3 @@ local function pass_on(is_after_writer, own, several)
   end
 end
 
--- Returns the next fence, at least `least`. The counter is kept for `life` ms after the clock has reached it.
-local function raise(least, life)
-  local clock = time[1] * 1000000 + time[2]
-  local stored = tonumber(redis.call('GET', KEYS[3]) or 0) or 0
-  local fence = math.max(clock, least, stored + 1)
-  local text = string.format('%.0f', fence)
-  redis.call('SET', KEYS[3], text, 'PX', life + math.floor((fence - clock) / 1000))
-  return text
-end
-
--- 2^53 - 1 is the largest number that Lua can raise by one. Only a change by hand brings the counter there.
-local function is_fence_at_end()
-  return (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) >= 9007199254740991
-end
-

@@ -6,21 +6,20 @@
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes (may be absent). A fast-path
 -- call ends here.
 -- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
--- ARGV[7] least fence (-1: none is wanted), ARGV[8] ms for which the fence counter is kept after the clock has reached
--- it,
+-- ARGV[7] fence to reach (0: the next, -1: none is wanted), ARGV[8] ms for which the fence counter is kept after the
+-- clock has reached it,
 -- ARGV[9] 1 if it goes before all waits, since its lease holds the lock on other nodes, ARGV[10..] leftover tokens,
 -- which have no lease; the last argument may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, ms until all holders should have ended, the token of one of them, place of the wait (0 none, 1 it is new,
 --         2 it was there)}. Without a token the lock is free, but for others.
 local letter, own, lease, several = ARGV[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-local wait, least = ARGV[5] or '', tonumber(ARGV[7] or -1)
+local wait, wanted = ARGV[5] or '', tonumber(ARGV[7] or -1)
 local queue = letter == 'r' and readers or writers
 local failure = failure_of_key()
 if failure then return failure end
-if least >= 0 and is_fence_at_end() then
-  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
-end
+failure = wanted >= 0 and fence_error(KEYS[3])
+if failure then return failure end
 for i = 10, #ARGV do
   redis.call('ZREM', key, 'r' .. ARGV[i])
   redis.call('ZREM', key, 'w' .. ARGV[i])
@@ -61,8 +60,7 @@ if may_enter() then
     redis.pcall('ZADD', readers, 0, '*')
   end
   tidy()
-  if least < 0 then return 1 end
-  return {1, raise(least, tonumber(ARGV[8]))}
+  return wanted < 0 and 1 or {1, raise(KEYS[3], wanted, ARGV[8])}
 end
 
 drop_gone()

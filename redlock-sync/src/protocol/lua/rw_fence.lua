@@ -6,20 +6,13 @@
 -- kept after the clock has reached it
 -- replies {1, fence} with the value of the counter now, 0 the token does not hold it and a holder that excludes it
 --         does, -1 the token does not hold it
-local own, fence, life = ARGV[1] .. ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local own = ARGV[1] .. ARGV[2]
 local failure = failure_of_key()
 if failure then return failure end
 if live(own) == 0 and live('w' .. ARGV[2]) == 0 then
   local by = last()
   return (is_writer(by) or by and ARGV[1] == 'w') and 0 or -1
 end
-if is_fence_at_end() then
-  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
-end
-local clock = time[1] * 1000000 + time[2]
-local stored = tonumber(redis.call('GET', KEYS[3]) or 0) or 0
-life = life + math.max(0, math.floor((math.max(fence, stored) - clock) / 1000))
-redis.call('PEXPIRE', KEYS[3], life)
-if fence == 0 then return {1, raise(0, tonumber(ARGV[4]))} end
-if fence > stored then redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', life) end
-return {1, string.format('%.0f', math.max(fence, stored))}
+failure = fence_error(KEYS[3])
+if failure then return failure end
+return {1, raise(KEYS[3], tonumber(ARGV[3]), ARGV[4])}

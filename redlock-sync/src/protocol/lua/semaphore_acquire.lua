@@ -21,10 +21,9 @@ local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[7] or '',
 local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
 local is_lease, several = ARGV[6] == '1', marks ~= nil
 local span, wanted = tonumber(ARGV[5]), tonumber(ARGV[9] or -1)
-local failure = wanted >= 0 and ended(KEYS[3])
+local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end
-local time = redis.call('TIME')
-local now = in_ms(time)
+local now = in_ms(redis.call('TIME'))
 local lent
 lent, failure = read_lent(key, now)
 if failure then return failure end
@@ -127,4 +126,4 @@ remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end
 lengthen(key, lease)
-return {1, wanted < 0 and '0' or raise(KEYS[3], time, wanted, ARGV[10]), table.concat(named, ' ')}
+return {1, wanted < 0 and '0' or raise(KEYS[3], wanted, ARGV[10]), table.concat(named, ' ')}

@@ -5,13 +5,12 @@
 -- ARGV[1] token, ARGV[2] slots, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter is kept
 -- after the clock has reached it
 -- replies {1, fence} with the value of the counter now, 0 another token has one of the slots, -1 no token has it
-local time = redis.call('TIME')
-local lent, failure = read_lent(KEYS[1], in_ms(time))
+local lent, failure = read_lent(KEYS[1], in_ms(redis.call('TIME')))
 if failure then return failure end
 for _, slot in ipairs((slots_of(ARGV[2]))) do
   local holder = lent.tokens[slot]
   if holder ~= ARGV[1] then return holder and 0 or -1 end
 end
-failure = ended(KEYS[2])
+failure = fence_error(KEYS[2])
 if failure then return failure end
-return {1, raise(KEYS[2], time, tonumber(ARGV[3]), ARGV[4])}
+return {1, raise(KEYS[2], tonumber(ARGV[3]), ARGV[4])}

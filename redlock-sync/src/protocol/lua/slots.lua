@@ -119,25 +119,3 @@ local function purge(key, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. string.format('%.0f', now))
 end
 
--- Raises the fence counter: to the next value (`wanted` is 0), or at least to `wanted`. A full server does not refuse
--- the first write. The server's time makes fences rise even on a node that lost its data. The counter is kept for
--- `life` ms after the clock has reached it.
-local function raise(counter, time, wanted, life)
-  local clock = time[1] * 1000000 + time[2]
-  local stored = tonumber(redis.call('GET', counter) or 0) or 0
-  local fence = wanted == 0 and math.max(clock, stored + 1) or math.max(wanted, stored)
-  life = life + math.max(0, math.floor((fence - clock) / 1000))
-  redis.call('PEXPIRE', counter, life)
-  fence = string.format('%.0f', fence)
-  if tonumber(fence) > stored then redis.call('SET', counter, fence, 'PX', life) end
-  return fence
-end
-
--- Returns an error once the counter is at its end, 2^53 - 1: larger numbers are not exact. Called before anything is
--- written.
-local function ended(counter)
-  if (tonumber(redis.call('GET', counter) or 0) or 0) >= 9007199254740991 then
-    return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
-  end
-end
-

@@ -1,0 +1,27 @@
+-- Comes before the scripts that raise the fence counter of a lock. Its functions use no key and no argument by
+-- themselves.
+
+-- Returns an error if the counter can rise no more, or has another type. Called before anything is written. 2^53 - 1 is
+-- the end, since larger numbers are not exact. Only a change by hand brings the counter there.
+local function fence_error(counter)
+  local stored = redis.pcall('GET', counter)
+  if type(stored) == 'table' then return stored end
+  if (tonumber(stored or 0) or 0) >= 9007199254740991 then
+    return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+  end
+end
+
+-- Raises the counter: to the next value (`wanted` is 0), or at least to `wanted`. Returns its value then. A full server
+-- (maxmemory) does not refuse the first write. The server's time makes fences rise even on a node that lost its data.
+-- Microseconds are exact in a double until 2255. The counter is kept for `life` ms after the clock has reached it.
+local function raise(counter, wanted, life)
+  local now = redis.call('TIME')
+  local clock = now[1] * 1000000 + now[2]
+  local stored = tonumber(redis.call('GET', counter) or 0) or 0
+  local fence = wanted == 0 and math.max(clock, stored + 1) or math.max(wanted, stored)
+  life = life + math.max(0, math.floor((fence - clock) / 1000))
+  redis.call('PEXPIRE', counter, life)
+  local text = string.format('%.0f', fence)
+  if fence > stored then redis.call('SET', counter, text, 'PX', life) end
+  return text
+end

@@ -1,0 +1,15 @@
+-- Comes after fence_counter.lua and push.lua, and before the scripts of a mutex that grant it.
+
+-- Grants the lock to a wait. The key is set before the push is published, so the push is true when it arrives. `life`
+-- is for how many ms the fence counter is kept after the clock has reached it ('0': no fence is wanted). Returns the
+-- value that `push` returns. A wait that polls has to make its attempt within 300 ms.
+local function grant(key, queue, counter, wait, random, span, chain, life)
+  local polls = string.sub(wait, 1, 1) == '-'
+  if polls and push(wait, '', queue) == 0 then return 0 end
+  redis.call('SET', key, random .. ':granted:' .. wait, 'PX', polls and 300 or span)
+  if polls then return 1 end
+  -- If the counter cannot rise, the next holder gets the error when it asks for a fence.
+  local fence = life ~= '0' and not fence_error(counter) and raise(counter, 0, life) or '0'
+  return push(wait, fence .. ' ' .. span .. ' ' .. chain .. ' ' .. random .. ' ' .. key)
+end
+
