@@ -38,10 +38,10 @@ impl World {
                 (call.keys[0].clone(), token, None, true)
             }
             ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1), stays(rest)),
-            ("rw_acquire", [letter, token, _, rest @ ..]) => {
+            ("rw_acquire", [token, _, letter, rest @ ..]) => {
                 (side(letter, &call.keys[0]), token, rest.get(1), stays(rest))
             }
-            ("rw_release", [letter, token, _, wait, ..]) => (side(letter, &call.keys[0]), token, Some(wait), false),
+            ("rw_release", [token, letter, _, wait, ..]) => (side(letter, &call.keys[0]), token, Some(wait), false),
             _ => return,
         };
         let own = wait.and_then(|wait| self.invariants.tokens.wait_of(wait));

@@ -84,8 +84,7 @@ pub(super) fn name(script: &Script) -> &'static str {
 
 /// The token in the arguments of a call.
 pub(super) fn token(call: &Execution) -> &str {
-    let place = usize::from(name(call.script).starts_with("rw_"));
-    call.args.get(place).map_or("", String::as_str)
+    call.args.first().map_or("", String::as_str)
 }
 
 /// Runs a script as EVAL does.

@@ -39,7 +39,7 @@ impl World {
                     self.note_grant(random, token);
                 }
             }
-            ("rw_acquire", [_, token, ms, rest @ ..]) | ("semaphore_acquire", [token, ms, _, _, _, rest @ ..]) => {
+            ("rw_acquire", [token, ms, _, rest @ ..]) | ("semaphore_acquire", [token, ms, _, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length("acquire", token, ms);
                 // On the fast path, this place is the last one and has the argument of `permissions.lua`.
@@ -57,12 +57,12 @@ impl World {
                 self.note_release(token);
                 self.note_given_back(token, left);
             }
-            ("rw_extend", [_, token, ms, ..]) | ("semaphore_extend", [token, _, ms]) => {
+            ("rw_extend" | "semaphore_extend", [token, ms, ..]) => {
                 self.note_length("extend", token, ms);
             }
-            ("rw_release", [_, token, rest @ ..]) | ("semaphore_release", [token, _, _, _, rest @ ..]) => {
+            ("rw_release", [token, _, rest @ ..]) | ("semaphore_release", [token, _, _, _, rest @ ..]) => {
                 self.note_release(token);
-                if let Some(wait) = rest.get(if script == "rw_release" { 1 } else { 2 }) {
+                if let Some(wait) = rest.get(1) {
                     self.note_leaver(wait);
                 }
             }

@@ -55,14 +55,14 @@ impl ReadWrite {
 
     fn extend_call(&self, id: &LockId, lease: Duration, what: &str) -> TypedCall<Extended> {
         let several = Number(self.several.into());
-        let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), several, Text(what)];
+        let args = [Text(id.as_str()), Number(millis(lease)), self.letter(), several, Text(what)];
         Call::of_token(&RW_EXTEND, Some(id), &self.keys(), &args).into()
     }
 
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, is_holder) = (attempt.id, attempt.lease, matches!(attempt.policy, QueuePolicy::Holder));
         let call = |args: &[Arg<'_>]| Call::of_token(&RW_ACQUIRE, Some(id), &self.keys(), args).into();
-        let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
+        let usual = [Text(id.as_str()), Number(millis(lease)), self.letter(), Number(self.several.into())];
         if attempt.is_fast_path() && !is_holder {
             return call(of_some(&usual, self.several));
         }
@@ -81,7 +81,7 @@ impl ReadWrite {
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let is_in_order = !matches!(next, Next::Anybody);
-        let usual = [self.letter(), text(id), Number(self.several.into())];
+        let usual = [text(id), self.letter(), Number(self.several.into())];
         let call = |args: &[Arg<'_>]| Call::of_token(&RW_RELEASE, id, &self.keys(), args).into();
         if wait.is_none() && keep.is_zero() && is_in_order {
             return call(of_some(&usual, self.several));
@@ -91,7 +91,7 @@ impl ReadWrite {
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
-        let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
+        let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME)), self.letter()];
         Call::of_token(&RW_FENCE, Some(id), &self.keys(), &args).into()
     }
 

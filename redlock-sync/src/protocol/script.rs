@@ -2,6 +2,9 @@
 //!
 //! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
 //! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
+//!
+//! The scripts of all kinds of locks have their arguments in one order. First come the token, and the lease or the fence
+//! with its lifetime. Then come those of the kind. The last ones are about the wait, and can be absent.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

@@ -90,15 +90,15 @@ impl Permits {
         }
         let stored_wait = self.stored_wait(wait.map(|wait| wait.id));
         let mut args = usual.to_vec();
-        args.push(Number((!self.slots.is_empty()).into()));
         args.extend(attempt.wait_and_fence(&stored_wait));
-        args.extend([Number(self.many.into()), Number(wait.map_or(0, |w| millis(w.waited)))]);
+        let (is_lease, waited) = (!self.slots.is_empty(), wait.map_or(0, |w| millis(w.waited)));
+        args.extend([Number(is_lease.into()), Number(self.many.into()), Number(waited)]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
     pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        let args = [Text(id.as_str()), Text(&self.slots_text()), Number(millis(lease))];
+        let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.slots_text())];
         Call::of_token(&SEMAPHORE_EXTEND, Some(id), &[self.key.as_str()], &args).into()
     }
 
@@ -115,12 +115,12 @@ impl Permits {
         if wait.is_none() && keep.is_zero() {
             return call(of_some(&usual, self.several));
         }
-        call(&[&usual[..], &[Number(millis(keep)), Text(&stored_wait)]].concat())
+        call(&[&usual[..], &[Text(&stored_wait), Number(millis(keep))]].concat())
     }
 
     pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         let slots = self.slots_text();
-        let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
+        let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME)), Text(&slots)];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::of_token(&SEMAPHORE_FENCE, Some(id), &keys, &args).into()
     }

@@ -3,7 +3,7 @@
 -- A reader enters if no writer holds the lock and none waits. A writer enters if nothing holds the lock and it is its
 -- turn. A wait with a reservation always enters. With one node, a free lock goes to the waits whose turn it is.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes (may be absent). A fast-path
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] `r` or `w`, ARGV[4] 1 with several nodes (may be absent). A fast-path
 -- call ends here.
 -- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[7] fence to reach (0: the next, -1: none is wanted), ARGV[8] ms for which the fence counter is kept after the
@@ -13,7 +13,7 @@
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, ms until all holders should have ended, the token of one of them, place of the wait (0 none, 1 it is new,
 --         2 it was there)}. Without a token the lock is free, but for others.
-local letter, own, lease, several = ARGV[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+local letter, own, lease, several = ARGV[3], ARGV[3] .. ARGV[1], tonumber(ARGV[2]), ARGV[4] == '1'
 local wait, wanted = ARGV[5] or '', tonumber(ARGV[7] or -1)
 local queue = letter == 'r' and readers or writers
 local failure = failure_of_key()

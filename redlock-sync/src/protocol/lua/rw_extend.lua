@@ -3,12 +3,12 @@
 -- (maxmemory) does not refuse the first write.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no number is returned
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 with several nodes,
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] `r` or `w`, ARGV[4] 1 with several nodes,
 -- ARGV[5] `count`: return the number of waits; `look`: return 1 if a writer waits, else 0; `seat`: if a writer became a
 -- reader, reserve the lock for waiting readers
 -- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and a holder that
 --         excludes it does, -1 the token does not hold it
-local own, former, lease, several, what = ARGV[1] .. ARGV[2], 'w' .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
+local own, former, lease, several, what = ARGV[3] .. ARGV[1], 'w' .. ARGV[1], tonumber(ARGV[2]), ARGV[4] == '1', ARGV[5]
 local failure = failure_of_key()
 if failure then return failure end
 local ends = live(own)
@@ -16,7 +16,7 @@ local was_writer = ends == 0 and live(former) > 0
 if was_writer then ends = live(former) end
 if ends == 0 then
   local by = last()
-  return (is_writer(by) or by and ARGV[1] == 'w') and 0 or -1
+  return (is_writer(by) or by and ARGV[3] == 'w') and 0 or -1
 end
 redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease))
 redis.call('ZADD', key, math.max(ends, now + lease), own)

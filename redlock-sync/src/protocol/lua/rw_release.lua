@@ -3,21 +3,22 @@
 -- (maxmemory) does not refuse the first write.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no wait is notified
--- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 with several nodes (may be absent)
+-- ARGV[1] token (may be empty), ARGV[2] `r` or `w`, ARGV[3] 1 with several nodes (may be absent)
 -- The following are present only if one of them differs from its default in brackets: ARGV[4] own wait (empty), ARGV[5]
 -- ms for which the token still holds the lock (0: released now), ARGV[6] (1) 1 for a hold or a wait that ends in order,
 -- 0 for an attempt that is taken back: a writer that was in for a moment on one of several nodes has not had its turn.
 -- A reader that is still a writer on this node is released as a writer.
 -- replies 1 released, 5 the same where only the lock's key was named, 0 the token does not hold it and a holder that
 --         excludes it does, -1 the token does not hold it
-local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
+local token, letter, several, wait, keep = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
+local own = letter .. token
 local failure = failure_of_key()
 if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
 if wait ~= '' and letter == 'r' and writers then leave(readers, wait) end
 if wait ~= '' and writers then mark(letter == 'r' and readers or writers, wait, true) end
 if failure then return failure end
-if letter == 'r' and live(own) == 0 and live('w' .. ARGV[2]) > 0 then
-  letter, own = 'w', 'w' .. ARGV[2]
+if letter == 'r' and live(own) == 0 and live('w' .. token) > 0 then
+  letter, own = 'w', 'w' .. token
 end
 local was_in = live(own) > 0
 if was_in and keep > 0 then

@@ -8,19 +8,18 @@
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots
 -- of the token's lease, ARGV[5] ms for which a slot is reserved, or with several nodes keeps other attempts away. A
 -- fast-path call for one slot ends here.
--- ARGV[6] 1 if only the slots of the lease will do, ARGV[7] wait (empty: none), ARGV[8] ms for which the queue lives
--- after a no (0: the wait leaves it), ARGV[9] fence to reach (0: the next, -1: none is wanted), ARGV[10] ms for which
--- the fence counter is kept after the clock has reached it, ARGV[11] how many slots, ARGV[12] ms that the wait has
--- waited, ARGV[13..] leftover tokens: prefixes of tokens without a lease; the last argument may be that of
--- permissions.lua
+-- ARGV[6] wait (empty: none), ARGV[7] ms for which the queue lives after a no (0: the wait leaves it), ARGV[8] fence to
+-- reach (0: the next, -1: none is wanted), ARGV[9] ms for which the fence counter is kept after the clock has reached
+-- it, ARGV[10] 1 if only the slots of the lease will do, ARGV[11] how many slots, ARGV[12] ms that the wait has waited,
+-- ARGV[13..] leftover tokens: prefixes of tokens without a lease; the last argument may be that of permissions.lua
 -- replies {1, fence (0: none), slots} when they are lent to the token now; else
 -- replies {0, ms, first 80 bytes of its token, place of the wait (0 none, 1 it is new, 2 it was there)}. The ms are
 --         those until the first permit or reservation ends, or after which a wait that keeps the other slots counts as
 --         gone.
-local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[7] or '', KEYS[4]
+local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[6] or '', KEYS[4]
 local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
-local is_lease, several = ARGV[6] == '1', marks ~= nil
-local span, wanted = tonumber(ARGV[5]), tonumber(ARGV[9] or -1)
+local is_lease, several = ARGV[10] == '1', marks ~= nil
+local span, wanted = tonumber(ARGV[5]), tonumber(ARGV[8] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end
 local now = in_ms(redis.call('TIME'))
@@ -87,10 +86,10 @@ elseif not is_late then
 end
 if not slots then
   local place = 0
-  if wait ~= '' and ARGV[8] ~= '0' then
+  if wait ~= '' and ARGV[7] ~= '0' then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
     place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
-    redis.call('PEXPIRE', queue, ARGV[8])
+    redis.call('PEXPIRE', queue, ARGV[7])
     mark(queue, wait)
     if mine then redis.call('ZREM', marks, mine) end
     if several and many > 1 then
@@ -126,4 +125,4 @@ remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end
 lengthen(key, lease)
-return {1, wanted < 0 and '0' or raise(KEYS[3], wanted, ARGV[10]), table.concat(named, ' ')}
+return {1, wanted < 0 and '0' or raise(KEYS[3], wanted, ARGV[9]), table.concat(named, ' ')}

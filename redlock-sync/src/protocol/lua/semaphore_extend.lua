@@ -2,10 +2,10 @@
 -- Other slots that the node has lent to the token are given back, since its vote did not count. A full server
 -- (maxmemory) does not refuse the first write.
 -- KEYS[1] semaphore
--- ARGV[1] token, ARGV[2] slots, ARGV[3] lease in ms
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] slots
 -- replies 1 lent for at least that long now, 0 another token has one of the slots, -1 no token has it
-local key, token, lease = KEYS[1], ARGV[1], tonumber(ARGV[3])
-local slots, set = slots_of(ARGV[2])
+local key, token, lease = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local slots, set = slots_of(ARGV[3])
 local now = in_ms(redis.call('TIME'))
 local lent, failure = read_lent(key, now)
 if failure then return failure end

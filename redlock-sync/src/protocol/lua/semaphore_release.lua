@@ -5,11 +5,11 @@
 -- a cluster moves its slot: then no wait is notified
 -- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a
 -- slot is reserved, ARGV[5] 1 with several nodes (may be absent)
--- The following are present only if one of them differs from its default in brackets: ARGV[6] ms to keep the permits
--- (0: given up now), ARGV[7] own wait (empty)
+-- The following are present only if one of them differs from its default in brackets: ARGV[6] own wait (empty), ARGV[7]
+-- ms to keep the permits (0: given up now)
 -- replies 1 given up, 5 the same where only the semaphore's key was named, 0 another token has one of the slots, -1 the
 --         token lacks one of them
-local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[7] or ''
+local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[7] or 0), ARGV[6] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)
@@ -30,7 +30,7 @@ for at, other in pairs(lent.tokens) do
       redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
       lent.first = math.min(lent.first or math.huge, now + keep)
-      if queue then hint(queue, ARGV[6], '0 0') end
+      if queue then hint(queue, ARGV[7], '0 0') end
     else
       redis.call('ZREM', key, at .. ' ' .. other)
       lent.tokens[at] = nil

@@ -30,9 +30,9 @@ each_kind!(all:
 /// The tokens in all calls of this name, in order.
 fn tokens_sent(proxy: &Proxy, name: &str) -> Vec<String> {
     let of_name = |seen: &&redlock_tests::Seen| seen.name == name;
-    // In the call of a read-write lock, a letter precedes the token. In a plain command, the token follows the key.
+    // In a plain command, the token follows the key.
     let token = |seen: &redlock_tests::Seen| match seen.args[1].parse::<usize>() {
-        Ok(keys) => seen.args[2 + keys..].iter().find(|arg| arg.len() > 1).cloned(),
+        Ok(keys) => seen.args.get(2 + keys).cloned(),
         Err(_) => Some(seen.args[1].clone()),
     };
     proxy.seen().iter().filter(of_name).filter_map(token).collect()
