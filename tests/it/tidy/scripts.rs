@@ -24,6 +24,7 @@ fn scripts() -> BTreeMap<String, String> {
 fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
+    let (counter, grant) = (scripts.remove("fence_counter").unwrap(), scripts.remove("grant").unwrap());
     let slots = push.clone() + &scripts.remove("slots").unwrap();
     let rw = push.clone() + &scripts.remove("rw").unwrap();
     let fast = ["rw_acquire", "rw_release", "semaphore_acquire", "semaphore_release", "q_push", "q_claim", "q_finish"]
@@ -37,9 +38,15 @@ fn sent() -> Vec<String> {
             "q_push" | "q_claim" | "q_finish" | "q_revive" | "q_leave" => script.insert_str(0, &wake),
             _ if name.starts_with("semaphore_") => script.insert_str(0, &slots),
             "rw_acquire" | "rw_extend" | "rw_fence" | "rw_release" => script.insert_str(0, &rw),
-            "acquire" | "release" | "unreserve" | "latch_arrive" => script.insert_str(0, &push),
+            "acquire" | "release" => script.insert_str(0, &(push.clone() + &grant)),
+            "unreserve" | "latch_arrive" => script.insert_str(0, &push),
             _ => {}
         }
+    }
+    for name in
+        ["acquire", "adopt", "release", "semaphore_acquire", "rw_acquire", "fence", "semaphore_fence", "rw_fence"]
+    {
+        scripts.get_mut(name).unwrap().insert_str(0, &counter);
     }
     let locks = ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "probe"];
     for name in locks.into_iter().chain(["q_push", "q_claim", "q_pop", "q_remove", "q_revive", "q_purge"]) {
@@ -77,7 +84,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // Files that precede others need neither, and a script that only publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" | "slots" | "rw" | "q_task" | "q_wake" | "end_with_last" => &[],
+            "fence_counter" | "push" | "grant" | "slots" | "rw" | "q_task" | "q_wake" | "end_with_last" => &[],
             "publish" | "health" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };

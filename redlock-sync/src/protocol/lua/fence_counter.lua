@@ -1,5 +1,6 @@
--- Comes before the scripts that raise the fence counter of a lock. Its functions use no key and no argument by
--- themselves.
+-- Comes before the scripts that raise the fence counter of a lock. It uses no key and no argument by itself.
+-- The counter is a number. A lock's first fence is the time of the server's clock in us, and each later one is higher.
+-- All kinds of locks have the same counter, in a key of its own beside the lock.
 
 -- Returns an error if the counter can rise no more, or has another type. Called before anything is written. 2^53 - 1 is
 -- the end, since larger numbers are not exact. Only a change by hand brings the counter there.

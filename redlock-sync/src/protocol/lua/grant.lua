@@ -1,4 +1,6 @@
--- Comes after fence_counter.lua and push.lua, and before the scripts of a mutex that grant it.
+-- Comes after fence_counter.lua and push.lua, and before the scripts that grant a mutex. It uses no key and no argument
+-- by itself.
+-- A granted lock has the token of its wait: the random part that the script was given, `:granted:`, and the wait.
 
 -- Grants the lock to a wait. The key is set before the push is published, so the push is true when it arrives. `life`
 -- is for how many ms the fence counter is kept after the clock has reached it ('0': no fence is wanted). Returns the
