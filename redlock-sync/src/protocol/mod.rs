@@ -71,8 +71,8 @@ impl Request {
 pub(crate) struct AcquireArgs<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
-    /// The least value of the fence counter, which the attempt raises. A refill carries the fence of its lease. `None`
-    /// if no fence is wanted.
+    /// The attempt raises the fence counter to this value at least. Zero asks for the next value. A refill carries the
+    /// fence of its lease. `None`: no fence is wanted.
     pub(crate) fence: Option<u64>,
     pub(crate) wait: Option<WaitArgs<'a>>,
     pub(crate) policy: QueuePolicy<'a>,
