@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::units::chance;
 use crate::key::Key;
 use crate::options::Mode;
-use crate::protocol::semaphore::Permits;
+use crate::protocol::permits::Permits;
 use crate::protocol::{Exclusive, Protocol, ReadWrite};
 
 /// The shortest time for which a slot is reserved, as in `lock/semaphore.rs`.

@@ -33,7 +33,7 @@ use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::options::{Retry, jittered};
-use crate::protocol::latch::LatchCalls;
+use crate::protocol::latch_calls::LatchCalls;
 use crate::protocol::reply::{LatchStatus, Vote};
 use crate::protocol::{TypedCall, WaitArgs};
 

@@ -49,7 +49,7 @@ use crate::latch::{Latch, LatchTerms};
 use crate::lease::Lease;
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry, check_within};
-use crate::protocol::latch::LatchCalls;
+use crate::protocol::latch_calls::LatchCalls;
 
 /// For how long a success is remembered by default.
 const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::protocol::semaphore::Permits;
+use crate::protocol::permits::Permits;
 
 const TOKENS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const WAITS: [&str; 5] = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];

@@ -16,11 +16,8 @@ pub(crate) const NODES: &str = "REDLOCK_NODES";
 pub(crate) const URL: &str = "REDIS_URL";
 
 const PREFIX: &str = "REDLOCK_";
-/// Variables with the prefix that are no settings and no mistakes: those that a command under a lock gets, and those of
-/// the tests of the library.
-const KNOWN_OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
-const KNOWN_OTHER_PREFIXES: [&str; 5] =
-    ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
+/// Variables with the prefix that are no settings and no mistakes: a command that runs under a lock gets them.
+const OF_COMMANDS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 
 const TIME: &str = "a length of time, such as 30s, 250ms, 1h30m or 7d";
 const NUMBER: &str = "a number";
@@ -211,8 +208,7 @@ fn known() -> impl Iterator<Item = &'static str> {
 
 /// The warning about a variable that resembles a setting but is none. Its value may be a secret.
 fn warning(name: &str) -> Option<String> {
-    let is_of_others = KNOWN_OTHERS.contains(&name) || KNOWN_OTHER_PREFIXES.iter().any(|begin| name.starts_with(begin));
-    if is_of_others || known().any(|known| known == name) {
+    if OF_COMMANDS.contains(&name) || known().any(|known| known == name) {
         return None;
     }
     let meant = nearest(name).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();

@@ -11,8 +11,8 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
 use crate::observer::LockKind;
 use crate::protocol::list::{Listed, Page, START, more, page};
+use crate::protocol::read_write::read_holder;
 use crate::protocol::reply::Vote;
-use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
 use crate::quorum::Ballot;
 

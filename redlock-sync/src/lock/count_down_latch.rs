@@ -12,7 +12,7 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::latch::{Latch, LatchTerms};
 use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry, check_within};
-use crate::protocol::latch::LatchCalls;
+use crate::protocol::latch_calls::LatchCalls;
 use crate::token::random_part;
 
 /// How error messages name the operations.

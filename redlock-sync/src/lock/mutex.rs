@@ -238,7 +238,6 @@ impl Mutex {
     }
 
     fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
-        self.handle.client.ready()?;
         self.handle.check_not_held(wait)?;
         Ok(self.guard(acquire()?))
     }

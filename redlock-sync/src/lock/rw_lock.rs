@@ -13,7 +13,7 @@ use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
-use crate::protocol::rw_lock::read_holder;
+use crate::protocol::read_write::read_holder;
 use crate::protocol::{Protocol, ReadWrite};
 
 /// A lock that any number of readers hold at a time, or one writer. [`Redlock::rw_lock`](crate::Redlock::rw_lock) makes

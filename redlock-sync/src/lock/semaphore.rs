@@ -16,7 +16,7 @@ use crate::lock::reentry;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Protocol;
-use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
+use crate::protocol::permits::{self as protocol, MAX_PERMITS};
 use crate::quorum::Quorum;
 
 /// A lock of which all processes together hold at most a number of permits.

@@ -180,7 +180,7 @@ impl Host {
     /// password.
     fn tell_status(&self) {
         let (number, address) = (self.member + 1, printable(&self.server.display_address()));
-        self.status.tell(|change| {
+        self.status.report(|change| {
             match &change {
                 StatusChange::Down(cause) => log::warn!("node {number} ({address}) does not answer: {cause}"),
                 StatusChange::Up(_) => log::info!("node {number} ({address}) answers again"),

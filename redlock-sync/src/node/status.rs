@@ -23,9 +23,9 @@ struct History {
     current: Status,
     /// When the first bad status of this period was reported.
     bad_since: Option<Tick>,
-    untold: VecDeque<StatusChange>,
+    unreported: VecDeque<StatusChange>,
     /// A thread reports the changes, and takes each new one too.
-    is_being_told: bool,
+    is_being_reported: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) enum StatusChange {
 }
 
 impl ServerStatus {
-    /// Records a failure. Returns true if there is a change to [`tell`](ServerStatus::tell).
+    /// Records a failure. Returns true if there is a change to [`report`](ServerStatus::report).
     pub(super) fn down(&self, step: Step, cause: &str, now: Tick) -> bool {
         let mut history = self.history.lock();
         let is_new = !matches!(history.current, Status::Down(_));
@@ -101,22 +101,22 @@ impl ServerStatus {
         true
     }
 
-    /// Calls `tell` with each change, in the order in which they came. If another thread does that now, it takes the
-    /// changes of this thread too. So `tell` never runs under a lock, and its last call is for the current status.
-    pub(super) fn tell(&self, tell: impl Fn(StatusChange)) {
-        if std::mem::replace(&mut self.history.lock().is_being_told, true) {
+    /// Calls `report` with each change, in the order in which they came. If another thread does that now, it takes the
+    /// changes of this thread too. So `report` never runs under a lock, and its last call is for the current status.
+    pub(super) fn report(&self, report: impl Fn(StatusChange)) {
+        if std::mem::replace(&mut self.history.lock().is_being_reported, true) {
             return;
         }
-        while let Some(change) = self.next_untold() {
+        while let Some(change) = self.next_unreported() {
             // A logger that panics must not keep the later changes back.
-            _ = caught(|| tell(change));
+            _ = caught(|| report(change));
         }
     }
 
-    fn next_untold(&self) -> Option<StatusChange> {
+    fn next_unreported(&self) -> Option<StatusChange> {
         let mut history = self.history.lock();
-        let next = history.untold.pop_front();
-        history.is_being_told = next.is_some();
+        let next = history.unreported.pop_front();
+        history.is_being_reported = next.is_some();
         next
     }
 
@@ -125,7 +125,7 @@ impl ServerStatus {
         self.is_bad.store(is_bad, Ordering::Release);
         history.current = new;
         history.bad_since = is_bad.then(|| history.bad_since.unwrap_or(now));
-        history.untold.extend(change);
+        history.unreported.extend(change);
     }
 }
 
@@ -136,17 +136,17 @@ mod tests {
     use super::*;
 
     /// The kinds of the changes that are reported.
-    fn told(node: &ServerStatus) -> Vec<&'static str> {
-        let told = RefCell::new(Vec::new());
-        node.tell(|change| {
-            told.borrow_mut().push(match change {
+    fn reported(node: &ServerStatus) -> Vec<&'static str> {
+        let reported = RefCell::new(Vec::new());
+        node.report(|change| {
+            reported.borrow_mut().push(match change {
                 StatusChange::Down(_) => "down",
                 StatusChange::Up(_) => "up",
                 StatusChange::Unusable(_) => "unusable",
                 StatusChange::Usable(_) => "usable",
             });
         });
-        told.into_inner()
+        reported.into_inner()
     }
 
     fn down(node: &ServerStatus, step: Step) -> bool {
@@ -162,32 +162,32 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once() {
+    fn each_change_is_reported_once() {
         let node = ServerStatus::default();
         assert!(!succeeded(&node, Step::Connect));
         assert_eq!((down(&node, Step::Connect), down(&node, Step::Connect)), (true, false));
         assert_eq!((succeeded(&node, Step::Connect), succeeded(&node, Step::Acquire)), (true, false));
-        assert_eq!((told(&node), told(&node)), (vec!["down", "up"], vec![]));
+        assert_eq!((reported(&node), reported(&node)), (vec!["down", "up"], vec![]));
         let replica = "is a replica of a:1";
         assert!(unusable(&node, Step::Connect, replica) && !unusable(&node, Step::Connect, replica));
         assert!(unusable(&node, Step::Connect, "WRONGPASS invalid"));
         assert!(down(&node, Step::Connect) && unusable(&node, Step::Connect, replica));
         assert!(succeeded(&node, Step::Connect));
-        assert_eq!(told(&node), ["unusable", "unusable", "down", "unusable", "usable"]);
+        assert_eq!(reported(&node), ["unusable", "unusable", "down", "unusable", "usable"]);
     }
 
     /// An observer can use the client, which can change the status again.
     #[test]
-    fn a_change_while_one_is_told_is_told_behind_it() {
-        let (node, told) = (ServerStatus::default(), RefCell::new(Vec::new()));
+    fn a_change_while_one_is_reported_is_reported_behind_it() {
+        let (node, reported) = (ServerStatus::default(), RefCell::new(Vec::new()));
         down(&node, Step::Call);
-        node.tell(|change| {
+        node.report(|change| {
             if succeeded(&node, Step::Call) {
-                node.tell(|_| panic!("in the middle of another one"));
+                node.report(|_| panic!("in the middle of another one"));
             }
-            told.borrow_mut().push(change);
+            reported.borrow_mut().push(change);
         });
-        assert_eq!(told.into_inner(), [StatusChange::Down("refused".into()), StatusChange::Up(Duration::ZERO)]);
+        assert_eq!(reported.into_inner(), [StatusChange::Down("refused".into()), StatusChange::Up(Duration::ZERO)]);
     }
 
     #[test]
@@ -198,11 +198,11 @@ mod tests {
         assert!(node.unusable(Step::Connect, "NOAUTH", later));
         assert!(node.succeeded(Step::Connect, || last));
         assert!(node.down(Step::Connect, "refused", last) && node.succeeded(Step::Connect, || last));
-        let told = RefCell::new(Vec::new());
-        node.tell(|change| told.borrow_mut().push(change));
+        let reported = RefCell::new(Vec::new());
+        node.report(|change| reported.borrow_mut().push(change));
         let ended = |change: &StatusChange| matches!(change, StatusChange::Up(_) | StatusChange::Usable(_));
-        let told: Vec<_> = told.into_inner().into_iter().filter(ended).collect();
-        assert_eq!(told, [StatusChange::Usable(second * 3), StatusChange::Up(Duration::ZERO)]);
+        let reported: Vec<_> = reported.into_inner().into_iter().filter(ended).collect();
+        assert_eq!(reported, [StatusChange::Usable(second * 3), StatusChange::Up(Duration::ZERO)]);
     }
 
     #[test]
@@ -223,6 +223,6 @@ mod tests {
         let node = ServerStatus::default();
         assert_eq!((down(&node, Step::Call), down(&node, Step::Connect)), (true, false));
         assert!(succeeded(&node, Step::Connect));
-        assert_eq!(told(&node), ["down", "up"]);
+        assert_eq!(reported(&node), ["down", "up"]);
     }
 }

@@ -27,12 +27,12 @@
 //! 6. [`list`]: which keys of a server are locks.
 
 pub(crate) mod exclusive;
-pub(crate) mod latch;
+pub(crate) mod latch_calls;
 pub(crate) mod list;
+pub(crate) mod permits;
+pub(crate) mod read_write;
 pub(crate) mod reply;
-pub(crate) mod rw_lock;
 pub(crate) mod script;
-pub(crate) mod semaphore;
 pub(crate) mod task_queue;
 
 use std::marker::PhantomData;
@@ -41,10 +41,10 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::exclusive::MUTEX;
+use self::permits::{Permits, SEMAPHORE};
+pub(crate) use self::read_write::ReadWrite;
 use self::reply::{Acquired, Extended, Fenced, Holders, Released};
-pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call, INSPECT, Q_COUNT, RW_INSPECT, SEMAPHORE_INSPECT};
-use self::semaphore::{Permits, SEMAPHORE};
 use self::task_queue::{Claim, QUEUE};
 use crate::error::Error;
 use crate::key::Key;

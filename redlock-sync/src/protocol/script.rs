@@ -3,8 +3,13 @@
 //! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
 //! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
 //!
-//! The scripts of all kinds of locks have their arguments in one order. First come the token, and the lease or the fence
-//! with its lifetime. Then come those of the kind. The last ones are about the wait, and can be absent.
+//! The scripts of all kinds of locks have their arguments in one order. A part in brackets can be absent.
+//!
+//! - acquire: token, lease, those of the kind, [wait, its life, fence, life of the counter, more of the kind, leftover
+//!   tokens]
+//! - extend: token, lease, those of the kind
+//! - fence: token, fence, life of the counter, those of the kind
+//! - release: token, those of the kind, [wait, for how long the lock is kept, more of the kind]
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -73,14 +78,16 @@ scripts! {
     GIVE_BACK = "give_back" for "release" { purpose: Purpose::Release, min_keys: 1 },
     EXTEND = "extend" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
     FENCE = "fence" behind "fence_counter" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
-    RELEASE = "release" behind "fence_counter" "push" "grant" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    RELEASE = "release" behind "release_fast" "fence_counter" "push" "grant" for "release"
+        { purpose: Purpose::Release, min_keys: 1 },
     UNRESERVE = "unreserve" behind "push" for "release" { purpose: Purpose::Urgent },
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen" { purpose: Purpose::Urgent },
     LIST = "list" for "list",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
-    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_fast" "permissions" "fence_counter" "push" "slots" for "acquire"
+    SEMAPHORE_ACQUIRE = "semaphore_acquire"
+        behind "semaphore_acquire_fast" "permissions" "fence_counter" "push" "slots" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend"
         { purpose: Purpose::Urgent, is_for_replicas: true },
@@ -93,7 +100,8 @@ scripts! {
         { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
     RW_EXTEND = "rw_extend" behind "push" "rw" for "extend"
         { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
-    RW_FENCE = "rw_fence" behind "fence_counter" "push" "rw" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
+    RW_FENCE = "rw_fence" behind "fence_counter" "push" "rw" for "fence"
+        { purpose: Purpose::Urgent, is_for_replicas: true },
     RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",

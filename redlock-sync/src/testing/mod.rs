@@ -61,13 +61,13 @@
 //! The clients of a [`Memory`] and its nodes have a clock of their own. It runs like the machine's clock, and
 //! [`advance`](Memory::advance) adds to it. So a test need not sleep until a lease or a time limit ends.
 
-mod clock;
+mod test_clock;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use self::clock::TestClock;
+use self::test_clock::TestClock;
 use crate::client::{Builder, Redlock};
 use crate::error::Error;
 use crate::inner::ClientInner;

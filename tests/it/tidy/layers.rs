@@ -187,7 +187,7 @@ fn only_renewal_and_nodes_start_threads() {
     // The user asks for the threads of a worker or a leader. A pump writes and reads for sleeping threads.
     let start = ["lease/renewal.rs", "queue/worker.rs", "node/pipes/pump.rs"];
     only_in(|source| start.contains(&source.name.as_str()), &["clock.start("]);
-    let by_the_system = ["leader.rs", "testing/clock.rs"];
+    let by_the_system = ["leader.rs", "testing/test_clock.rs"];
     only_in(|source| by_the_system.contains(&source.name.as_str()), &["SystemClock.start("]);
 }
 

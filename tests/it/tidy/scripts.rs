@@ -27,8 +27,17 @@ fn sent() -> Vec<String> {
     let (counter, grant) = (scripts.remove("fence_counter").unwrap(), scripts.remove("grant").unwrap());
     let slots = push.clone() + &scripts.remove("slots").unwrap();
     let rw = push.clone() + &scripts.remove("rw").unwrap();
-    let fast = ["rw_acquire", "rw_release", "semaphore_acquire", "semaphore_release", "q_push", "q_claim", "q_finish"]
-        .map(|name| (name, scripts.remove(&format!("{name}_fast")).unwrap()));
+    let fast = [
+        "release",
+        "rw_acquire",
+        "rw_release",
+        "semaphore_acquire",
+        "semaphore_release",
+        "q_push",
+        "q_claim",
+        "q_finish",
+    ]
+    .map(|name| (name, scripts.remove(&format!("{name}_fast")).unwrap()));
     let (task, wake) = (scripts.remove("q_task").unwrap(), push.clone() + &scripts.remove("q_wake").unwrap());
     for name in ["q_push", "q_claim", "q_extend", "q_finish", "q_pop", "q_peek", "q_remove", "q_revive"] {
         scripts.get_mut(name).unwrap().insert_str(0, &task);
@@ -102,6 +111,17 @@ fn each_script_says_what_it_takes_and_gives() {
             assert!(gapless, "{name}.lua states {table}n] for {stated:?}, with a gap");
         }
         assert!(!body.contains("tostring("), "{name}.lua: `tostring` of a large number loses digits, take '%.0f'");
+    }
+}
+
+#[test]
+fn each_fast_path_and_its_twin_name_each_other() {
+    let scripts = scripts();
+    for (name, fast) in &scripts {
+        let Some(twin) = name.strip_suffix("_fast") else { continue };
+        let words = |script: &str| header(script).replace("\n-- ", " ");
+        assert!(words(fast).contains(&format!("Its twin is {twin}.lua.")), "{name}.lua");
+        assert!(words(&scripts[twin]).contains(&format!("Its twin, {name}.lua, runs first.")), "{twin}.lua");
     }
 }
 

@@ -17,7 +17,7 @@ use crate::token;
 /// The message of a heartbeat: published to see whether it arrives.
 const HEARTBEAT: &str = "0";
 /// Published to wake the thread that reads.
-pub(super) const WAKE_READER: &str = "look";
+pub(super) const WAKE_READER: &str = "wake";
 /// Nothing is published; the call only checks locks.
 const NO_MESSAGE: &str = "";
 /// Locks that one call can check.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 use std::time::Duration;
 
-use crate::protocol::semaphore::MAX_PERMITS;
+use crate::protocol::permits::MAX_PERMITS;
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,7 +18,9 @@
 --         was there)}. If the value is empty, the key is free, but an attempt may take it only after the remaining ms.
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 local is_fast_path, several = #ARGV <= 3, ARGV[3] == '1'
-if is_fast_path and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
+if is_fast_path and (several or redis.call('EXISTS', queue) == 0) then
+  if redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
+end
 
 local wait, wanted = ARGV[4] or '', tonumber(ARGV[6] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
@@ -38,7 +40,8 @@ local function is_its_turn()
       if left > 0 and left <= 1000 then return false, left end
     end
     redis.call('ZREM', queue, first)
-    local receivers = pause and 0 or grant(key, queue, KEYS[3], first, ARGV[8], ARGV[9], '0 0', wanted < 0 and '0' or ARGV[7])
+    local life = wanted < 0 and '0' or ARGV[7]
+    local receivers = pause and 0 or grant(key, queue, KEYS[3], first, ARGV[8], ARGV[9], '0 0', life)
     if receivers ~= 0 then return receivers < 0 end
   end
   return true
@@ -65,7 +68,7 @@ else
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
       mark(queue, wait, true)
-      -- Only this wait was told when the pause ends. It leaves, so the next wait is told. `0 2`: no age, one pause
+      -- Only this wait knows when the pause ends. It leaves, so the next wait is notified. `0 2`: no age, one pause
       -- (push.lua).
       if left then hint(queue, left, '0 2') end
     elseif wait ~= '' then

@@ -2,8 +2,8 @@
 -- The counter is a number. A lock's first fence is the time of the server's clock in us, and each later one is higher.
 -- All kinds of locks have the same counter, in a key of its own beside the lock.
 
--- Returns an error if the counter can rise no more, or has another type. Called before anything is written. 2^53 - 1 is
--- the end, since larger numbers are not exact. Only a change by hand brings the counter there.
+-- Returns an error if the counter can rise no more, or has another type. A script that can refuse calls it before it
+-- writes. 2^53 - 1 is the end, since larger numbers are not exact. Only a change by hand brings the counter there.
 local function fence_error(counter)
   local stored = redis.pcall('GET', counter)
   if type(stored) == 'table' then return stored end

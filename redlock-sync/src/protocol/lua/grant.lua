@@ -14,4 +14,3 @@ local function grant(key, queue, counter, wait, random, span, chain, life)
   local fence = life ~= '0' and not fence_error(counter) and raise(counter, 0, life) or '0'
   return push(wait, fence .. ' ' .. span .. ' ' .. chain .. ' ' .. random .. ' ' .. key)
 end
-

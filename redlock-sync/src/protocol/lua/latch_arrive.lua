@@ -10,7 +10,9 @@
 local key, waits = KEYS[1], KEYS[2]
 local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
 if first.err then return first end
-if first[2] and tonumber(first[2]) < 1e16 then return redis.error_reply('WRONGTYPE the key holds a lock that is no latch') end
+if first[2] and tonumber(first[2]) < 1e16 then
+  return redis.error_reply('WRONGTYPE the key holds a lock that is no latch')
+end
 local is_marked = first[1] == '!'
 local count = redis.call('ZCARD', key) - (is_marked and 1 or 0)
 local function keep()

@@ -59,7 +59,8 @@ end
 -- counts. So fewer claims may run than the listed number.
 local function tasks_of(base)
   local micros = time[1] * 1000000 + time[2]
-  local all, due = redis.pcall('ZCARD', base .. 'due'), redis.pcall('ZCOUNT', base .. 'due', '-inf', string.format('%.0f', micros))
+  local all = redis.pcall('ZCARD', base .. 'due')
+  local due = redis.pcall('ZCOUNT', base .. 'due', '-inf', string.format('%.0f', micros))
   local claims, dead = redis.pcall('HLEN', base .. 'claims'), redis.pcall('ZCARD', base .. 'dead')
   local first = redis.pcall('ZRANGE', base .. 'due', 0, 0, 'WITHSCORES')
   for _, reply in ipairs({all, due, claims, dead, first}) do

@@ -17,7 +17,8 @@ if kind then
   local rest = {
     SET = {'', 'NX', 'XX'}, PEXPIRE = {'never'}, ZADD = {'never', ''}, ZREM = {''}, ZSCORE = {''}, ZPOPMIN = {'never'},
     ZRANGE = {'never', 'never'}, ZRANGEBYSCORE = {'never', 'never'}, ZREVRANGE = {'never', 'never'},
-    ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'}, HGET = {''}, HSET = {'', '', ''}, HDEL = {''},
+    ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'},
+    HGET = {''}, HSET = {'', '', ''}, HDEL = {''},
   }
   local missing, is_full = {}, false
   local function need(command, ...)

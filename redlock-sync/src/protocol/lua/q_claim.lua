@@ -1,6 +1,7 @@
--- Claims the task that has been due for longest. The script moves the task's time to the end of the claim. Then the task
--- is due again, unless the claimant has ended or extended the claim. Executed twice for one token, it names the same
--- task. A full server (maxmemory) accepts the first write, so clients can empty a queue there.
+-- Claims the task that has been due for longest. The script moves the task's time to the end of the claim. Then the
+-- task is due again, unless the claimant has ended or extended the claim. Executed twice for one token, it names the
+-- same task. A full server (maxmemory) accepts the first write, so clients can empty a queue there.
+-- Its twin, q_claim_fast.lua, runs first.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (the task of each token), KEYS[6] waits,
 -- KEYS[7] last fence
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty),
@@ -39,7 +40,7 @@ for _ = 1, 10 do
     redis.call('ZCARD', dead)
     if wait ~= '' and ARGV[6] == '0' then
       redis.call('ZREM', waits, wait)
-      -- Only this wait may have been told of the next task.
+      -- Only this wait may have been notified of the next task.
       if id then wake(waits) end
     elseif wait ~= '' then
       redis.call('ZREMRANGEBYSCORE', waits, '-inf', '(' .. n(now - ARGV[6] * 1000))
@@ -69,6 +70,7 @@ for _ = 1, 10 do
   elseif is_new and again > now then
     begin_anew(due, body, meta, id, version, again, replaced)
   else
+    -- Not by fence_counter.lua: `now` and `last` are known here, and the fast path needs it too.
     local fence = math.max(now, last + 1)
     if is_new then attempts, why = 0, '' end
     if again <= now then again = 0 end

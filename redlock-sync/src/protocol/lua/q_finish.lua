@@ -1,6 +1,7 @@
 -- Ends a claim if the token still has it. This works even after the claim's time, as long as no other claim has taken
 -- the task. A full server (maxmemory) accepts the first write. A task that was pushed meanwhile is queued again, no
 -- matter how the claim ends. If that push replaces the task, only the push decides.
+-- Its twin, q_finish_fast.lua, runs first.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or only the first four, which
 -- exist while a task is claimed, while a cluster moves their slot: then no wait is notified, and no task dies
 -- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is

@@ -1,5 +1,5 @@
--- Removes a wait from the waits of a queue. Then it tells another wait to claim, since only the removed wait may have
--- been told of a task.
+-- Removes a wait from the waits of a queue. Then it notifies another wait, since only the removed wait may have been
+-- notified of a task.
 -- KEYS[1] waits
 -- ARGV[1] the wait
 -- replies 1

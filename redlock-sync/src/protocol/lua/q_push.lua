@@ -1,5 +1,6 @@
 -- Adds tasks to a queue. A second execution changes nothing more, unless a task was finished in between. That task is
 -- queued again. A full server (maxmemory) refuses the first write.
+-- Its twin, q_push_fast.lua, runs first.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
 -- ARGV[1] what to do with a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue
 -- (empty: no limit); then for each task: its id, its body, when it is due (`+us` from now, or us since 1970); the last

@@ -1,6 +1,7 @@
 -- Releases the lock if the token still holds it: grants it to the first wait in the queue whose client listens, or
 -- frees it. With an empty token, it removes a wait from the queue, and passes a grant of that wait to the next wait. A
 -- full server (maxmemory) does not refuse the first write.
+-- Its twin, release_fast.lua, runs first.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or KEYS[1] only, while a cluster moves its slot: then no wait is
 -- notified
 -- ARGV[1] token (may be empty), ARGV[2] the grant, `age pauses several span life random`: age of the chain of grants in
@@ -16,10 +17,6 @@ local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 -- An empty token must not equal an empty value.
 if token == '' then token = nil end
 local held = redis.pcall('GET', key)
-if #ARGV == 2 and held == token and (not queue or redis.call('EXISTS', queue) == 0) then
-  redis.call('DEL', key)
-  return queue and 1 or 5
-end
 local wait, keep, pause = ARGV[3] or '', ARGV[4] or '0', ARGV[5] or '0'
 local chain, several, span, life, random = string.match(ARGV[2], '^(%d+ %d+) (%d) (%d+) (%d+) (%x*)$')
 several = several == '1'
@@ -29,7 +26,7 @@ if wait ~= '' and queue then
 end
 if type(held) == 'table' then return held end
 if held == false then
-  -- The wait that leaves may have been told to try, and the holder may have named only the lock's key.
+  -- The wait that leaves may have been notified to try, and the holder may have named only the lock's key.
   if queue then hint(queue, '0', '0 0') end
   return -1
 end

@@ -4,8 +4,8 @@
 -- The lock is a sorted set of holders: `r` or `w` and the token. The score is the ms of this server's time through
 -- which the holder has the lock. A holder whose time has passed counts as absent. There is either one writer or any
 -- number of readers. So the holder that ends last shows which of them hold the lock.
--- A reservation is a holder whose token is that of a wait. It keeps the lock for that wait, which was told to try. The
--- wait's next attempt replaces the reservation.
+-- A reservation is a holder whose token is that of a wait. It keeps the lock for that wait, which was notified to try.
+-- The wait's next attempt replaces the reservation.
 -- A queue is a sorted set of waits: `channel/number`, or the form of a wait that polls. With one node, it is in order
 -- of arrival. A wait is alive while its client listens, or as push.lua defines it for a wait that polls. With several
 -- nodes, the score is the end of the wait's mark, which each of its attempts renews.
@@ -122,8 +122,8 @@ local function are_readers_next()
 end
 
 -- Gives the free lock to the waits whose turn it is: after a writer to the readers, otherwise to the first writer. With
--- several nodes, any writer may take it, and the first is told to try. Returns `own` if it is the turn of that wait.
--- Returns another value if it is the turn of another wait, and nil if no wait wants the lock.
+-- several nodes, any writer may take it, and the first is notified to try. Returns `own` if it is the turn of that
+-- wait. Returns another value if it is the turn of another wait, and nil if no wait wants the lock.
 local function pass_on(is_after_writer, own, several)
   drop_gone()
   if redis.call('EXISTS', readers) == 0 and redis.call('EXISTS', writers) == 0 then return end

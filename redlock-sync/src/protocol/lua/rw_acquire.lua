@@ -2,6 +2,7 @@
 -- to execute twice: if the token holds the lock already, the reply is yes, and the lease is never shortened.
 -- A reader enters if no writer holds the lock and none waits. A writer enters if nothing holds the lock and it is its
 -- turn. A wait with a reservation always enters. With one node, a free lock goes to the waits whose turn it is.
+-- Its twin, rw_acquire_fast.lua, runs first.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] `r` or `w`, ARGV[4] 1 with several nodes (may be absent). A fast-path
 -- call ends here.
@@ -85,6 +86,7 @@ elseif wait ~= '' then
 end
 -- A free lock is reserved for a writer that is expected soon. If the writer does not come, its mark expires. A writer
 -- that polls and keeps a reader out may be gone.
-local first = letter == 'r' and by and not is_writer(by) and redis.pcall(several and 'ZREVRANGE' or 'ZRANGE', writers, 0, 0)[1]
+local order = several and 'ZREVRANGE' or 'ZRANGE'
+local first = letter == 'r' and by and not is_writer(by) and redis.pcall(order, writers, 0, 0)[1]
 local ms = math.min(by and ends - now or MARK, first and counts_for(first) or math.huge)
 return {0, ms, by and string.sub(by, 2, 81) or '', place}

@@ -4,8 +4,8 @@
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no number is returned
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] `r` or `w`, ARGV[4] 1 with several nodes,
--- ARGV[5] `count`: return the number of waits; `look`: return 1 if a writer waits, else 0; `seat`: if a writer became a
--- reader, reserve the lock for waiting readers
+-- ARGV[5] `count`: return the number of waits; `check`: return 1 if a writer waits, else 0; `reserve`: if a writer
+-- became a reader, reserve the lock for waiting readers
 -- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and a holder that
 --         excludes it does, -1 the token does not hold it
 local own, former, lease, several, what = ARGV[3] .. ARGV[1], 'w' .. ARGV[1], tonumber(ARGV[2]), ARGV[4] == '1', ARGV[5]
@@ -22,10 +22,10 @@ redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease))
 redis.call('ZADD', key, math.max(ends, now + lease), own)
 if was_writer then
   redis.call('ZREM', key, former)
-  if what == 'seat' and writers then reserve_for_readers(several) end
+  if what == 'reserve' and writers then reserve_for_readers(several) end
 end
 if not writers then return 1 end
-if what == 'look' then
+if what == 'check' then
   local writer = first_writer(several)
   drop_gone()
   return {1, writer and '1' or '0'}

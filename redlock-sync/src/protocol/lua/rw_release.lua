@@ -1,6 +1,7 @@
 -- Releases a read-write lock if the token holds it. If it was the last holder, the waits whose turn it is get the lock
 -- (rw.lua). With an empty token, it removes a wait from its queue, and the reservation of that wait. A full server
 -- (maxmemory) does not refuse the first write.
+-- Its twin, rw_release_fast.lua, runs first.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no wait is notified
 -- ARGV[1] token (may be empty), ARGV[2] `r` or `w`, ARGV[3] 1 with several nodes (may be absent)

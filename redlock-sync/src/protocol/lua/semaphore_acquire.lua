@@ -4,6 +4,7 @@
 -- With one node, free slots first go to the waits before this one. With several, any attempt may take them (slots.lua).
 -- The exception is a wait that has waited longer and wants more than one slot. Otherwise it would never find them free
 -- together.
+-- Its twin, semaphore_acquire_fast.lua, runs first.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots
 -- of the token's lease, ARGV[5] ms for which a slot is reserved, or with several nodes keeps other attempts away. A
@@ -105,7 +106,8 @@ if not slots then
   remove(key, left)
   if lent.is_stale then purge(key, now) end
   -- At this point, all slots may be reserved and none lent.
-  return {0, math.min(lent.first and lent.first - now or span, kept or math.huge), string.sub(lent.holder or RESERVED, 1, 80), place}
+  local ms = math.min(lent.first and lent.first - now or span, kept or math.huge)
+  return {0, ms, string.sub(lent.holder or RESERVED, 1, 80), place}
 end
 
 local named = {}

@@ -1,6 +1,7 @@
 -- Gives permits up if their token still has them, and gives free slots to the first waits (slots.lua). Also removes a
 -- wait from the queue, and passes the slots that were reserved for it to the next wait. A full server (maxmemory) does
 -- not refuse the first write.
+-- Its twin, semaphore_release_fast.lua, runs first.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] with several nodes: waits for more than one permit; or KEYS[1] only, while
 -- a cluster moves its slot: then no wait is notified
 -- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a

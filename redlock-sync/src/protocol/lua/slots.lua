@@ -6,7 +6,7 @@
 -- With one node, the waits get their turn in order of arrival. A free slot is reserved for the next attempt of the
 -- first wait whose client listens, by a member with the token below. A reservation is not a permit. Only an attempt of
 -- that wait, with its own token, turns it into a permit. So a script that is executed twice may reserve twice without
--- harm. With several nodes, nothing is reserved: as many waits are told to try as there are free slots.
+-- harm. With several nodes, nothing is reserved: as many waits are notified as there are free slots.
 -- A wait is `channel/number permits many`. It wants `many` slots of a semaphore of that many permits, which may differ
 -- from the number that the caller's handle has. A wait for more than one permit gets all of its slots at once. The
 -- waits after it get none before it has them.
@@ -83,7 +83,7 @@ local function serve(key, queue, own, lent, free, now, span, several)
     at = at + 1
     local permits, many = string.match(wait, ' (%d+) (%d+)$')
     local slots = (permits and search(lent, tonumber(permits), 0) or free)(tonumber(many or 1))
-    -- A wait that needs more is told to try when the next permit ends. This also shows whether its client is there.
+    -- A wait that needs more is notified to try when the next permit ends. This also shows whether its client is there.
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
     local polls = several and string.sub(wait, 1, 1) == '-'
     local receivers = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ', queue)

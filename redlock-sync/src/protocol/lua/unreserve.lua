@@ -1,6 +1,6 @@
 -- With several nodes: frees a lock that was reserved for a grant, if no node notified a wait of it. Also deletes the
--- waits that the grant tried, since their clients do not listen. The first remaining wait is told to try, even if this
--- node has another token or none.
+-- waits that the grant tried, since their clients do not listen. The first remaining wait is notified to try, even if
+-- this node has another token or none.
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant
 -- replies 1 freed, 0 another token holds the lock, -1 there is no key

@@ -107,13 +107,12 @@ impl Rig {
 }
 
 /// The token of a call. In a script's call it is the first argument after the digest, the number of keys, and the keys.
-/// For a read-write lock, a letter stands before the token.
 fn own_token(seen: &Seen) -> Option<&str> {
     let Ok(keys) = seen.args.get(1)?.parse::<usize>() else {
         // In a plain command, the token follows the key.
         return seen.args.get(1).map(String::as_str).filter(|_| seen.name == "acquire");
     };
-    seen.args.iter().skip(2 + keys).map(String::as_str).find(|word| !matches!(*word, "r" | "w"))
+    seen.args.get(2 + keys).map(String::as_str)
 }
 
 pub(super) fn exists(server: &Server, key: &str) -> bool {

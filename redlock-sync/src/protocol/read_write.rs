@@ -106,12 +106,12 @@ impl ReadWrite {
 
     /// Like `extend`. The number of waits is 1 if a writer is kept out, else 0.
     pub(crate) fn extend_and_check_writers(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.extend_call(id, lease, "look")
+        self.extend_call(id, lease, "check")
     }
 
     /// Like `extend`. A token that writes is a reader from then on.
     pub(crate) fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.extend_call(id, lease, "seat")
+        self.extend_call(id, lease, "reserve")
     }
 }
 
