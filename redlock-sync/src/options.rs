@@ -192,7 +192,8 @@ impl LockOptions {
         self.can_change_hands() && self.holder_name.is_none()
     }
 
-    /// Checks the rules between the settings of a lock and those of its client.
+    /// Checks the rules between the settings of a lock and those of its client. A call of the lock does it, not the
+    /// setter: two settings can contradict each other until a third one is made.
     pub(crate) fn check(&self, settings: &ClientOptions) -> Result<(), Error> {
         check_lease("lease", self.lease, settings)?;
         if self.min_hold > self.lease {

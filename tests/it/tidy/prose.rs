@@ -108,24 +108,22 @@ fn sentences(paragraph: &str) -> Vec<String> {
     all
 }
 
-/// The doc comments of a Rust file, as a page with the same line numbers.
-fn documented(text: &str) -> String {
-    let doc = |line: &str| {
+/// The comments of a Rust file, as a page with the same line numbers.
+fn comments(text: &str) -> String {
+    let comment = |line: &str| {
         let line = line.trim_start();
-        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
-        doc.map_or_else(String::new, |doc| doc.strip_prefix(' ').unwrap_or(doc).to_owned())
+        let comment = ["///", "//!", "//"].into_iter().find_map(|marks| line.strip_prefix(marks));
+        comment.map_or_else(String::new, |comment| comment.strip_prefix(' ').unwrap_or(comment).to_owned())
     };
-    text.lines().map(doc).collect::<Vec<_>>().join("\n")
+    text.lines().map(comment).collect::<Vec<_>>().join("\n")
 }
 
-/// Name, text and documentation of each file with public items.
-fn public_docs() -> impl Iterator<Item = (String, String, String)> {
-    let is_public = |code: &str| code.lines().any(|line| line.trim_start().starts_with("pub "));
-    ["redlock-sync", "redlock-macros"].into_iter().flat_map(move |name| {
-        let sources = package(name).into_iter().filter(move |source| is_public(&source.code));
-        sources.map(move |source| {
-            let docs = documented(&source.text);
-            (format!("{name}/src/{}", source.name), source.text, docs)
+/// Name, text and comments of each file of the library.
+fn sources() -> impl Iterator<Item = (String, String, String)> {
+    ["redlock-sync", "redlock-macros"].into_iter().flat_map(|name| {
+        package(name).into_iter().map(move |source| {
+            let comments = comments(&source.text);
+            (format!("{name}/src/{}", source.name), source.text, comments)
         })
     })
 }
@@ -172,7 +170,7 @@ fn lines_fit() {
         let text = read(&page).unwrap();
         check(page.display().to_string(), &text, &text);
     }
-    public_docs().for_each(|(name, text, docs)| check(name, &docs, &text));
+    sources().for_each(|(name, text, comments)| check(name, &comments, &text));
     assert!(long.is_empty(), "wrap them at {LONGEST_LINE} columns: {long:#?}");
 }
 
@@ -180,7 +178,7 @@ fn lines_fit() {
 fn sentences_name_what_they_are_about() {
     let mut found = Vec::new();
     let of_pages = pages().into_iter().map(|page| (page.display().to_string(), read(&page).unwrap()));
-    for (name, text) in of_pages.chain(public_docs().map(|(name, _, docs)| (name, docs))) {
+    for (name, text) in of_pages.chain(sources().map(|(name, _, comments)| (name, comments))) {
         for (line, paragraph) in paragraphs(&text) {
             let saves = |sentence: &String| WITHOUT_SUBJECT.iter().any(|start| begins(sentence, start));
             let bad = sentences(&paragraph).into_iter().filter(saves);
@@ -207,5 +205,5 @@ fn sentences_and_cells_are_found() {
     assert_eq!(seen("| [a b][c] | **d** `e|f` |"), "| a b | d `e_f` |");
     assert!(begins("None is there.", "None") && !begins("Nonesuch.", "None") && !begins("What is it?", "What is"));
     assert!(!begins("`None` is there.", "None"));
-    assert_eq!(documented("/// a\ncode // b\n    //! c\n///d"), "a\n\nc\nd");
+    assert_eq!(comments("/// a\ncode // b\n    //! c\n// d"), "a\n\nc\nd");
 }
