@@ -32,6 +32,7 @@ impl ProcessDefault {
     fn current() -> (&'static ProcessDefault, bool) {
         let (mut default, mut was_set) = (FIRST.get_or_init(ProcessDefault::new), false);
         while default.process.is_forked_child() {
+            // Pairs with `set_default`. The child reads its copy of the memory, which no other thread changes.
             was_set |= default.was_set.load(Ordering::SeqCst);
             // The child cannot use the client of the parent. If the lock is held, the client is not dropped.
             drop(default.client.try_write().and_then(|mut client| client.take()));
@@ -85,7 +86,8 @@ impl Redlock {
                 "the default client is already set or in use; set it once before its first use, or close it first",
             ));
         }
-        // Set before the client is: a child that is forked in between must not make a client from the environment.
+        // Set before the client is: a child that is forked in between must not make a client from the environment. Pairs
+        // with `ProcessDefault::current`.
         default.was_set.store(true, Ordering::SeqCst);
         let old = current.replace(client);
         drop(current);

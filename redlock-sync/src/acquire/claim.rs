@@ -240,6 +240,7 @@ impl ClaimLoop<'_> {
     }
 
     fn is_stopped(&self) -> bool {
+        // Pairs with `Worker::stop` and `WorkerInner::fail`. Read at least every `STOP_CHECK_INTERVAL`.
         self.request.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 

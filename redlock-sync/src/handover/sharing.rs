@@ -40,10 +40,12 @@ impl Gate {
     }
 
     pub(crate) fn close(&self) {
+        // Pairs with `try_join`: both are one step on the same number, so no thread joins after this.
         self.0.fetch_and(!OPEN, Ordering::AcqRel);
     }
 
     pub(crate) fn is_open(&self) -> bool {
+        // Pairs with `close` and `leave`. A late value is allowed, since only `try_join` lets a thread in.
         self.0.load(Ordering::Acquire) & OPEN != 0
     }
 

@@ -44,8 +44,14 @@ pub(crate) const SHORT_SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct ThreadQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, ThreadQueue<T>>>,
+    /// `close` sets it, and then `ClientInner::end` reads its `active_calls`. Pairs with `ThreadQueues::is_closed`, which
+    /// a call reads after `ClientInner::begin_call`. All are `SeqCst`, so at least one of the two threads sees the
+    /// other. Otherwise a call could get a lock after the end of the client.
     is_closed: AtomicBool,
     /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
+    ///
+    /// Changed while `by_key` is locked. Pairs with `QueueHead::has_successor`, which reads it without that lock. A
+    /// thread that it misses becomes the queue head when that one leaves, and asks the servers itself.
     waiting_threads: AtomicUsize,
     /// The leftover tokens of all keys. Usually none: then the table need not be locked.
     pub(super) leftover_tokens: AtomicUsize,
@@ -168,6 +174,8 @@ enum ThreadPlace<T> {
 
 impl<T> QueuedThread<T> {
     fn move_to(&self, place: ThreadPlace<T>) {
+        // The place is unlocked before the notification. Pairs with `ThreadQueues::wait_in_queue`, which reads the place
+        // under its lock before it sleeps. So no notification is lost.
         *self.place.lock() = place;
         self.wakeup.notify_one();
     }

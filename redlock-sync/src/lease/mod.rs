@@ -359,6 +359,7 @@ impl Lease {
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
         let grace = self.core.quorum.settings.two_rounds();
         self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
+        // Pairs with `is_over`, and with `prepare_end`: no later end of this lease releases the lock.
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
         self.stop_renewals(now);

@@ -29,6 +29,10 @@ pub(super) struct TestClock(Arc<TestClockInner>);
 #[derive(Debug, Default)]
 struct TestClockInner {
     /// How far it is ahead, in nanoseconds.
+    ///
+    /// `advance` raises it before it locks `threads`. Pairs with `TestClock::now`, which `wait` calls after it has
+    /// registered its sleep there. So `wait` reads the new time, or `advance` finds the sleep. Otherwise a thread could
+    /// sleep through an advance.
     ahead: AtomicU64,
     threads: Mutex<Threads>,
     /// Notified when a thread falls asleep, wakes or ends.
@@ -178,6 +182,8 @@ struct BusyGuard(TestClock);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
+        // The threads are unlocked before the notification. Pairs with `TestClock::advance`, which reads `busy` under the
+        // lock before it waits.
         self.0.0.threads.lock().busy -= 1;
         self.0.0.changed.notify_all();
     }

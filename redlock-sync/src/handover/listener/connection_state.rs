@@ -60,7 +60,7 @@ impl ConnectionState {
 /// The state of the heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
-    /// None is under way.
+    /// No heartbeat is under way.
     Idle,
     Requested,
     /// The server has sent it, so it has to arrive.

@@ -155,7 +155,7 @@ fn is_pending(states: &[CallState]) -> bool {
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// What is sent for a call.
+/// The content of a call on the wire.
 #[derive(Clone)]
 pub(crate) struct Payload {
     pub(crate) call: Arc<Call>,
@@ -344,6 +344,8 @@ impl Wakeup {
     pub(super) fn notify(self) {
         match self {
             Wakeup::Thread(outcomes) => {
+                // `complete` has unlocked the states. Pairs with `Outcomes::sleep`, which reads them under their lock
+                // before it sleeps. So no notification is lost.
                 if let Some(changed) = &outcomes.changed {
                     changed.notify_one();
                 }
