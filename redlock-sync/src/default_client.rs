@@ -11,8 +11,8 @@ use crate::fork::ForkGuard;
 
 static FIRST: OnceLock<ProcessDefault> = OnceLock::new();
 
-/// The default client of one process. A forked child has a value of its own, with a lock of its own: another thread of
-/// the parent may have held the parent's lock at the time of the fork, and no thread of the child would release it.
+/// The default client of one process. A forked child has a value of its own, with a lock of its own. Another thread of
+/// the parent may have held the parent's lock at the time of the fork. No thread of the child would release that lock.
 struct ProcessDefault {
     process: ForkGuard,
     client: RwLock<Option<Redlock>>,

@@ -16,8 +16,8 @@ pub(crate) const NODES: &str = "REDLOCK_NODES";
 pub(crate) const URL: &str = "REDIS_URL";
 
 const PREFIX: &str = "REDLOCK_";
-/// Variables with the prefix that are no settings and no mistakes: those that a command under a lock gets, and those of
-/// the tests of the library.
+/// Variables with the prefix that are no settings and no mistakes. They are those that a command under a lock gets, and
+/// those of the tests of the library.
 const KNOWN_OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const KNOWN_OTHER_PREFIXES: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];

@@ -1,10 +1,9 @@
 //! A held lock that threads of one process share: which threads may join, and which one leaves last.
 //!
-//! Three things must not happen: a thread joins while the last one releases the lock; two threads both believe to be
-//! the last; no thread does. The number of threads and whether more may join are therefore one atomic number
-//! ([`Gate`]). A thread that joins sees the gate open and is counted in one step. The last thread that leaves closes
-//! the gate in the step in which it leaves. A gate that is closed while threads are in, because others want the lock
-//! exclusively, is never opened again.
+//! A thread must not join while the last one releases the lock. And exactly one thread must be the last. The number of
+//! threads and whether more may join are therefore one atomic number ([`Gate`]). A thread that joins sees the gate open
+//! and is counted in one step. The last thread that leaves closes the gate in the step in which it leaves. A gate that
+//! is closed while threads are in, because others want the lock exclusively, is never opened again.
 
 use std::fmt;
 use std::sync::Arc;

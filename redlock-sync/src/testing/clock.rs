@@ -18,7 +18,7 @@ const MOST_AHEAD: u64 = u64::MAX / 2;
 /// How often `advance` notifies sleeping threads that are due. A thread that was only about to wait misses the first
 /// notification.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
-/// After this time a wait returns without a notification, and the caller reads the clock again: a call of `advance` in
+/// After this time a wait returns without a notification, and the caller reads the clock again. A call of `advance` in
 /// a handler of a loss does not wait until the threads have woken.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
@@ -66,10 +66,10 @@ thread_local! {
 }
 
 impl TestClock {
-    /// Lets this time pass at once. Returns when all threads whose sleep ends in this time have woken, and all idle
-    /// threads of this clock have read the clock and done what was due.
+    /// Lets this time pass at once. Returns when all threads whose sleep ends in this time have woken. All idle threads
+    /// of this clock have then read the clock and done what was due.
     ///
-    /// This includes a thread that has read the clock before but has not gone to sleep yet: its sleep has a point in
+    /// This includes a thread that has read the clock before but has not gone to sleep yet. Its sleep has a point in
     /// time as its end, so it wakes at once.
     pub(super) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -143,7 +143,7 @@ impl Outcomes {
 }
 
 /// True while a call has no outcome. If a connection broke, or a server returned an error such as `NOSCRIPT`, the
-/// thread does not wait for the other servers, since it may send the call again.
+/// thread does not wait for the other servers. It may send the call again.
 fn is_pending(states: &[CallState]) -> bool {
     let may_be_repeated = |state: &CallState| match state {
         CallState::Done(Outcome::Disconnected { .. }) => true,

@@ -342,7 +342,7 @@ impl Pipe {
         drop(self.pool_slot.lock().take());
         let why = Arc::new(why);
         let (sent, unsent) = {
-            // Both are locked. Otherwise a call could move to the emptied `in_flight`, and a thread that reads at this
+            // Both are locked. Otherwise a call could move to the emptied `in_flight`. A thread that reads at this
             // moment would give it the reply to an earlier call.
             let (mut outbox, mut in_flight) = (self.outbox.lock(), self.in_flight.lock());
             // Pairs with the check in `send_now` in `writing.rs`: no call joins `in_flight` after the drain.
