@@ -240,7 +240,7 @@ impl ClaimLoop<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        // Pairs with `Worker::stop` and `WorkerInner::fail`. Read at least every `STOP_CHECK_INTERVAL`.
+        // Pairs with `Worker::stop` and `WorkerInner::fail`. A sleep reads it after `STOP_CHECK_INTERVAL` at most.
         self.request.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 

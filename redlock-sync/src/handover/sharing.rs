@@ -51,7 +51,7 @@ impl Gate {
     /// Counts one more thread; false if the gate is closed.
     pub(crate) fn try_join(&self) -> bool {
         let more = |state: usize| (state & OPEN != 0).then_some(state + THREAD);
-        // Pairs with `open` and `leave`.
+        // Pairs with `open`, `close` and `leave`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
@@ -59,7 +59,7 @@ impl Gate {
     pub(crate) fn leave(&self) -> bool {
         let is_last = |state: usize| state <= THREAD | OPEN;
         let less = |state: usize| Some(if is_last(state) { 0 } else { state - THREAD });
-        // The last thread to leave sees the writes of all that left before. See also `try_join`.
+        // The last thread to leave sees the writes of all that left before. See also `try_join` and `is_open`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok_and(is_last)
     }
 }

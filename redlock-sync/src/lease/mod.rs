@@ -313,7 +313,7 @@ impl Lease {
     /// Ends the hold of this thread. Returns the result if no release is needed. That is if the lease is over already,
     /// other threads still share it, or the next thread in the queue has got it.
     fn prepare_end(&self, began: Tick) -> Option<Result<(), Error>> {
-        // Pairs with `is_over`. Of two threads that end the lease, one gets `false` here, and goes on.
+        // Pairs with `is_over` and `leave_held`. Of two threads that end the lease, one gets `false` here, and goes on.
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }

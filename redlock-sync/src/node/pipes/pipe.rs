@@ -75,8 +75,9 @@ pub(crate) struct Pipe {
     /// The number of unanswered calls, and when the oldest of those in flight was written, in nanoseconds (0 if there
     /// is none). Only hints: they decide which connection a call uses, and whether a connection is late.
     ///
-    /// The number changes with each call that is sent or ends, and pairs with `Pipe::len`. `Pipe::update_oldest` stores
-    /// the time, and pairs with `Pipe::is_late` and `Pipe::oldest`. A late value is the same as a look a moment earlier.
+    /// `send` and `enqueue` raise the number. `dispatch`, `give_up`, `close`, `refuse` and `write_outbox` lower it. It
+    /// pairs with `Pipe::len`. `update_oldest` stores the time, which pairs with `Pipe::is_late` and `Pipe::oldest`. A
+    /// late value is the same as a look a moment earlier.
     pub(super) unanswered: AtomicUsize,
     oldest: AtomicU64,
     /// The shortest time from a write to its reply, in nanoseconds. Only a hint: it decides whether calls gather.
