@@ -86,8 +86,8 @@ impl Redlock {
                 "the default client is already set or in use; set it once before its first use, or close it first",
             ));
         }
-        // Set before the client is: a child that is forked in between must not make a client from the environment. Pairs
-        // with `ProcessDefault::current`.
+        // Set before the client is: a child that is forked in between must not make a client from the environment.
+        // Pairs with `ProcessDefault::current`.
         default.was_set.store(true, Ordering::SeqCst);
         let old = current.replace(client);
         drop(current);

@@ -109,7 +109,7 @@ impl ClientInner {
     /// Counts a call. Each call is counted before it checks whether the client is closed; `end` closes the client
     /// before it reads the count. So at least one of the two notices the other.
     pub(crate) fn begin_call(&self) -> ActiveCall<'_> {
-        // Pairs with `ThreadQueues::close` and `has_active_calls`. Without `SeqCst`, the two threads could miss each other.
+        // Pairs with `ThreadQueues::close` and `has_active_calls`. Without `SeqCst`, the two could miss each other.
         self.active_calls.fetch_add(1, Ordering::SeqCst);
         ActiveCall(self)
     }

@@ -143,7 +143,7 @@ impl Leader {
             if caught(move || drop(body)).is_err() {
                 log::error!("a value owned by the body of a leader panicked when it was dropped");
             }
-            // Unlocked before the notification. Pairs with `LeaderHandle::join`, which reads the outcome under the lock.
+            // Unlocked before the notification. Pairs with `LeaderHandle::join`, which reads it under the lock.
             *status.ended.lock() = Some(outcome);
             status.has_ended.notify_all();
         };

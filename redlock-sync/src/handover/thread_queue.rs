@@ -44,9 +44,9 @@ pub(crate) const SHORT_SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct ThreadQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, ThreadQueue<T>>>,
-    /// `close` sets it, and then `ClientInner::end` reads its `active_calls`. Pairs with `ThreadQueues::is_closed`, which
-    /// a call reads after `ClientInner::begin_call`. All are `SeqCst`, so at least one of the two threads sees the
-    /// other. Otherwise a call could get a lock after the end of the client.
+    /// `close` sets it, and then `ClientInner::end` reads its `active_calls`. Pairs with `ThreadQueues::is_closed`,
+    /// which a call reads after `ClientInner::begin_call`. All are `SeqCst`, so at least one of the two threads sees
+    /// the other. Otherwise a call could get a lock after the end of the client.
     is_closed: AtomicBool,
     /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
     ///
@@ -174,8 +174,8 @@ enum ThreadPlace<T> {
 
 impl<T> QueuedThread<T> {
     fn move_to(&self, place: ThreadPlace<T>) {
-        // The place is unlocked before the notification. Pairs with `ThreadQueues::wait_in_queue`, which reads the place
-        // under its lock before it sleeps. So no notification is lost.
+        // The place is unlocked before the notification. Pairs with `ThreadQueues::wait_in_queue`, which reads the
+        // place under its lock before it sleeps. So no notification is lost.
         *self.place.lock() = place;
         self.wakeup.notify_one();
     }

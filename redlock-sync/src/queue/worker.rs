@@ -199,8 +199,8 @@ struct ThreadCount(Arc<WorkerInner>);
 
 impl Drop for ThreadCount {
     fn drop(&mut self) {
-        // The state is unlocked before the notification. Pairs with `WorkerInner::wait`, which reads the number under the
-        // lock before it sleeps. So no notification is lost.
+        // The state is unlocked before the notification. Pairs with `WorkerInner::wait`, which reads the number under
+        // the lock before it sleeps. So no notification is lost.
         self.0.state.lock().threads -= 1;
         self.0.changed.notify_all();
     }

@@ -182,8 +182,8 @@ struct BusyGuard(TestClock);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
-        // The threads are unlocked before the notification. Pairs with `TestClock::advance`, which reads `busy` under the
-        // lock before it waits.
+        // The threads are unlocked before the notification. Pairs with `TestClock::advance`, which reads `busy` under
+        // the lock before it waits.
         self.0.0.threads.lock().busy -= 1;
         self.0.0.changed.notify_all();
     }

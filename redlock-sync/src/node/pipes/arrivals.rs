@@ -83,8 +83,8 @@ impl ServerArrivals {
 
     /// Changes the state, and wakes the waiting threads.
     fn update(&self, f: impl FnOnce(&mut ArrivalState)) {
-        // The states are unlocked before the notification. Pairs with `Arrivals::wait`, which reads them under their lock
-        // before it sleeps. So no notification is lost.
+        // The states are unlocked before the notification. Pairs with `Arrivals::wait`, which reads them under their
+        // lock before it sleeps. So no notification is lost.
         self.with(|state| {
             state.changes += 1;
             f(state);

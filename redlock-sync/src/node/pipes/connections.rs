@@ -36,7 +36,8 @@ pub(crate) struct Connections {
     ///
     /// The callback that `add` makes raises it, after `Pipe::dispatch` has updated `Pipe::oldest`. Pairs with
     /// `Connections::is_suspect` and `Connections::is_hung`, which read `Pipe::oldest` afterwards. Otherwise a
-    /// connection could look suspect because of its own reply. `Connections::has_answered_since` compares only the time.
+    /// connection could look suspect because of its own reply. `Connections::has_answered_since` compares only the
+    /// time.
     latest_reply: Arc<AtomicU64>,
     /// The number of connections that calls share.
     max: usize,
