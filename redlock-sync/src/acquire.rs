@@ -306,8 +306,8 @@ impl<'a> AcquireLoop<'a> {
         outcome
     }
 
-    /// The tokens, besides those in the queue of threads, from which the next attempt may take the lock: the pending
-    /// grant of this wait, and, if the options allow it, the token of a key without a TTL.
+    /// The tokens, besides those in the queue of threads, from which the next attempt may take the lock. They are the
+    /// pending grant of this wait and, if the options allow it, the token of a key without a TTL.
     fn more_leftover_tokens(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
         let keys_without_ttl =

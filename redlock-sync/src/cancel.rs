@@ -43,6 +43,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
+    /// `cancel` sets it, and nothing clears it. Pairs with `Cancel::is_cancelled`, which waits read every 5 ms. A
+    /// thread that reads true also sees what the other thread wrote before it cancelled.
     is_set: Arc<AtomicBool>,
     /// It counts as cancelled if this one is.
     within: Option<Arc<Cancel>>,

@@ -55,7 +55,7 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 
     /// Waits for a notification of the condition variable, until `until` at most. Spurious wake-ups are possible.
     ///
-    /// The limit is a point in time, so it does not shift by the time between the read of the clock and the begin of
+    /// The limit is a point in time. So it does not shift by the time between the read of the clock and the begin of
     /// the wait.
     ///
     /// `is_idle`: a test clock may advance while the thread sleeps here. It does not advance during other waits.

@@ -11,8 +11,8 @@ use crate::fork::ForkGuard;
 
 static FIRST: OnceLock<ProcessDefault> = OnceLock::new();
 
-/// The default client of one process. A forked child has a value of its own, with a lock of its own: another thread of
-/// the parent may have held the parent's lock at the time of the fork, and no thread of the child would release it.
+/// The default client of one process. A forked child has a value of its own, with a lock of its own. Another thread of
+/// the parent may have held the parent's lock at the time of the fork. No thread of the child would release that lock.
 struct ProcessDefault {
     process: ForkGuard,
     client: RwLock<Option<Redlock>>,
@@ -32,6 +32,7 @@ impl ProcessDefault {
     fn current() -> (&'static ProcessDefault, bool) {
         let (mut default, mut was_set) = (FIRST.get_or_init(ProcessDefault::new), false);
         while default.process.is_forked_child() {
+            // Pairs with `set_default`. The child reads its copy of the memory, which no other thread changes.
             was_set |= default.was_set.load(Ordering::SeqCst);
             // The child cannot use the client of the parent. If the lock is held, the client is not dropped.
             drop(default.client.try_write().and_then(|mut client| client.take()));
@@ -86,6 +87,7 @@ impl Redlock {
             ));
         }
         // Set before the client is: a child that is forked in between must not make a client from the environment.
+        // Pairs with `ProcessDefault::current`.
         default.was_set.store(true, Ordering::SeqCst);
         let old = current.replace(client);
         drop(current);

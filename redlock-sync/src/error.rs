@@ -363,8 +363,9 @@ impl std::error::Error for Error {}
 impl std::error::Error for NodeError {}
 
 /// For functions that return `io::Result`. The kind is `WouldBlock` for `Busy`, `TimedOut` for `Unavailable` and
-/// `Unconfirmed`, `Deadlock` for `WouldDeadlock`, `InvalidInput` for `WrongType` and `Config`, `QuotaExceeded` for
-/// `Full`, and `Other` for `Lost`, `Cancelled` and `Closed`. The error itself is kept inside: [`io::Error::get_ref`].
+/// `Unconfirmed`, and `Deadlock` for `WouldDeadlock`. It is `InvalidInput` for `WrongType` and `Config`,
+/// `QuotaExceeded` for `Full`, and `Other` for `Lost`, `Cancelled` and `Closed`. The error itself is kept inside:
+/// [`io::Error::get_ref`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {

@@ -1,7 +1,7 @@
 //! Detects that a process was forked.
 //!
 //! A forked child has copies of the clients and guards of its parent, on the same sockets, and must not use them. Each
-//! lock and unlock checks this, so the check must not cost a system call: a handler that `fork` calls in the child
+//! lock and unlock checks this, so the check must not cost a system call. A handler that `fork` calls in the child
 //! (`pthread_atfork`) raises a counter. A child that is made by a bare `clone` system call is not detected.
 
 /// The process in which this was made.

@@ -37,9 +37,14 @@ pub(crate) struct ClientInner {
     leases: Arc<Leases>,
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
-    /// True while a call of `end` releases locks. The other calls wait for it.
+    /// True while a call of `end` releases locks. The other calls wait for it. `release_all` sets and clears it, and
+    /// pairs with itself like a mutex. Otherwise a call could return before the releases of another one.
     is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
+    ///
+    /// `end` sets it before it reads `active_calls` again. Pairs with `ClientInner::serves_holders`, which some calls
+    /// read after `begin_call`. All are `SeqCst`, so at least one of the two threads sees the other. Otherwise `end`
+    /// would not wait for such a call.
     has_ended: AtomicBool,
 }
 
@@ -51,6 +56,7 @@ pub(crate) struct ActiveCall<'a>(&'a ClientInner);
 
 impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
+        // After the lease of the call is in the registry. Pairs with `ClientInner::has_active_calls`.
         self.0.active_calls.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -103,6 +109,7 @@ impl ClientInner {
     /// Counts a call. Each call is counted before it checks whether the client is closed; `end` closes the client
     /// before it reads the count. So at least one of the two notices the other.
     pub(crate) fn begin_call(&self) -> ActiveCall<'_> {
+        // Pairs with `ThreadQueues::close` and `has_active_calls`. Without `SeqCst`, the two could miss each other.
         self.active_calls.fetch_add(1, Ordering::SeqCst);
         ActiveCall(self)
     }
@@ -247,6 +254,7 @@ impl ClientInner {
     /// Read before the registry of leases: whatever a call acquired is in the registry before the call is no longer
     /// counted.
     fn has_active_calls(&self) -> bool {
+        // Pairs with `begin_call`, and with the drop of `ActiveCall`: a lease of a call that has ended is not missed.
         self.active_calls.load(Ordering::SeqCst) > 0
     }
 

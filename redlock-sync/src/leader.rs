@@ -27,9 +27,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Picture a chair at the head of a table: one process sits there and works, the others wait in a queue behind it. When
 /// it stands up, or its process dies, the next one sits down.
 ///
-/// The chair is the [`Mutex`](crate::Mutex) of that name, with its [order](crate::Mutex#order): it excludes a mutex of
-/// the same name, and waiting candidates cost the servers what waiting threads do. If the process of a leader dies,
-/// another candidate leads when the lease has ended, or about a second later.
+/// The chair is the [`Mutex`](crate::Mutex) of that name, with its [order](crate::Mutex#order). It excludes a mutex of
+/// the same name. Waiting candidates cost the servers what waiting threads do. If the process of a leader dies, another
+/// candidate leads when the lease has ended, or about a second later.
 ///
 /// **The promise**: under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
 /// [`check`](crate::Lease::check) at the same time. **The duty of the body**: the body calls `lease.check()?` before
@@ -143,6 +143,7 @@ impl Leader {
             if caught(move || drop(body)).is_err() {
                 log::error!("a value owned by the body of a leader panicked when it was dropped");
             }
+            // Unlocked before the notification. Pairs with `LeaderHandle::join`, which reads it under the lock.
             *status.ended.lock() = Some(outcome);
             status.has_ended.notify_all();
         };
@@ -274,9 +275,9 @@ impl Leader {
         self
     }
 
-    /// Sets how long this candidate stands aside after each term, and after a call that found no servers, 10 ms to 24
-    /// h; default 1 s. A random part of the pause, up to half of it, is left out. With a longer pause, a body that
-    /// fails at once costs less. With a shorter pause, a candidate that is the only one leads again sooner.
+    /// Sets how long this candidate stands aside after each term, 10 ms to 24 h; default 1 s. It also does so after a
+    /// call that found no servers. A random part of the pause, up to half of it, is left out. With a longer pause, a
+    /// body that fails at once costs less. With a shorter pause, a candidate that is the only one leads again sooner.
     ///
     /// ```
     /// use std::time::Duration;

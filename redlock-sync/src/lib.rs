@@ -50,7 +50,7 @@
 //!
 //! Both have [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) and
 //! [`try_lock_until`](Mutex::try_lock_until). **If one of these calls is `Ok`, the guard held the lock when the call
-//! returned.** If another holder has the lock, the error is [`Busy`](Error::Busy).
+//! returned**. If another holder has the lock, the error is [`Busy`](Error::Busy).
 //!
 //! The other kinds use keys of another type, or several keys:
 //!
@@ -92,8 +92,8 @@
 //!
 //! Between processes, a release gives the lock to the process that has waited longest, and wakes it. Both happen in one
 //! step on the server. [Some events break this order](Mutex#order). A waiter polls the lock only if no message can
-//! notify it that the lock is free, as when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`]
-//! stops all waiters, and lets holders finish.
+//! notify it that the lock is free ([`Retry`]). For example, a program of another library may hold it.
+//! [`Redlock::shutdown`] stops all waiters, and lets holders finish.
 //!
 //! # What is promised
 //!
@@ -101,8 +101,8 @@
 //!
 //! 1. Each holder acts only while [`check`](Lease::check) is `Ok`, and nothing pauses it between the check and the act.
 //! 2. A majority of the nodes keeps the key until its time-to-live ends. A node loses it early by a restart without
-//!    persistence, a jump of its wall clock, eviction, or a failover to a replica that does not have it. With one node:
-//!    that node loses nothing.
+//!    persistence, a jump of its wall clock, or eviction. A failover to a replica that does not have the key has the
+//!    same effect. With one node: that node loses nothing.
 //!
 //! If one of them may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write.
 //! Let the resource refuse a token that is smaller than the largest one it has seen. No lock with a lease protects
@@ -117,8 +117,8 @@
 //! - If an acquire fails, nothing is held. The client takes back what the acquire may have set. If a server cannot be
 //!   reached for that, the key ends with its lease.
 //! - `unlock()` is `Ok` as soon as a majority has confirmed it. If a node is down or left out at that moment, the
-//!   client repeats the release in the background, until the node answers or the lease ends. Until then the node cannot
-//!   vote for another client. Such nodes are a minority.
+//!   client repeats the release in the background. It does so until the node answers or the lease ends. Until then the
+//!   node cannot vote for another client. Such nodes are a minority.
 //! - A server may still execute a request that the client has given up. The client writes the release behind it on the
 //!   same connection. A connection that does not answer is replaced. The client keeps two such connections to each
 //!   server, for eight node timeouts at most. What a server executes after that ends with its lease.
@@ -172,8 +172,8 @@
 //! [`Builder::tls`](crate::Builder::tls) or environment variables. [Connect][tls] says what the client checks, and how
 //! a running program replaces certificates.
 //!
-//! If a certificate is not trusted or is for another host, or if authorities cannot be read, the call is a
-//! [`Config`](Error::Config) error, which says what to do. Nothing turns these checks off.
+//! The call is a [`Config`](Error::Config) error if a certificate is not trusted or is for another host, or if
+//! authorities cannot be read. The error says what to do. Nothing turns these checks off.
 //!
 //! # What this crate does not do
 //!

@@ -69,8 +69,8 @@ pub(crate) fn has_hash_tag(name: &str) -> bool {
     hash_tag(name.as_bytes()).is_some()
 }
 
-/// The part of a name that Redis Cluster hashes in place of the whole: the text between the first `{` and the next `}`,
-/// if it is not empty.
+/// The part of a name that Redis Cluster hashes in place of the whole. It is the text between the first `{` and the
+/// next `}`, if it is not empty.
 pub(crate) fn hash_tag(name: &[u8]) -> Option<&[u8]> {
     let start = name.iter().position(|&byte| byte == b'{')? + 1;
     let end = start + name.get(start..)?.iter().position(|&byte| byte == b'}')?;

@@ -224,8 +224,8 @@ pub enum Event<'a> {
         /// Whether a majority of the servers confirmed the release.
         confirmed: bool,
     },
-    /// The claim of a task has ended: by a method of its [`Job`](crate::Job), by the value of a handler, or by the drop
-    /// of the job.
+    /// The claim of a task has ended. A method of its [`Job`](crate::Job), the value of a handler, or the drop of the
+    /// job has ended it.
     #[non_exhaustive]
     Job {
         /// The [`label`](crate::Queue::label) of the queue. By default, this is its name, without the client's

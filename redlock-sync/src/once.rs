@@ -14,12 +14,12 @@
 //! and under the two conditions no two holders pass `check` at the same time. So one hold ends before the other begins:
 //! say that of A. A's mark was on a majority before A's last `check`. B's check of the mark began after B had the
 //! mutex. It asks a majority, and the mark of any node is enough. So B's check found the mark, and B was `Done`. The
-//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does not
-//! end as `Ran`.
+//! release in step 6 asks the servers too. So a loss of which `check` cannot know, such as a deleted key, does not end
+//! as `Ran`.
 //!
 //! The mark and the release are two steps, so that the nodes keep the mutex until the mark is set. One script for both
 //! would be wrong on several nodes, which execute it at different times. A node that has executed it is free for the
-//! next holder, while the mark is still on its way to the others: that holder could get the mutex, and miss the mark.
+//! next holder, while the mark is still on its way to the others. That holder could get the mutex, and miss the mark.
 //!
 //! What goes wrong, and what follows:
 //!
@@ -109,17 +109,18 @@ const TERMS: LatchTerms =
 ///   again.
 /// - With the rule "not within 24 hours of the last run", a run that was five hours late suppresses that of the next
 ///   day.
-/// - If a server's clock counts the periods, and is a second late at the boundary, all processes find the old period
-///   done, and the job of the new period does not run.
+/// - A server's clock that counts the periods can be a second late at the boundary. Then all processes find the old
+///   period done, and the job of the new period does not run.
 ///
 /// # What servers can lose
 ///
 /// A mark is as durable as the data of the server. If a server restarts empty, or a replica takes over without the
 /// mark, the success is forgotten, and the next call runs the body again.
 /// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers a majority
-/// stores the mark, and each check stores it on the servers that lack it. If a server restarted within
-/// [`remember`](RunOnce::remember), while another one did not, it does not count as a server without a mark as long as
-/// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)). The call then returns `Unavailable`.
+/// stores the mark, and each check stores it on the servers that lack it. A server may have restarted within
+/// [`remember`](RunOnce::remember), while another one did not. While one server does not answer, the restarted one does
+/// not count as a server without a mark ([`restart_guard`](crate::Builder::restart_guard)). The call then returns
+/// `Unavailable`.
 #[derive(Clone)]
 pub struct RunOnce {
     client: Arc<ClientInner>,
@@ -160,8 +161,8 @@ impl RunOnce {
     /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. The call does not
     /// wait for the lock.
     ///
-    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers, and
-    /// the lock is released. While no majority answers, that is repeated for one lease at most.
+    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers. While
+    /// no majority answers, that is repeated for one lease at most. Then the lock is released.
     ///
     /// # Errors
     /// The body did not run:
@@ -328,8 +329,8 @@ impl RunOnce {
     }
 
     /// Sets for how long a success is remembered, 1 s to 365 days; default 48 h. Choose more than the time from the
-    /// first call for a name to the last one, because a call that comes later runs the body again. A longer time costs
-    /// more memory on the servers, about 150 bytes for each name.
+    /// first call for a name to the last one. A call that comes later runs the body again. A longer time costs more
+    /// memory on the servers, about 150 bytes for each name.
     ///
     /// The time is a time-to-live, which each success sets with the setting of its own call. No check extends it. So
     /// versions of a program may have different settings. The wall clocks of clients do not matter. If a server's wall

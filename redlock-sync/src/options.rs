@@ -24,7 +24,7 @@ pub(crate) const MOST_ARRIVALS: usize = 10_000;
 ///
 /// While the counter is there, the next fence exceeds it. Once it is gone, the next fence is the server's time, which
 /// exceeds it unless that clock was set back meanwhile by more than this. A clock that is set back keeps the counter
-/// for longer by as much, so only a step back after the counter's end can matter, whatever the leases are. Time daemons
+/// for longer by as much. So only a step back after the counter's end can matter, whatever the leases are. Time daemons
 /// step a running clock by 1000 s at most (the panic threshold of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
 /// How long a client that is closed waits for its threads, or two node timeouts if these are longer.

@@ -1,8 +1,8 @@
 //! Tokens, which identify the holders of locks.
 //!
-//! Each attempt draws a new token. A token is never used again after a release for it was sent: with one token for each
-//! `lock()` call, a delayed release of the first attempt could delete the lock that the second attempt had won. A token
-//! is a random UUID (122 bits) and a readable name of the holder.
+//! Each attempt draws a new token. A token is never used again after a release for it was sent. With one token for each
+//! `lock()` call, a delayed release of the first attempt could delete the lock of the second attempt. A token is a
+//! random UUID (122 bits) and a readable name of the holder.
 //!
 //! All random bits come from the operating system when they are needed. A generator inside the process would be copied
 //! by `fork`, and with the memory of a virtual machine. Two processes would then draw the same tokens, and each would

@@ -67,8 +67,8 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     outcome.map_err(|refusal| refusal.error)
 }
 
-/// Those tokens of this client that hold the lock although no live guard has them: the token of an attempt with an
-/// unknown outcome, or of a dropped guard whose release is not confirmed.
+/// Those tokens of this client that hold the lock although no live guard has them. Such a token is that of an attempt
+/// with an unknown outcome, or of a dropped guard whose release is not confirmed.
 ///
 /// A release after a drop usually reaches the server before the attempt. It does not if its connection broke, or is
 /// blocked while another connection is not.
@@ -84,7 +84,7 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
     own
 }
 
-/// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt: the same
+/// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt. The same
 /// slots are free on a majority of the nodes. Called after the slots of the first attempt were released.
 fn retry_on_common_slots(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
     let (quorum, semaphore) = (&client.quorum, request.protocol.semaphore()?);
@@ -134,7 +134,7 @@ pub(super) fn attempt(
     Ok(attempt.hold(&ballot, wait, options.chain, lent)?)
 }
 
-/// An attempt to take a lock with a new token: it is prepared, made in one round, and then becomes a lease or is rolled
+/// An attempt to take a lock with a new token. It is prepared, made in one round, and then becomes a lease or is rolled
 /// back. `together` and `adopt` are made of attempts too.
 pub(super) struct Attempt<'a> {
     pub(super) client: &'a Arc<ClientInner>,
@@ -233,7 +233,7 @@ impl<'a> Attempt<'a> {
 
 /// True if the fast path can be `SET NX`, which costs a server a third of the script.
 ///
-/// The command takes a free lock even if others wait for it, and names only one key, so the server checks the user's
+/// The command takes a free lock even if others wait for it. It names only one key, so the server checks the user's
 /// permission for no other. It is used only after a release of this client, by a script with all keys, found no wait.
 fn may_be_set_nx(quorum: &Quorum, request: &Request) -> bool {
     let (settings, options) = (&quorum.settings, &request.options);

@@ -5,7 +5,7 @@
 //! waiting client over its notification connection.
 //!
 //! A notification can be lost with its receiver, so the thread also asks when the next task is due, and every
-//! [`LONGEST_SLEEP`] at the latest. The script that finds no task records the wait in the same step: a task that is
+//! [`LONGEST_SLEEP`] at the latest. The script that finds no task records the wait in the same step. A task that is
 //! added before is claimed, and one that is added after finds the wait. Without a subscription the thread polls, with
 //! pauses that grow to [`LAST_POLL`].
 
@@ -156,7 +156,7 @@ impl ClaimLoop<'_> {
         }
     }
 
-    /// Makes one attempt. If there is no task and time is left, it sleeps if `waits` is true: this thread is then the
+    /// Makes one attempt. If there is no task and time is left, it sleeps if `waits` is true. This thread is then the
     /// one that waits for its process. `id` is the id of the wait to record at the server.
     ///
     /// `None` if the caller is to go on.
@@ -240,6 +240,7 @@ impl ClaimLoop<'_> {
     }
 
     fn is_stopped(&self) -> bool {
+        // Pairs with `Worker::stop` and `WorkerInner::fail`. A sleep reads it after `STOP_CHECK_INTERVAL` at most.
         self.request.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 

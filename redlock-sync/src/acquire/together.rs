@@ -67,8 +67,8 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     }
 }
 
-/// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, if it is
-/// left to foreign clients for the moment, or if a leftover token may hold it.
+/// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, or if it is
+/// left to foreign clients for the moment. Also `None` if a leftover token may hold it.
 fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
     if !client.queues.leftover_tokens(request.key.name()).is_empty() {
         return None;

@@ -134,7 +134,7 @@ impl Builder {
 
     /// Sets how long an operation waits for one node, to connect and for its reply; at least 1 ms, default 250 ms. The
     /// client asks all nodes at the same time, so this time limits the whole operation. With a longer time, slow nodes
-    /// still count. With a shorter time, a dead node delays the first call less, and leases can be shorter, because a
+    /// still count. With a shorter time, a dead node delays the first call less. Leases can be shorter too, because a
     /// lease must be longer than this time.
     ///
     /// ```
@@ -359,11 +359,11 @@ impl Builder {
         self
     }
 
-    /// How many replicas of a node must have confirmed what gives or extends a lease, before the node's vote counts:
-    /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
-    /// own word is enough, and a replica that becomes the master may not have the last locks.
+    /// How many replicas of a node must have confirmed what gives or extends a lease, before the node's vote counts.
+    /// That is an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, or a claim. Default 0:
+    /// the node's own word is enough, and a replica that becomes the master may not have the last locks.
     ///
-    /// The node asks its replicas within the same request (`WAIT`), and waits for them for a quarter of
+    /// The node asks its replicas within the same request (`WAIT`). It waits for them for a quarter of
     /// [`node_timeout`](Builder::node_timeout) at most, or up to 100 ms longer if the server is idle. So the node
     /// timeout should be 400 ms or more. Meanwhile, further calls that need replicas are not sent to that node; then
     /// they wait for the replicas together. If fewer replicas confirm in time, there is no lock: the client takes back
@@ -389,15 +389,15 @@ impl Builder {
     }
 
     /// Sets whether the client ignores the vote of a node that has just restarted, if there are several nodes; default
-    /// true. That is because the node may have forgotten a lock that is still held. "Just restarted" means that the
-    /// node's uptime is shorter than the longest lease that this client has asked for so far, extensions included. If
-    /// no node is known to be up for longer, all of them vote, because a start of all nodes at the same time is no
-    /// restart. The cost is that the node's vote is missing in every acquire for that time.
+    /// true. That is because the node may have forgotten a lock that is still held. A node has just restarted if its
+    /// uptime is shorter than the longest lease that this client has asked for so far, extensions included. If no node
+    /// is known to be up for longer, all of them vote. A start of all nodes at the same time is no restart. The cost is
+    /// that the node's vote is missing in every acquire for that time.
     ///
     /// The guard has two limits. A client knows only its own leases. So a client with short leases trusts a node again
-    /// too early, and can get a lock that another client holds by a longer lease, and that the node forgot. Use the
-    /// same longest lease in all clients of a lock. And the guard reads the uptime from `INFO`. If that is forbidden,
-    /// or if a proxy hides a restart, it has no effect.
+    /// too early. It can get a lock that another client holds by a longer lease, and that the node forgot. Use the same
+    /// longest lease in all clients of a lock. And the guard reads the uptime from `INFO`. If that is forbidden, or if
+    /// a proxy hides a restart, it has no effect.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;

@@ -63,8 +63,8 @@ pub struct HeldLock {
 /// The longest time for which a server is assumed to be busy with one page. It reports a longer time only if its clock
 /// was set meanwhile.
 const LONGEST_PAGE: Duration = Duration::from_millis(100);
-/// About the time that a server needs to read a call and to write its reply, besides the time of the script and a fifth
-/// of that.
+/// About the time that a server needs to read a call and to write its reply. It is added to the time of the script and
+/// a fifth of that.
 const CALL_OVERHEAD: Duration = Duration::from_micros(40);
 /// The smallest share. With a smaller one a scan would hardly end.
 const SMALLEST_SHARE: f64 = 0.0001;

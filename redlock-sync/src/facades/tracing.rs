@@ -4,13 +4,13 @@ use tracing::{debug, warn};
 
 use crate::observer::{Event, Observer};
 
-/// Feature `tracing`: an [`Observer`] that writes an event with fields for each thing that happens: a loss, a renewal
-/// that fails and a release that no majority confirmed at WARN, the rest at DEBUG, of the target `redlock_sync::locks`.
-/// Events are recorded in the span of the thread that holds the lock. Only those of renewals are not, since renewals
-/// have a thread of their own.
+/// Feature `tracing`: an [`Observer`] that writes an event with fields for each thing that happens. The target is
+/// `redlock_sync::locks`. A loss, a renewal that fails and a release that no majority confirmed are at WARN. The rest
+/// is at DEBUG. Events are recorded in the span of the thread that holds the lock. Only those of renewals are not,
+/// since renewals have a thread of their own.
 ///
 /// With or without this observer, the body of an annotated function runs in a span `locked` of the same target, at
-/// DEBUG, with the fields `label`, `key` (of several locks all of them) and `kind`. It lasts until the lock is
+/// DEBUG. The span has the fields `label`, `key` (of several locks all of them) and `kind`. It lasts until the lock is
 /// released.
 ///
 /// The library still logs the same losses with the crate `log`: leave out one of the two.

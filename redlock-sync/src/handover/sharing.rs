@@ -1,10 +1,9 @@
 //! A held lock that threads of one process share: which threads may join, and which one leaves last.
 //!
-//! Three things must not happen: a thread joins while the last one releases the lock; two threads both believe to be
-//! the last; no thread does. The number of threads and whether more may join are therefore one atomic number
-//! ([`Gate`]). A thread that joins sees the gate open and is counted in one step. The last thread that leaves closes
-//! the gate in the step in which it leaves. A gate that is closed while threads are in, because others want the lock
-//! exclusively, is never opened again.
+//! A thread must not join while the last one releases the lock. And exactly one thread must be the last. The number of
+//! threads and whether more may join are therefore one atomic number ([`Gate`]). A thread that joins sees the gate open
+//! and is counted in one step. The last thread that leaves closes the gate in the step in which it leaves. A gate that
+//! is closed while threads are in, because others want the lock exclusively, is never opened again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,17 +39,19 @@ impl Gate {
     }
 
     pub(crate) fn close(&self) {
+        // Pairs with `try_join`: both are one step on the same number, so no thread joins after this.
         self.0.fetch_and(!OPEN, Ordering::AcqRel);
     }
 
     pub(crate) fn is_open(&self) -> bool {
+        // Pairs with `close` and `leave`. A late value is allowed, since only `try_join` lets a thread in.
         self.0.load(Ordering::Acquire) & OPEN != 0
     }
 
     /// Counts one more thread; false if the gate is closed.
     pub(crate) fn try_join(&self) -> bool {
         let more = |state: usize| (state & OPEN != 0).then_some(state + THREAD);
-        // Pairs with `open` and `leave`.
+        // Pairs with `open`, `close` and `leave`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
@@ -58,7 +59,7 @@ impl Gate {
     pub(crate) fn leave(&self) -> bool {
         let is_last = |state: usize| state <= THREAD | OPEN;
         let less = |state: usize| Some(if is_last(state) { 0 } else { state - THREAD });
-        // The last thread to leave sees the writes of all that left before. See also `try_join`.
+        // The last thread to leave sees the writes of all that left before. See also `try_join` and `is_open`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok_and(is_last)
     }
 }

@@ -8,13 +8,13 @@
 //! the front are queue heads at the same time. Of threads that can have one lease together ([`Mode::Joint`], with plain
 //! settings), one is the queue head. It lets the others join its lease ([`SharedLease`]).
 //!
-//! Two things must not happen: a thread whose time is up is handed a lock that it does not notice, or a lock is handed
-//! to no thread. So one step under the lock of `by_key` removes a thread from its queue and sets what it gets, or is
-//! promised ([`QueuedThread`] lists the steps). A thread whose time is up removes itself under the same lock
+//! A thread whose time is up must not be handed a lock that it does not notice. And a lock that is handed over must
+//! reach a thread. So one step under the lock of `by_key` removes a thread from its queue and sets what it gets, or is
+//! promised. [`QueuedThread`] lists the steps. A thread whose time is up removes itself under the same lock
 //! ([`ThreadQueues::dequeue`]). One of the two comes first, and the other sees it.
 //!
-//! The queue of a key also stores what this process knows of the key: leftover tokens, a pause that is left to foreign
-//! clients, and whether a foreign client was seen.
+//! The queue of a key also stores what this process knows of the key. That is its leftover tokens, a pause that is left
+//! to foreign clients, and whether a foreign client was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -44,8 +44,14 @@ pub(crate) const SHORT_SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct ThreadQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, ThreadQueue<T>>>,
+    /// `close` sets it, and then `ClientInner::end` reads its `active_calls`. Pairs with `ThreadQueues::is_closed`,
+    /// which a call reads after `ClientInner::begin_call`. All are `SeqCst`, so at least one of the two threads sees
+    /// the other. Otherwise a call could get a lock after the end of the client.
     is_closed: AtomicBool,
     /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
+    ///
+    /// Changed while `by_key` is locked. Pairs with `QueueHead::has_successor`, which reads it without that lock. A
+    /// thread that it misses becomes the queue head when that one leaves, and asks the servers itself.
     waiting_threads: AtomicUsize,
     /// The leftover tokens of all keys. Usually none: then the table need not be locked.
     pub(super) leftover_tokens: AtomicUsize,
@@ -96,8 +102,8 @@ impl<T> ThreadQueue<T> {
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
-    /// What the first thread in the queue gets: a part of the shared lease, or the place of a queue head beside those
-    /// that are there. `None` if it has to wait.
+    /// What the first thread in the queue gets. It is a part of the shared lease, or the place of a queue head beside
+    /// those that are there. `None` if it has to wait.
     fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<ThreadPlace<T>> {
         let is_exclusive = self.heads > 0 && self.mode == Mode::Exclusive;
         let shared = self.shared.as_mut().filter(|_| !is_exclusive);
@@ -168,6 +174,8 @@ enum ThreadPlace<T> {
 
 impl<T> QueuedThread<T> {
     fn move_to(&self, place: ThreadPlace<T>) {
+        // The place is unlocked before the notification. Pairs with `ThreadQueues::wait_in_queue`, which reads the
+        // place under its lock before it sleeps. So no notification is lost.
         *self.place.lock() = place;
         self.wakeup.notify_one();
     }

@@ -9,9 +9,9 @@
 //! (`supersede_dropped`).
 //!
 //! [`DroppedLock::answered`] gets the replies. Usually all servers have freed the lock, and nothing is left to do.
-//! Otherwise the token is a leftover token, and a background thread concludes the release like that of any other guard:
-//! it repeats the release, or logs a loss and calls the observers. It calls no loss handlers, since they are gone with
-//! the guard.
+//! Otherwise the token is a leftover token. A background thread concludes the release like that of any other guard: it
+//! repeats the release, or logs a loss and calls the observers. It calls no loss handlers, since they are gone with the
+//! guard.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -111,9 +111,9 @@ impl Lease {
     }
 
     /// Returns `Ok` while, as far as this process knows, the lock is held. No I/O: it compares the end of the lease
-    /// with a clock that goes on while the machine sleeps, and knows of losses that a renewal or another call found. So
-    /// it is right even if the renewal thread got no processor time. If a server loses the key early, it learns that
-    /// only from the next renewal, or from [`extend`](Lease::extend).
+    /// with a clock that goes on while the machine sleeps. It also knows of losses that a renewal or another call
+    /// found. So it is right even if the renewal thread got no processor time. If a server loses the key early, it
+    /// learns that only from the next renewal, or from [`extend`](Lease::extend).
     ///
     /// Call it before each step that must not happen without the lock. The process can still be paused between the call
     /// and the step. Only [`fencing_token`](Lease::fencing_token) helps against that.
@@ -169,8 +169,8 @@ impl Lease {
 
     /// Returns a number that is strictly greater for every later holder of this lock. Give it to the protected resource
     /// with each write, and let the resource refuse a number that is smaller than the largest it has seen. Nothing else
-    /// protects against a holder that was paused and does not know yet that it lost the lock (Kleppmann, [How to do
-    /// distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
+    /// protects against a holder that was paused and does not know yet that it lost the lock. See Kleppmann, [How to do
+    /// distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016.
     ///
     /// The number is the server's time in microseconds or the last number plus one, whichever is larger. It is always
     /// below 2^53. The first call for a lock makes a round trip. On several nodes it makes two, and a majority then
@@ -181,8 +181,9 @@ impl Lease {
     /// lock has a new number, which costs a round trip.
     ///
     /// The servers keep the last number until 20 minutes after their clocks have passed it. So numbers rise even if a
-    /// server's clock is set back, by any amount while the number is kept, and by up to 20 minutes afterwards. If the
-    /// last number is lost, as in a failover, and the server's clock is behind it, [a number can be smaller][falls].
+    /// server's clock is set back. While the number is kept, that may be by any amount, and afterwards by up to 20
+    /// minutes. If the last number is lost, as in a failover, and the server's clock is behind it, [a number can be
+    /// smaller][falls].
     ///
     /// [falls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/faq.md#does-a-fence-rise-after-a-loss-of-data
     ///
@@ -218,7 +219,7 @@ impl Lease {
     /// - [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is held as long as before
     /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
     /// - [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server
-    ///   refuses the call: the lock is held as long as before
+    ///   refuses the call. The lock is held as long as before
     /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
@@ -309,10 +310,10 @@ impl Lease {
         })
     }
 
-    /// Ends the hold of this thread. Returns the result if no release is needed: the lease is over already, other
-    /// threads still share it, or the next thread in the queue has got it.
+    /// Ends the hold of this thread. Returns the result if no release is needed. That is if the lease is over already,
+    /// other threads still share it, or the next thread in the queue has got it.
     fn prepare_end(&self, began: Tick) -> Option<Result<(), Error>> {
-        // Pairs with `is_over`. Of two threads that end the lease, one gets `false` here, and goes on.
+        // Pairs with `is_over` and `leave_held`. Of two threads that end the lease, one gets `false` here, and goes on.
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }
@@ -359,6 +360,7 @@ impl Lease {
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
         let grace = self.core.quorum.settings.two_rounds();
         self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
+        // Pairs with `is_over`, and with `prepare_end`: no later end of this lease releases the lock.
         self.is_finished.store(true, Ordering::Release);
         let now = self.core.quorum.now();
         self.stop_renewals(now);

@@ -143,6 +143,7 @@ impl RenewalThread {
 
     /// Ends the thread once it has no assignment. Lock order: the idle list, then the slot.
     fn close(&self) {
+        // The slot is unlocked before the notification, as in `transfer`.
         self.slot.lock().is_closed = true;
         self.wake.notify_one();
     }

@@ -347,8 +347,8 @@ macro_rules! taking_over {
         /// handle. If the value has not changed by then, and still has no time-to-live, the waiter takes the key over.
         /// All handles of a client for this key need the setting. Otherwise a waiter without it keeps those behind it
         /// from taking the key over. An annotated function has no such argument. **Use it only if no program holds the
-        /// lock by a key that never ends, since that holder would not notice the loss.** With `false`, such a key keeps
-        /// the lock taken until it is deleted by hand. A key stays untouched if it has another type, or if its value is
+        /// lock by a key that never ends.** Such a holder would not notice the loss. With `false`, such a key keeps the
+        /// lock taken until it is deleted by hand. A key stays untouched if it has another type, or if its value is
         /// empty, longer than 80 bytes, or not valid UTF-8.
         ///
         /// ```

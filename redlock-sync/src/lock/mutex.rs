@@ -193,10 +193,10 @@ impl Mutex {
     /// - [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it
     ///   is the token of another lock
     /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or if no call has a majority yet. If the token
-    ///   held the lock, it still holds it, for the rest of its lease or for one lease of this handle, whichever is
-    ///   shorter. If a node executes this call after it has failed, the lock is given back to the token. Try again with
-    ///   the same client, until the call succeeds or returns `Lost`. Another client can get `Lost` as long as a node
-    ///   has not given the lock back
+    ///   held the lock, it still holds it. That lasts for the rest of its lease or for one lease of this handle,
+    ///   whichever is shorter. If a node executes this call after it has failed, the lock is given back to the token.
+    ///   Try again with the same client, until the call succeeds or returns `Lost`. Another client can get `Lost` as
+    ///   long as a node has not given the lock back
     /// - [`Busy`](Error::Busy) if this thread holds the key already
     /// - [`Lost`](Error::Lost) also if this thread has guards of a [`ReentrantMutex`](crate::ReentrantMutex) that lost
     ///   the lock
@@ -400,7 +400,7 @@ impl<M> MutexGuard<M> {
 }
 
 impl MutexGuard {
-    /// Lets the guard change threads. From then on, a thread that locks the key again waits for this guard: the library
+    /// Lets the guard change threads. From then on, a thread that locks the key again waits for this guard. The library
     /// cannot detect any more that a thread waits for itself.
     ///
     /// ```

@@ -22,7 +22,7 @@ use crate::options::LockOptions;
 /// `max_hold` has no effect. The lock is released with the last guard, in whatever order the guards are dropped.
 ///
 /// **While a task waits for its own parallel part, a work-stealing pool, such as rayon's, can run a second task on the
-/// same thread. The second task then enters the lock that the first one holds, and both are in the critical section.**
+/// same thread. The second task then enters the lock that the first one holds, and both are in the critical section**.
 /// In tasks of such a pool, use a [`Mutex`](crate::Mutex). With it, the second task gets
 /// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that have a limit.
 ///

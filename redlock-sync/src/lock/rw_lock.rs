@@ -48,7 +48,7 @@ use crate::protocol::{Protocol, ReadWrite};
 /// A thread owns the lock, as with [`ReentrantMutex`](crate::ReentrantMutex). A thread that reads can read again, and a
 /// thread that writes can read and write again, all without I/O. The guards of a thread share a lease. The lock is
 /// released with the last guard, in whatever order the guards are dropped. If the last write guard is dropped while a
-/// read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): from then on the thread
+/// read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade). From then on the thread
 /// reads, beside others.
 ///
 /// A thread that only reads cannot write, because two readers that both want to write would wait for each other for

@@ -54,9 +54,9 @@ use crate::quorum::Quorum;
 ///
 /// On several servers, different permits are on different majorities, so each server can lend another [slot](#slots) to
 /// an attempt. Then a call that does not wait asks which slots are free on a majority, and tries these.
-/// [`try_acquire`](Semaphore::try_acquire) can still return `Busy` although a permit is free. That happens only if
-/// other calls acquire, release or wait for permits at that moment, or at the first call after a server has begun to
-/// hang. Calls that wait try again.
+/// [`try_acquire`](Semaphore::try_acquire) can still return `Busy` although a permit is free. That happens in two cases
+/// only. Other calls acquire, release or wait for permits at that moment. Or it is the first call after a server has
+/// begun to hang. Calls that wait try again.
 ///
 /// # A holder that is stuck
 ///
@@ -126,8 +126,8 @@ impl Semaphore {
     /// On one server, the thread has its place in the [order](Semaphore#order) like any other. When it is its turn,
     /// free permits are kept for it until there are enough. Threads that came later wait meanwhile, although some
     /// permits are free. On several servers, attempts of threads that began to wait later give way to it. If many
-    /// threads wait there, the permits can be free for up to a second between two holders: about 30 acquisitions a
-    /// second on three servers, where one server makes 800.
+    /// threads wait there, the permits can be free for up to a second between two holders. That makes about 30
+    /// acquisitions a second on three servers, where one server makes 800.
     ///
     /// The permits are one lease, so they are renewed, released and lost together. If a process dies while permits are
     /// kept for one of its threads, these permits stay taken for about one lease of that process.

@@ -53,8 +53,8 @@ macro_rules! closures {
         /// # Errors
         #[doc = concat!("- The errors of [`", stringify!($lock), "`](Self::", stringify!($lock), "): the body did not run")]
         /// - The error of the body, once the lock is released
-        /// - [`Lost`](crate::Error::Lost) in place of the body's `Ok`, if the lock was not held any more at the end:
-        ///   what the body did may have overlapped with another holder
+        /// - [`Lost`](crate::Error::Lost) in place of the body's `Ok`, if the lock was not held any more at the end.
+        ///   What the body did may have overlapped with another holder
         /// - [`WrongType`](crate::Error::WrongType) likewise, if the key holds something else by then
         ///
         /// A release that no majority confirmed is logged at WARN, and the body's value is returned. Nothing is held

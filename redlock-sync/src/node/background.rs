@@ -90,6 +90,7 @@ fn start(size: usize) -> io::Result<ScheduledThreadPool> {
             .build()
     };
     // Other parts of the program may have started threads since the check.
+    // Not `handler::caught`: no code of users runs here.
     catch_unwind(build).map_err(|_| io::Error::other("the operating system refused to start more threads"))
 }
 

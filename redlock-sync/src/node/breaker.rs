@@ -11,6 +11,9 @@ use super::{Failure, FailureKind};
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     /// True during an outage. While the server answers, a check costs one load.
+    ///
+    /// `trip` and `recover` store it while `outage` is locked. Pairs with `Breaker::is_open`: a thread that reads true
+    /// locks `outage` after `trip` did. Otherwise `Breaker::outage` could find no failure during an outage.
     open: AtomicBool,
     /// The failure to report meanwhile.
     outage: Mutex<Option<Failure>>,

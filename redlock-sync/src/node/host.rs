@@ -60,6 +60,10 @@ pub(super) struct Host {
     status: ServerStatus,
     /// Incremented when a connection breaks. All connections made before count as stale, since a restart breaks all of
     /// them and each would fail one call.
+    ///
+    /// `retire_generation` raises it after `Server::connection_broke` has forgotten the server's scripts. Pairs with
+    /// `Host::generation`: a call on a connection of the new generation finds them forgotten. Otherwise the call could
+    /// come without a source that the restarted server lacks.
     generation: AtomicU64,
     /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,

@@ -49,7 +49,7 @@ impl ServerIdentities {
         if let Some(slot) = members.get_mut(member) {
             *slot = Some(identity);
         }
-        // Stored while `members` is locked, so the later of two reports wins.
+        // Stored while `members` is locked, so the later of two reports wins. Pairs with `ServerIdentities::conflict`.
         self.in_conflict.store(find_conflict(&members, &self.addresses).is_some(), Ordering::Release);
     }
 
@@ -96,6 +96,8 @@ impl ServerIdentities {
 
     /// Why two nodes are not independent of each other, if that was detected.
     pub(super) fn conflict(&self) -> Option<String> {
+        // Pairs with `ServerIdentities::report`: a thread that reads true locks `members` after that report. Otherwise
+        // it could find no conflict there.
         if self.in_conflict.load(Ordering::Acquire) {
             return find_conflict(&self.members.lock(), &self.addresses);
         }

@@ -7,8 +7,9 @@
 //! - Every wait has a bound.
 //! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]). Such a call is
 //!   never reported as a "no".
-//! - A server executes two calls of a client about one key in the order in which they were written, as long as the
-//!   earlier one is unanswered and its connection is not broken. So a release rolls back an acquire that timed out.
+//! - A server executes two calls of a client about one key in the order in which they were written. That holds as long
+//!   as the earlier one is unanswered and its connection is not broken. So a release rolls back an acquire that timed
+//!   out.
 //!
 //! The files, from the socket up:
 //!

@@ -18,7 +18,7 @@ use crate::token::LockId;
 /// A longer call carries a body, and goes over the connection for bodies.
 const BODY_SIZE: usize = 64 << 10;
 
-/// What is needed to judge the reply to a call that was sent.
+/// The facts of a sent call by which its reply is judged.
 #[derive(Clone, Copy)]
 pub(super) struct Transmission {
     /// The generation of the connection.
@@ -35,6 +35,9 @@ pub(crate) struct Server {
     /// The connection for calls with bodies of tasks, so that other calls do not wait behind a body.
     bodies: OnceLock<Connections>,
     /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
+    ///
+    /// `record_reply` raises it after it has cleared `permitted`. Pairs with `Server::transmission`: for a thread that
+    /// reads the new number, no earlier check is valid. A check that is recorded late has the old number.
     refusals: AtomicU64,
     /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at
     /// that time.

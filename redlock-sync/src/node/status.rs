@@ -14,6 +14,9 @@ use crate::handler::caught;
 #[derive(Debug, Default)]
 pub(super) struct ServerStatus {
     /// True while the status is not `Up`, so that an answered call costs one load.
+    ///
+    /// `set` stores it while `history` is locked. Pairs with `ServerStatus::succeeded`: a thread that reads true locks
+    /// `history` after that. Otherwise it could find the former `Up`, and not report that the server is back.
     is_bad: AtomicBool,
     history: Mutex<History>,
 }

@@ -37,8 +37,8 @@ pub(crate) struct Page {
     pub(crate) took: Duration,
 }
 
-/// Lists what holds these keys, after the first `listed` members of each. `is_named`: a user has named them, rather than
-/// a page.
+/// Lists what holds these keys, after the first `listed` members of each. `is_named`: a user has named them, and no
+/// page has.
 pub(crate) fn more(keys: &[&str], is_named: bool, listed: u64) -> TypedCall<Page> {
     let args = [Number(is_named.into()), Number(listed)];
     Call::new(&LIST, keys, &args).into()

@@ -2,9 +2,9 @@
 //! readers.
 //!
 //! Each side is a kind of its own, on one key. Every holder has its own token and lease, so exclusion works as with the
-//! mutex. A node with a live reader lets no writer in, a node with a live writer lets no reader in, and any two
-//! majorities share a node. To the servers, readers of a process that share a lease are one reader. After a downgrade,
-//! nodes that the call did not reach still have a writer. That excludes no less.
+//! mutex. A node with a live reader lets no writer in. A node with a live writer lets no reader in. Any two majorities
+//! share a node. To the servers, readers of a process that share a lease are one reader. After a downgrade, nodes that
+//! the call did not reach still have a writer. That excludes no less.
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ pub(crate) struct Script {
     /// A reply carries bodies of tasks.
     pub(crate) brings_bodies: bool,
     /// It gives or lengthens a lease, or stores what a failover must not lose. Its yes comes with a write, even when it
-    /// is executed a second time: a server reports which replicas have a write only on the connection that made it.
+    /// is executed a second time. A server reports which replicas have a write only on the connection that made it.
     pub(crate) is_for_replicas: bool,
     /// With this many of its first keys, the script still does what matters. A cluster that moves the slot needs that:
     /// no server accepts a call that names both keys it has and keys it does not have. Zero: there is no such form.
@@ -152,7 +152,7 @@ pub(crate) struct Call {
     pub(crate) script: &'static Script,
     /// The token that the call is about.
     pub(crate) token: Option<LockId>,
-    /// The lease, if the call can be sent as `SET NX`, which does the same if the key is free and no wait is in its
+    /// The lease, if the call can be sent as `SET NX`. That does the same if the key is free and no wait is in its
     /// queue. It costs the server a third of the script.
     pub(crate) set_nx: Option<Duration>,
     words: usize,

@@ -216,8 +216,8 @@ impl Queue {
     }
 
     /// Sets the longest body in bytes; default 512 KiB. With a larger limit, more fits into a task. With a smaller
-    /// limit, less of the server's memory and of the network is used, since a body travels with its push and with each
-    /// claim. Store large data elsewhere, and put its address into the body. A push of a longer body returns
+    /// limit, less of the server's memory and of the network is used. A body travels with its push and with each claim.
+    /// Store large data elsewhere, and put its address into the body. A push of a longer body returns
     /// [`Config`](Error::Config).
     ///
     /// ```

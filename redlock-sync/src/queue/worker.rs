@@ -87,6 +87,8 @@ pub struct Worker {
 struct WorkerInner {
     queue: Queue,
     handler: Box<dyn Fn(&Job) -> Verdict + Send + Sync>,
+    /// `Worker::stop`, the drop of the worker and `fail` set it. Pairs with `WorkerInner::run` and
+    /// `ClaimLoop::is_stopped`: a thread that reads true claims no task, and gives back one that it has just claimed.
     stop: AtomicBool,
     /// Held by the thread that waits for a task. The other threads wait for this mutex.
     turn: Mutex<()>,
@@ -197,6 +199,8 @@ struct ThreadCount(Arc<WorkerInner>);
 
 impl Drop for ThreadCount {
     fn drop(&mut self) {
+        // The state is unlocked before the notification. Pairs with `WorkerInner::wait`, which reads the number under
+        // the lock before it sleeps. So no notification is lost.
         self.0.state.lock().threads -= 1;
         self.0.changed.notify_all();
     }

@@ -60,7 +60,7 @@ impl<R> Ballot<R> {
         (first > Duration::ZERO && first < Duration::MAX).then_some(first)
     }
 
-    /// True if our token can no longer get a majority, even if tokens without a majority are released: too many nodes
+    /// True if our token can no longer get a majority, even if tokens without a majority are released. Too many nodes
     /// have no key, or one other token has a majority.
     pub(crate) fn is_lost_for_good(&self) -> bool {
         let (of, need) = (self.votes.len(), votes_needed(self.votes.len()));

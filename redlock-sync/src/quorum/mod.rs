@@ -1,8 +1,8 @@
 //! One round over all nodes: scatter, gather, count.
 //!
-//! The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis") with the changes that its critique
-//! asks for: deadlines anchored before the first byte, a release for every vote that is not a definite no, and no vote
-//! of a node that restarted just now. One node is the case N = 1 of the same code.
+//! The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), with the changes that its critique
+//! asks for. Deadlines are anchored before the first byte. Every vote that is not a definite no gets a release. A node
+//! that restarted just now has no vote. One node is the case N = 1 of the same code.
 
 mod ballot;
 mod outage;
@@ -132,7 +132,7 @@ impl Quorum {
     /// Invalidates the yes of every node that restarted within the longest lease in use, since it may have forgotten a
     /// lock that is still held. If no node is older than that, all were started together, and no vote is invalidated.
     ///
-    /// It is called after the round, not before: a node reports its uptime when a connection is made, which can happen
+    /// It is called after the round, not before. A node reports its uptime when a connection is made, which can happen
     /// within the round whose vote that connection carries. The vote then counts as "may be set", so that a release
     /// reaches that node too.
     ///

@@ -18,7 +18,7 @@ const MOST_AHEAD: u64 = u64::MAX / 2;
 /// How often `advance` notifies sleeping threads that are due. A thread that was only about to wait misses the first
 /// notification.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
-/// After this time a wait returns without a notification, and the caller reads the clock again: a call of `advance` in
+/// After this time a wait returns without a notification, and the caller reads the clock again. A call of `advance` in
 /// a handler of a loss does not wait until the threads have woken.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
@@ -29,6 +29,10 @@ pub(super) struct TestClock(Arc<TestClockInner>);
 #[derive(Debug, Default)]
 struct TestClockInner {
     /// How far it is ahead, in nanoseconds.
+    ///
+    /// `advance` raises it before it locks `threads`. Pairs with `TestClock::now`, which `wait` calls after it has
+    /// registered its sleep there. So `wait` reads the new time, or `advance` finds the sleep. Otherwise a thread could
+    /// sleep through an advance.
     ahead: AtomicU64,
     threads: Mutex<Threads>,
     /// Notified when a thread falls asleep, wakes or ends.
@@ -62,10 +66,10 @@ thread_local! {
 }
 
 impl TestClock {
-    /// Lets this time pass at once. Returns when all threads whose sleep ends in this time have woken, and all idle
-    /// threads of this clock have read the clock and done what was due.
+    /// Lets this time pass at once. Returns when all threads whose sleep ends in this time have woken. All idle threads
+    /// of this clock have then read the clock and done what was due.
     ///
-    /// This includes a thread that has read the clock before but has not gone to sleep yet: its sleep has a point in
+    /// This includes a thread that has read the clock before but has not gone to sleep yet. Its sleep has a point in
     /// time as its end, so it wakes at once.
     pub(super) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -178,6 +182,8 @@ struct BusyGuard(TestClock);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
+        // The threads are unlocked before the notification. Pairs with `TestClock::advance`, which reads `busy` under
+        // the lock before it waits.
         self.0.0.threads.lock().busy -= 1;
         self.0.0.changed.notify_all();
     }

@@ -1,10 +1,10 @@
 //! The state of the notification connection, and whether it is still alive.
 //!
-//! A reset is noticed at once. The **heartbeat** detects a silent break: the client publishes a message on its own
+//! A reset is noticed at once. The **heartbeat** detects a silent break. The client publishes a message on its own
 //! channel each second, or every two seconds while all its waits are for tasks. The connection has failed if no
-//! connection receives the message, or if it does not arrive within a node timeout after the server has sent it. If the
-//! call itself gets no answer, something else is wrong, which a new notification connection would not repair. The next
-//! heartbeat is then a second later.
+//! connection receives the message. It has also failed if the message does not arrive within a node timeout after the
+//! server has sent it. If the call itself gets no answer, something else is wrong, which a new notification connection
+//! would not repair. The next heartbeat is then a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl ConnectionState {
 /// The state of the heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
-    /// None is under way.
+    /// No heartbeat is under way.
     Idle,
     Requested,
     /// The server has sent it, so it has to arrive.

@@ -9,7 +9,7 @@
 //! | the next reader woke | takes the connection, if it is there | reads |
 //! | the next reader ends its sleep | names another next reader | wakes it |
 //!
-//! [`WaiterTable::is_sound`] is the invariant. It holds whenever the lock is free: while a wait sleeps, there is no
+//! [`WaiterTable::is_sound`] is the invariant. It holds whenever the lock is free. While a wait sleeps, there is no
 //! connection, or a thread reads it, or a thread was woken as the next reader. So no notification stays unread. A
 //! thread that gives up the connection, or its place as next reader, names another one in the same step
 //! ([`WaiterTable::wake_next_reader`]). A thread that panics does so when its [`ListenerWait`](super::ListenerWait) is

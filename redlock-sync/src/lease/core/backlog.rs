@@ -119,7 +119,7 @@ impl PendingRelease {
         is_confirmed(ballot) && is_gone_from(&self.at, ballot)
     }
 
-    /// True if it can be sent now: no round of the lease is under way. None begins any more.
+    /// True if it can be sent now: no round of the lease is under way. No other one begins.
     fn is_due(&self) -> bool {
         self.lease.as_ref().is_none_or(|core| core.io.try_lock().is_some())
     }
@@ -229,6 +229,8 @@ impl Backlog {
 
     /// Waits until the outcome of all counted releases is known, for a node timeout at most.
     pub(crate) fn await_outcomes(&self) {
+        // Pairs with `announce` and the drop of `AwaitedRelease`: after zero is read, each counted release is confirmed
+        // or in the list. Otherwise `ClientInner::end` could miss one.
         let are_known = || self.awaited.load(Ordering::SeqCst) == 0;
         if are_known() {
             return;
@@ -241,8 +243,8 @@ impl Backlog {
         }
     }
 
-    /// Sends all of these together, for two node timeouts at most. Returns an error for each that no majority confirmed,
-    /// and all that are not done by then.
+    /// Sends all of these together, for two node timeouts at most. Returns an error for each that no majority
+    /// confirmed, and all that are not done by then.
     pub(in crate::lease) fn release_now(&self, all: Vec<PendingRelease>) -> (Vec<Error>, Vec<PendingRelease>) {
         let quorum = &self.quorum;
         let (by, pause) = (quorum.now().after(quorum.settings.two_rounds()), quorum.settings.resend_pause());

@@ -102,7 +102,7 @@ impl Core {
     }
 
     /// Declares the lease lost if no majority can have the lock any more. Must be called before the new deadline is
-    /// stored: a thread that checks in between would find that the time is over, and take that for the reason.
+    /// stored. A thread that checks in between would find that the time is over, and take that for the reason.
     pub(super) fn lose_if_gone<R>(&self, ballot: &Ballot<R>, until: Tick) {
         if until == Tick::ZERO {
             self.lose(reason_of(ballot));
@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held, since a handler may take any time. In a
-    /// forked child nothing is locked: another thread of the parent may have held the lock at the fork, and is missing
+    /// forked child nothing is locked. Another thread of the parent may have held the lock at the fork, and is missing
     /// in the child.
     pub(crate) fn tell_loss(&self) {
         if self.process.is_forked_child() {

@@ -1,7 +1,7 @@
 //! What a guard and its renewal thread share: the lease itself, and every round that it makes.
 //!
 //! There are two locks, always taken in this order. `io` is held through a round, so the rounds of one lease never
-//! overlap: a refill never races a release, and nothing is sent after the release. `state` is held for a few
+//! overlap. A refill never races a release, and nothing is sent after the release. `state` is held for a few
 //! instructions, and never across I/O. The user's loss handlers are called with neither, since a handler that blocks
 //! must not delay `unlock`.
 //!

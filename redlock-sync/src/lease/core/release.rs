@@ -59,6 +59,7 @@ impl Core {
     /// Lets an attempt of this client take the lock from this token. False if the token may have a lease, or stays for
     /// a minimum hold.
     pub(crate) fn supersede(&self) -> bool {
+        // Pairs with `record_drop`. True is read only after the drop, so no live guard loses its token to the attempt.
         let is_dropped = self.is_dropped.load(Ordering::SeqCst);
         // Stored before the attempt is sent that takes the lock from this token. Pairs with `conclude`.
         self.is_superseded.fetch_or(is_dropped, Ordering::SeqCst);

@@ -50,6 +50,9 @@ pub(crate) struct Cluster {
     /// When the map was last fetched.
     fetched_at: Mutex<Option<Tick>>,
     /// True if a fetch is scheduled.
+    ///
+    /// `fetch_map` stores false after it has set `fetched_at`. Pairs with `Cluster::refresh_soon`: the thread that
+    /// swaps in true reads that time. Otherwise it could fetch the map again without a pause.
     is_planned: AtomicBool,
     this: Weak<Cluster>,
 }

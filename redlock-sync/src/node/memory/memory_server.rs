@@ -87,6 +87,8 @@ impl MemoryServer {
         state.epoch += 1;
         state.inboxes.clear();
         state.count_listeners();
+        // Unlocked before the notification, so that the woken threads find the state free. Pairs with `Source::read` of
+        // a connection, which reads the state under its lock before it sleeps. So no notification is lost.
         drop(state);
         self.changed.notify_all();
     }

@@ -83,6 +83,8 @@ impl ServerArrivals {
 
     /// Changes the state, and wakes the waiting threads.
     fn update(&self, f: impl FnOnce(&mut ArrivalState)) {
+        // The states are unlocked before the notification. Pairs with `Arrivals::wait`, which reads them under their
+        // lock before it sleeps. So no notification is lost.
         self.with(|state| {
             state.changes += 1;
             f(state);
@@ -98,6 +100,7 @@ impl ServerArrivals {
 
     /// A connection is available, now or in a moment.
     pub(super) fn came(&self) {
+        // Unlocked before the notification, as in `update`.
         self.with(|state| (state.is_here, state.last_failure) = (true, None));
         self.arrivals.changed.notify_all();
     }

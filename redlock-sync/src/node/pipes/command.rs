@@ -143,7 +143,7 @@ impl Outcomes {
 }
 
 /// True while a call has no outcome. If a connection broke, or a server returned an error such as `NOSCRIPT`, the
-/// thread does not wait for the other servers, since it may send the call again.
+/// thread does not wait for the other servers. It may send the call again.
 fn is_pending(states: &[CallState]) -> bool {
     let may_be_repeated = |state: &CallState| match state {
         CallState::Done(Outcome::Disconnected { .. }) => true,
@@ -155,7 +155,7 @@ fn is_pending(states: &[CallState]) -> bool {
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// What is sent for a call.
+/// The content of a call on the wire.
 #[derive(Clone)]
 pub(crate) struct Payload {
     pub(crate) call: Arc<Call>,
@@ -344,6 +344,8 @@ impl Wakeup {
     pub(super) fn notify(self) {
         match self {
             Wakeup::Thread(outcomes) => {
+                // `complete` has unlocked the states. Pairs with `Outcomes::sleep`, which reads them under their lock
+                // before it sleeps. So no notification is lost.
                 if let Some(changed) = &outcomes.changed {
                     changed.notify_one();
                 }

@@ -1,11 +1,11 @@
 //! The connections to one server, and which of them a call goes over.
 //!
-//! *Order.* A server executes two calls of a client about one key in the order in which they were written, as long as
-//! the earlier one is unanswered on a connection in use. The reason: a call goes over the connection on which a call
-//! about its key is unanswered ([`Table`]). There are two exceptions. A call may go elsewhere once a release follows
-//! each acquire there ([`Pipe::is_released`]), unless it is a release of a token whose acquire is unanswered there. And
-//! a connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an acquire that is executed
-//! later. Its token then belongs to no lease, and lasts until its key expires.
+//! *Order.* A server executes two calls of a client about one key in the order in which they were written. That holds
+//! as long as the earlier one is unanswered on a connection in use. The reason: a call goes over the connection on
+//! which a call about its key is unanswered ([`Table`]). There are two exceptions. A call may go elsewhere once a
+//! release follows each acquire there ([`Pipe::is_released`]). But a release stays while the acquire of its token is
+//! unanswered there. And a connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an
+//! acquire that is executed later. Its token then belongs to no lease, and lasts until its key expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +33,11 @@ pub(crate) struct Connections {
     pub(in crate::node) arrivals: ServerArrivals,
     table: Arc<Table>,
     /// When the latest call that the server has answered on any connection was written, in nanoseconds.
+    ///
+    /// The callback that `add` makes raises it, after `Pipe::dispatch` has updated `Pipe::oldest`. Pairs with
+    /// `Connections::is_suspect` and `Connections::is_hung`, which read `Pipe::oldest` afterwards. Otherwise a
+    /// connection could look suspect because of its own reply. `Connections::has_answered_since` compares only the
+    /// time.
     latest_reply: Arc<AtomicU64>,
     /// The number of connections that calls share.
     max: usize,
@@ -111,7 +116,7 @@ impl Connections {
 
     /// The connection with unanswered calls of this group, which has the number `busy`. The group must stay on it while
     /// an acquire there has no release behind it. Otherwise the group leaves the connection once it is slow or old. A
-    /// release never leaves the unanswered acquire of its token: over another connection, it could find no token yet,
+    /// release never leaves the unanswered acquire of its token. Over another connection, it could find no token yet,
     /// and the release behind the acquire can still be lost.
     fn pipe_of_group<'a>(
         &self,

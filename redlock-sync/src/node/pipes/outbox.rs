@@ -154,7 +154,7 @@ impl InFlight {
     /// replicas hang, the server executes one `WAIT` after the other, and those of many threads would take longer than
     /// a node timeout.
     ///
-    /// A release can overtake a call that waits here, but not a call of its own token: that release is sent once the
+    /// A release can overtake a call that waits here, but not a call of its own token. That release is sent once the
     /// thread of the call has its outcome, or has given it up.
     pub(super) fn accepts(&self, command: &Command) -> bool {
         !self.is_waiting || !command.is_for_replicas()

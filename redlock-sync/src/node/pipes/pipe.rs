@@ -74,6 +74,10 @@ pub(crate) struct Pipe {
     reading_since: AtomicU64,
     /// The number of unanswered calls, and when the oldest of those in flight was written, in nanoseconds (0 if there
     /// is none). Only hints: they decide which connection a call uses, and whether a connection is late.
+    ///
+    /// `send` and `enqueue` raise the number. `dispatch`, `give_up`, `close`, `refuse` and `write_outbox` lower it. It
+    /// pairs with `Pipe::len`. `update_oldest` stores the time, which pairs with `Pipe::is_late` and `Pipe::oldest`. A
+    /// late value is the same as a look a moment earlier.
     pub(super) unanswered: AtomicUsize,
     oldest: AtomicU64,
     /// The shortest time from a write to its reply, in nanoseconds. Only a hint: it decides whether calls gather.
@@ -81,6 +85,9 @@ pub(crate) struct Pipe {
     /// The number of bytes read.
     read: AtomicUsize,
     /// Set before calls learn that the connection is closed.
+    ///
+    /// `Pipe::close` sets it after it has given up `pool_slot`. Pairs with `Pipe::is_closed`: a thread that reads true
+    /// orders another connection. Otherwise the pool could have no room for that one.
     is_closed: AtomicBool,
     /// Packets can end with a `WAIT`.
     pub(super) asks_replicas: bool,
@@ -336,7 +343,7 @@ impl Pipe {
         drop(self.pool_slot.lock().take());
         let why = Arc::new(why);
         let (sent, unsent) = {
-            // Both are locked. Otherwise a call could move to the emptied `in_flight`, and a thread that reads at this
+            // Both are locked. Otherwise a call could move to the emptied `in_flight`. A thread that reads at this
             // moment would give it the reply to an earlier call.
             let (mut outbox, mut in_flight) = (self.outbox.lock(), self.in_flight.lock());
             // Pairs with the check in `send_now` in `writing.rs`: no call joins `in_flight` after the drain.
@@ -346,6 +353,8 @@ impl Pipe {
             drained
         };
         (self.shut)();
+        // Both are unlocked. Pairs with `Pipe::has_work`, which reads the outbox under its lock before it sleeps. So no
+        // notification is lost.
         self.wake.notify_all();
         let calls = sent.map(|command| (command, true)).chain(unsent.map(|command| (command, false)));
         let end = |(command, was_written): (Command, bool)| {

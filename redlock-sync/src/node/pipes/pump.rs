@@ -46,6 +46,7 @@ impl Pipe {
                 self.work();
             }
         };
+        // Not `handler::caught`: handlers do not run here, and each observer is caught by itself.
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             self.close(Broken::Closed("the thread that reads the replies panicked".into()));
         }

@@ -20,6 +20,11 @@ const COUNT: u64 = (1 << 20) - 1;
 /// The bits of the choice's number, which is between the connection and the count.
 const CHOICE: u64 = (1 << PIPE) - 1 - COUNT;
 
+/// The words of the groups.
+///
+/// [`Table::count`] and the drop of [`UnansweredCall`] change a word in one step, and pair with each other. A thread
+/// that reads a count of zero sends its call after the end of the last counted call. Otherwise the server could execute
+/// the two in the other order.
 #[derive(Debug)]
 pub(crate) struct Table(Box<[AtomicU64; GROUPS]>);
 

@@ -15,7 +15,7 @@ const WITHOUT_PUMP: Duration = Duration::from_millis(1);
 ///
 /// Behind many calls, the thread lets the pump read. If there is no outcome after an eighth of a node timeout, it reads
 /// for itself, because the pump may get no CPU time. With several servers, it waits for a slow one no longer than that
-/// at a time: its call to another server may still be in an outbox. The pumps of all servers then write and read for
+/// at a time. Its call to another server may still be in an outbox. The pumps of all servers then write and read for
 /// it.
 pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> bool {
     let node_timeout = asked.iter().map(|(_, pipe)| pipe.node_timeout).max().unwrap_or_default();

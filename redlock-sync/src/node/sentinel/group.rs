@@ -45,8 +45,15 @@ pub(in crate::node) struct Group {
     /// The last master that was dialled. It is kept because its name is already resolved.
     dialled: Mutex<Option<Arc<RedisServer>>>,
     /// How often the master has changed, or may have changed while it was silent or the group was not watched.
+    ///
+    /// `update_master` raises it after it has stored the new master in `state`. Pairs with `Dial::address_changes`: a
+    /// thread that reads the new number dials the new master. Otherwise a connection to the former master could have
+    /// the new number, and stay in use.
     address_changes: AtomicU64,
     /// The number of periods since the last call. `IDLE_PERIODS` while the group is not watched.
+    ///
+    /// `Group::watch` adds 1, and `Dial::address_changes` swaps in 0. Each is one step, and they pair with each other:
+    /// `watch` goes on, or the next swap starts it again. Otherwise the group could be watched twice, or never again.
     idle: AtomicU32,
     this: Weak<Group>,
 }
@@ -213,6 +220,8 @@ impl Group {
         if state.is_decided() {
             state.is_under_way = false;
         }
+        // Unlocked before the notification, so that the woken threads find the state free. Pairs with `Group::ask_all`
+        // and `check_is_current`, which read the state under its lock before they sleep. So no notification is lost.
         drop(state);
         self.answered.notify_all();
     }
@@ -226,6 +235,7 @@ impl Group {
         if state.inquiry == number {
             state.is_under_way = false;
         }
+        // Unlocked before the notification, as in `record_answer`.
         drop(state);
         self.answered.notify_all();
     }
