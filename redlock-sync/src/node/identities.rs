@@ -45,12 +45,15 @@ impl ServerIdentities {
 
     /// Records which server answered at the address of a node. It may be another one than before.
     pub(super) fn report(&self, member: usize, identity: Identity) {
-        let mut members = self.members.lock();
+        self.set(&mut self.members.lock(), member, identity);
+    }
+
+    fn set(&self, members: &mut [Option<Identity>], member: usize, identity: Identity) {
         if let Some(slot) = members.get_mut(member) {
             *slot = Some(identity);
         }
         // Stored while `members` is locked, so the later of two reports wins. Pairs with `ServerIdentities::conflict`.
-        self.in_conflict.store(find_conflict(&members, &self.addresses).is_some(), Ordering::Release);
+        self.in_conflict.store(find_conflict(members, &self.addresses).is_some(), Ordering::Release);
     }
 
     /// Returns the identity with the longer of the reported and the known uptime, if the run id is the same. Servers
@@ -68,16 +71,17 @@ impl ServerIdentities {
     /// Like `report`, for one server of a cluster. The node's uptime is that of its youngest server. An id stays known
     /// if one server does not report it.
     pub(super) fn report_part(&self, member: usize, mut identity: Identity) {
-        let former = self.members.lock().get(member).cloned().flatten();
-        if let Some(former) = former {
+        let mut members = self.members.lock();
+        if let Some(former) = members.get(member).and_then(Option::as_ref) {
             let both = [identity.uptime, former.uptime];
             let latest = both.iter().flatten().map(|(_, at)| *at).max().unwrap_or(Tick::ZERO);
             identity.uptime = both.into_iter().flatten().min_by_key(|(uptime, at)| *uptime + latest.since(*at));
             if identity.run_id.is_empty() {
-                identity.run_id = former.run_id;
+                identity.run_id.clone_from(&former.run_id);
             }
         }
-        self.report(member, identity);
+        // The former identity was read under the same lock. So of two servers that report together, none is forgotten.
+        self.set(&mut members, member, identity);
     }
 
     /// How long a node has been up, at least.
@@ -96,7 +100,7 @@ impl ServerIdentities {
 
     /// Why two nodes are not independent of each other, if that was detected.
     pub(super) fn conflict(&self) -> Option<String> {
-        // Pairs with `ServerIdentities::report`: a thread that reads true locks `members` after that report. Otherwise
+        // Pairs with `ServerIdentities::set`: a thread that reads true locks `members` after that report. Otherwise
         // it could find no conflict there.
         if self.in_conflict.load(Ordering::Acquire) {
             return find_conflict(&self.members.lock(), &self.addresses);

@@ -216,9 +216,9 @@ impl WorkerInner {
             let claimed = self.queue.claim_until(MaxWait::Until(Tick::NEVER), Some(&self.stop));
             drop(turn);
             match claimed {
+                Ok(Some(job)) if self.begin(&job) => self.handle(job),
                 // The worker was stopped while the claim was under way.
-                Ok(Some(job)) if self.stop.load(Ordering::SeqCst) => job.give_back(),
-                Ok(Some(job)) => self.handle(job),
+                Ok(Some(job)) => job.give_back(),
                 Ok(None) => {}
                 Err(error) => return self.fail(error),
             }
@@ -233,9 +233,19 @@ impl WorkerInner {
         self.stop.store(true, Ordering::SeqCst);
     }
 
+    /// Counts the job, unless the worker was stopped. `Worker::stop` sets `stop` before it locks the state to count the
+    /// jobs. So it counts this job, or the job does not begin.
+    fn begin(&self, job: &Job) -> bool {
+        let mut state = self.state.lock();
+        let goes_on = !self.stop.load(Ordering::SeqCst);
+        if goes_on {
+            state.working.push(Arc::clone(job.core()));
+        }
+        goes_on
+    }
+
     fn handle(&self, job: Job) {
         let core = Arc::clone(job.core());
-        self.state.lock().working.push(Arc::clone(&core));
         let ending = match caught(|| (self.handler)(&job)) {
             Ok(verdict) => ending(&job, verdict),
             Err(panic) => job.failed(None, &format!("the handler panicked: {panic}")),
