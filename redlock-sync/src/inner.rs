@@ -38,7 +38,7 @@ pub(crate) struct ClientInner {
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
     /// True while a call of `end` releases locks. The other calls wait for it. `release_all` sets and clears it, and
-    /// pairs with itself like a mutex. Otherwise a call could return before the releases of another one.
+    /// pairs with itself. Otherwise a call could return before the releases of another one. The wait has a limit.
     is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
     ///

@@ -84,8 +84,9 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
     own
 }
 
-/// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt. The same
-/// slots are free on a majority of the nodes. Called after the slots of the first attempt were released.
+/// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt. It names
+/// slots that are free on a majority of the nodes, if there are such slots. Called after the slots of the
+/// first attempt were released.
 fn retry_on_common_slots(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
     let (quorum, semaphore) = (&client.quorum, request.protocol.semaphore()?);
     let is_split = refusal.ballot.as_ref()?.votes.contains(&Vote::Void);

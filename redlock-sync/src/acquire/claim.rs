@@ -240,7 +240,7 @@ impl ClaimLoop<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        // Pairs with `Worker::stop` and `WorkerInner::fail`. A sleep reads it after `STOP_CHECK_INTERVAL` at most.
+        // Pairs with all that set `WorkerInner::stop`. A sleep reads it after `STOP_CHECK_INTERVAL` at most.
         self.request.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 

@@ -15,8 +15,8 @@
 //! - The grant is what the wait asked for: lease, fence, holder name, replicas.
 //! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
 //!
-//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. The scripts are
-//! `release.lua` and `acquire.lua`, which grant by `grant.lua`.
+//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. The scripts are `release.lua`
+//! and `acquire.lua`, which grant by `grant.lua`.
 //!
 //! These parts belong here but are elsewhere:
 //!

@@ -68,8 +68,6 @@ impl Handle {
     pub(crate) fn check_not_held(&self, wait: MaxWait) -> Result<(), Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         let Some((own, is_nested)) = held_by_thread(self.client.id, key.as_str()) else { return Ok(()) };
-        // A client that is closed says so first. Otherwise the attempt says it.
-        self.client.ready()?;
         // A lock of another kind by the same name. The attempt goes on: the servers then report the type of the key.
         if own.protocol().kind().name != protocol.kind().name {
             return Ok(());

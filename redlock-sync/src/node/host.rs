@@ -63,7 +63,8 @@ pub(super) struct Host {
     ///
     /// `retire_generation` raises it after `Server::connection_broke` has forgotten the server's scripts. Pairs with
     /// `Host::generation`: a call on a connection of the new generation finds them forgotten. Otherwise the call could
-    /// come without a source that the restarted server lacks.
+    /// come without a source that the restarted server lacks. A reply that is recorded late can name a script again;
+    /// then the server answers NOSCRIPT.
     generation: AtomicU64,
     /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,

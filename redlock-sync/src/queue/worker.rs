@@ -87,8 +87,9 @@ pub struct Worker {
 struct WorkerInner {
     queue: Queue,
     handler: Box<dyn Fn(&Job) -> Verdict + Send + Sync>,
-    /// `Worker::stop`, the drop of the worker and `fail` set it. Pairs with `WorkerInner::run` and
-    /// `ClaimLoop::is_stopped`: a thread that reads true claims no task, and gives back one that it has just claimed.
+    /// `Worker::stop`, the drop of the worker and `fail` set it. Pairs with `WorkerInner::run`, `begin`
+    /// and `ClaimLoop::is_stopped`: a thread that reads true claims no task, and gives back one that it has just
+    /// claimed.
     stop: AtomicBool,
     /// Held by the thread that waits for a task. The other threads wait for this mutex.
     turn: Mutex<()>,

@@ -31,8 +31,8 @@ struct TestClockInner {
     /// How far it is ahead, in nanoseconds.
     ///
     /// `advance` raises it before it locks `threads`. Pairs with `TestClock::now`, which `wait` calls after it has
-    /// registered its sleep there. So `wait` reads the new time, or `advance` finds the sleep. Otherwise a thread could
-    /// sleep through an advance.
+    /// registered its sleep there. So `wait` reads the new time, or `advance` finds the sleep. Otherwise `advance`
+    /// could return before a thread has woken.
     ahead: AtomicU64,
     threads: Mutex<Threads>,
     /// Notified when a thread falls asleep, wakes or ends.

@@ -177,7 +177,10 @@ impl Connections {
 
     /// True if only this connection does not answer: another one has answered a call that was written later.
     fn is_suspect(&self, pipe: &Pipe, now: Tick) -> bool {
-        self.is_late(pipe, 1, now) && self.latest_reply.load(Ordering::Acquire) > pipe.oldest()
+        // Read before `oldest`: a reply that comes meanwhile on this connection must not count as one of another.
+        let latest = self.latest_reply.load(Ordering::Acquire);
+        let oldest = pipe.oldest();
+        self.is_late(pipe, 1, now) && latest > oldest
     }
 
     /// True if the server hangs: a call has been unanswered for a node timeout, and no connection has answered a call

@@ -21,8 +21,9 @@ local function raise(counter, wanted, life)
   local stored = tonumber(redis.call('GET', counter) or 0) or 0
   local fence = wanted == 0 and math.max(clock, stored + 1) or math.max(wanted, stored)
   life = life + math.max(0, math.floor((fence - clock) / 1000))
-  redis.call('PEXPIRE', counter, life)
+  redis.pcall('PEXPIRE', counter, life)
   local text = string.format('%.0f', fence)
-  if fence > stored then redis.call('SET', counter, text, 'PX', life) end
+  -- Not `>`: a counter that was set to `nan` by hand is replaced too.
+  if not (fence <= stored) then redis.call('SET', counter, text, 'PX', life) end
   return text
 end

@@ -105,10 +105,9 @@ impl Call<'_> {
         &self.keys[0]
     }
 
-    /// The token of the call. A call for a read-write lock has `r` or `w` before it.
+    /// The token of the call.
     fn token(&self) -> &str {
-        let is_letter = matches!(self.arg(0), "r" | "w");
-        self.arg(usize::from(is_letter))
+        self.arg(0)
     }
 
     /// True if the call is for a mutex. The scripts of other kinds have other arguments, and other helper keys after
