@@ -53,8 +53,8 @@ pub(in crate::node) struct Group {
     /// The number of periods since the last call. `IDLE_PERIODS` while the group is not watched.
     ///
     /// `Group::watch` adds 1. `Dial::address_changes` swaps in 0, and stores `IDLE_PERIODS` if it can start no thread.
-    /// Each is one step, and they pair with each other: `watch` goes on, or the next swap starts it again. Otherwise the
-    /// group could be watched twice, or never again.
+    /// Each is one step, and they pair with each other: `watch` goes on, or the next swap starts it again. Otherwise
+    /// the group could be watched twice, or never again.
     idle: AtomicU32,
     this: Weak<Group>,
 }
