@@ -18,7 +18,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use redlock_sync::{Builder, Redlock};
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Server, eventually, find};
 
 /// The longest time for an event that usually comes at once.
 const LONG: Duration = Duration::from_secs(20);
@@ -33,7 +33,8 @@ fn client(servers: &[Server]) -> Builder {
 /// `redlock` with these arguments, independent of the environment in which the tests run.
 fn redlock<const N: usize>(args: [&str; N]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
-    for name in ["REDIS_URL", "REDLOCK_NODES", "REDLOCK_KEY_PREFIX", "REDLOCK_LEASE", "REDLOCK_FENCE"] {
+    let settings = ["REDIS_URL", "REDLOCK_NODES", "REDLOCK_KEY_PREFIX", "REDLOCK_LEASE", "REDLOCK_FENCE"];
+    for name in settings.into_iter().chain(find::OF_TESTS) {
         command.env_remove(name);
     }
     // The timeout is long enough for a busy machine.
@@ -63,6 +64,7 @@ struct Running(Option<Child>);
 
 impl Running {
     fn start(command: &mut Command) -> Running {
+        find::OF_TESTS.iter().for_each(|name| _ = command.env_remove(name));
         Running(Some(command.spawn().unwrap()))
     }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use redlock_tests::Server;
+use redlock_tests::{Server, find};
 use serde_json::Value;
 
 /// The longest time for an event that usually comes at once.
@@ -21,6 +21,7 @@ pub(crate) fn command(servers: &[Server], args: &[&str]) -> Command {
     for server in servers {
         command.args(["--node", &server.url()]);
     }
+    find::OF_TESTS.iter().for_each(|name| _ = command.env_remove(name));
     command.arg("dash").args(args).env("REDLOCK_NODE_TIMEOUT", "900ms");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Server, eventually, find};
 
 use crate::LONG;
 
@@ -20,7 +20,8 @@ impl Terminal {
         let nodes: Vec<String> = servers.iter().map(|server| format!("--node {}", server.url())).collect();
         let program = env!("CARGO_BIN_EXE_redlock");
         let run = format!(
-            "REDLOCK_NODE_TIMEOUT=900ms {environment} {program} {} {args}; echo \"ended $?\"; exec sleep 600",
+            "unset {}; REDLOCK_NODE_TIMEOUT=900ms {environment} {program} {} {args}; echo \"ended $?\"; exec sleep 600",
+            find::OF_TESTS.join(" "),
             nodes.join(" ")
         );
         let terminal = Terminal { socket };

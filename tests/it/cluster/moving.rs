@@ -152,8 +152,8 @@ fn the_last_permit_and_the_last_reader_are_released_while_their_slot_is_open() {
     for (source, member, args) in [
         (permits, "0 token", ["token", "0", "2", "0", "0"].as_slice()),
         (permits, "0 token", ["token", "", "2", "0", "0"].as_slice()),
-        (readers, "rtoken", ["r", "token"].as_slice()),
-        (readers, "rtoken", ["r", "token", "", "wait"].as_slice()),
+        (readers, "rtoken", ["token", "r"].as_slice()),
+        (readers, "rtoken", ["token", "r", "", "wait"].as_slice()),
     ] {
         let lent: u64 = from.ask(cmd("ZADD").arg(&key).arg("9000000000000000").arg(member));
         assert_eq!(lent, 1);

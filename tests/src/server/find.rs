@@ -10,6 +10,8 @@ use super::fetch;
 
 /// The environment variable that names the binary. If it is set, no other binary is tried.
 pub const VARIABLE: &str = "REDLOCK_TEST_SERVER";
+/// Variables that only the tests read. A program under test must not get them: it would warn that they are no settings.
+pub const OF_TESTS: [&str; 2] = [VARIABLE, "REDLOCK_CI_REDIS"];
 
 /// The path of the server binary. The first call finds or fetches it, and later calls return at once.
 pub fn server() -> &'static Path {

@@ -171,14 +171,14 @@ mod tests {
 
     #[test]
     fn the_last_extension_of_a_token_is_known() {
-        let heard = heard(&[("extend", "sha 1 order ab 500"), ("extend", "sha 4 rates r f w r cd 500 0")]);
+        let heard = heard(&[("extend", "sha 1 order ab 500"), ("extend", "sha 4 rates r f w cd 500 r 0")]);
         assert_eq!((heard.extended.get("ab"), heard.extended.get("cd")), (Some(&7), Some(&7)));
     }
 
     #[test]
     fn other_kinds_have_no_such_ids() {
         let semaphore = ("acquire", "sha 3 p {p}:permit_queue f ab 500 2 0 0 0 500 w1 600 -1 9");
-        let reader = ("acquire", "sha 4 p {p}:readers f {p}:writers r ab 500 0 w1 600 -1 9 0");
+        let reader = ("acquire", "sha 4 p {p}:readers f {p}:writers ab 500 r 0 w1 600 -1 9 0");
         let heard = heard(&[semaphore, semaphore, reader]);
         assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant), heard.reused.len()), (0, 0, 0));
     }
