@@ -238,8 +238,8 @@ impl Mutex {
     }
 
     fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
-        // A closed client and a forked child get `Closed`, and no event. The attempt checks it again, after `begin_call`
-        // has counted it.
+        // A closed client and a forked child get `Closed`, and no event. The attempt checks it again, after
+        // `begin_call` has counted it.
         self.handle.client.ready()?;
         self.handle.check_not_held(wait)?;
         Ok(self.guard(acquire()?))
