@@ -21,7 +21,9 @@ pub(crate) fn command(servers: &[Server], args: &[&str]) -> Command {
     for server in servers {
         command.args(["--node", &server.url()]);
     }
-    find::OF_TESTS.iter().for_each(|name| _ = command.env_remove(name));
+    for name in find::OF_TESTS {
+        command.env_remove(name);
+    }
     command.arg("dash").args(args).env("REDLOCK_NODE_TIMEOUT", "900ms");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command

@@ -101,7 +101,7 @@ const CODES: [(&str, FailureKind); 19] = [
     ("MOVED", FailureKind::Misuse),
     ("ASK", FailureKind::Misuse),
     ("CROSSSLOT", FailureKind::Misuse),
-    // An error of the library's own scripts: the fence counter has a value from which it cannot rise.
+    // An error of the library's own scripts: the fence counter cannot rise, by its value or its type.
     ("FENCEEND", FailureKind::Misuse),
     ("LOADING", FailureKind::Transient),
     ("BUSY", FailureKind::Transient),

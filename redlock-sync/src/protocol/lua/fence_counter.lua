@@ -6,7 +6,10 @@
 -- writes. 2^53 - 1 is the end, since larger numbers are not exact. Only a change by hand brings the counter there.
 local function fence_error(counter)
   local stored = redis.pcall('GET', counter)
-  if type(stored) == 'table' then return stored end
+  -- Not the error of the server: the client would take it for the state of the lock's own key.
+  if type(stored) == 'table' then
+    return redis.error_reply('FENCEEND the fence counter has another type: delete its key')
+  end
   if (tonumber(stored or 0) or 0) >= 9007199254740991 then
     return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
   end

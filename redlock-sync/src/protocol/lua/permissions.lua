@@ -7,10 +7,10 @@
 local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
 if kind then
   local needs = {
-    mutex = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZRANGE ZREVRANGE ZPOPMIN ZREMRANGEBYRANK EVALSHA',
-    semaphore = 'SET GET MGET PEXPIRE PTTL EXISTS TIME ZADD ZREM ZRANGE ZREVRANGE ZREMRANGEBYSCORE EVALSHA',
-    rw = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYRANK EVALSHA',
-    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZPOPMIN ZREMRANGEBYSCORE HGET HSET HDEL EVALSHA',
+    mutex = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZRANGE ZREVRANGE ZPOPMIN ZREMRANGEBYRANK EVALSHA EVAL',
+    semaphore = 'SET GET MGET PEXPIRE PTTL EXISTS TIME ZADD ZREM ZRANGE ZREVRANGE ZREMRANGEBYSCORE EVALSHA EVAL',
+    rw = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYRANK EVALSHA EVAL',
+    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZPOPMIN ZREMRANGEBYSCORE HGET HSET HDEL EVALSHA EVAL',
   }
   -- The arguments that make a call of each command complete, since the server reads the keys in it. No such call
   -- changes anything: it only reads, or its arguments are refused after the check of permissions.
@@ -39,7 +39,7 @@ if kind then
   for command in string.gmatch(needs[kind], '%u+') do
     if command == 'TIME' then
       need(command)
-    elseif command == 'EVALSHA' then
+    elseif command == 'EVALSHA' or command == 'EVAL' then
       if redis.acl_check_cmd then need(command, '', 3, KEYS[1], KEYS[2], KEYS[3]) end
     elseif (command == 'DEL' or command == 'PERSIST') and not redis.acl_check_cmd then
       need(command, KEYS[2] .. ':none')

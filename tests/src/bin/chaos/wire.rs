@@ -56,13 +56,13 @@ impl Heard {
                 *last = at.max(*last);
             }
             // The fourth argument of `acquire.lua` is the id of a wait, which belongs to one thread of one process. The
-            // eighth is the random part of a token for a possible grant. A bare call has neither.
+            // eighth is the random part of a token for a possible grant. A call on the fast path has neither.
             "acquire" if call.args.len() > 7 && call.is_of_a_mutex() => {
                 self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
                 self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
             }
             // The second argument of `release.lua` contains the random part of the token under which the next waiter
-            // holds the lock. `release_all.lua` has two keys for each lock and grants nothing.
+            // holds the lock. While a cluster moves a slot, a release has one key, and grants nothing.
             "release" if call.keys.len() == 3 && call.is_of_a_mutex() => {
                 let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
                 self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);
@@ -148,9 +148,8 @@ mod tests {
         let waits = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1 600 -1 0 r1 500");
         let again = ("acquire", "sha 3 order q f cd-1:host:1:2 500 0 w1 600 -1 0 r2 500");
         let grants = ("release", "sha 3 order q f ab-1:host:1:2 0+0+0+500+0+n1");
-        let all = ("release", "sha 4 order q {order} q ab 0 _ cd 0 _");
-        let more = ("release", "sha 4 order q {order} q ef 0 _ gh 0 _");
-        let heard = heard(&[waits, again, grants, grants, all, more, ("GET", "order")]);
+        let moved = ("release", "sha 1 order cd-1:host:1:2 0+0+0+500+0+n1");
+        let heard = heard(&[waits, again, grants, grants, moved, ("GET", "order")]);
         assert!(heard.reused.is_empty(), "{:?}", heard.reused);
         assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (1, 3));
     }
