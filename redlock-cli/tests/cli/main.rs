@@ -64,7 +64,9 @@ struct Running(Option<Child>);
 
 impl Running {
     fn start(command: &mut Command) -> Running {
-        find::OF_TESTS.iter().for_each(|name| _ = command.env_remove(name));
+        for name in find::OF_TESTS {
+            command.env_remove(name);
+        }
         Running(Some(command.spawn().unwrap()))
     }
 

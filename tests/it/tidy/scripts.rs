@@ -189,11 +189,8 @@ fn each_command_of_a_kind_is_checked_and_documented() {
         let words = quoted_behind(&checked, &start).into_iter().next().unwrap();
         assert_eq!(words.split(' ').collect::<BTreeSet<_>>(), used, "of {kind} in permissions.lua");
         let row = docs.lines().find(|line| line.starts_with(&format!("| {title}"))).unwrap();
-        let documented: BTreeSet<String> = row
-            .split(['`', ' '])
-            .filter_map(|word| word.strip_prefix('+'))
-            .map(str::to_uppercase)
-            .collect();
+        let documented: BTreeSet<String> =
+            row.split(['`', ' ']).filter_map(|word| word.strip_prefix('+')).map(str::to_uppercase).collect();
         assert_eq!(documented.iter().map(String::as_str).collect::<BTreeSet<_>>(), used, "of {kind} in the docs");
         of_all.extend(used);
     }
