@@ -33,8 +33,10 @@ impl Handle {
         Handle { client, lock: key.map(|key| (key.clone(), Arc::new(protocol(key)))), options }
     }
 
-    pub(crate) fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
+    /// The same lock with changed settings.
+    pub(crate) fn set(mut self, change: impl FnOnce(&mut LockOptions)) -> Handle {
         change(Arc::make_mut(&mut self.options));
+        self
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {
@@ -150,9 +152,8 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn lease(mut self, lease: Duration) -> Self {
-            self.set(|options| options.lease = lease);
-            self
+        pub fn lease(self, lease: Duration) -> Self {
+            self.set(|options| options.lease = lease)
         }
 
         /// Sets whether the lease is renewed while the guard lives; default true. With `false`, the lock is lost when
@@ -168,9 +169,8 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn renew(mut self, renew: bool) -> Self {
-            self.set(|options| options.renew = renew);
-            self
+        pub fn renew(self, renew: bool) -> Self {
+            self.set(|options| options.renew = renew)
         }
 
         /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default
@@ -189,9 +189,8 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn min_hold(mut self, hold: Duration) -> Self {
-            self.set(|options| options.min_hold = hold);
-            self
+        pub fn min_hold(self, hold: Duration) -> Self {
+            self.set(|options| options.min_hold = hold)
         }
 
         /// Ends renewal so that the lock is lost at the latest this long after it was acquired, with the reason
@@ -210,9 +209,8 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn max_hold(mut self, hold: Duration) -> Self {
-            self.set(|options| options.max_hold = Some(hold));
-            self
+        pub fn max_hold(self, hold: Duration) -> Self {
+            self.set(|options| options.max_hold = Some(hold))
         }
 
         /// Sets a [`Cancel`](crate::Cancel), by which another thread stops calls of this handle that wait; default
@@ -228,9 +226,8 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn cancel(mut self, cancel: &crate::Cancel) -> Self {
-            self.set(|options| options.cancel = crate::cancel::Cancelling::by(cancel));
-            self
+        pub fn cancel(self, cancel: &crate::Cancel) -> Self {
+            self.set(|options| options.cancel = crate::cancel::Cancelling::by(cancel))
         }
 
         /// Sets the label under which observers and metrics show the lock, in place of its key; default empty. Choose
@@ -247,10 +244,9 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn label(mut self, label: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        pub fn label(self, label: impl Into<std::borrow::Cow<'static, str>>) -> Self {
             let label = label.into();
-            self.set(|options| options.label = label.clone());
-            self
+            self.set(|options| options.label = label.clone())
         }
 
         /// Sets whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With
@@ -267,9 +263,8 @@ macro_rules! settings {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn fenced(mut self, fenced: bool) -> Self {
-            self.set(|options| options.fenced = fenced);
-            self
+        pub fn fenced(self, fenced: bool) -> Self {
+            self.set(|options| options.fenced = fenced)
         }
     };
 }
@@ -290,9 +285,8 @@ macro_rules! rarely_needed {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn max_renewals(mut self, times: u32) -> Self {
-            self.set(|options| options.max_renewals = Some(times));
-            self
+        pub fn max_renewals(self, times: u32) -> Self {
+            self.set(|options| options.max_renewals = Some(times))
         }
 
         /// Sets the pauses between attempts if no message can notify a waiter that the lock is free; default: the
@@ -309,9 +303,8 @@ macro_rules! rarely_needed {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn retry(mut self, retry: crate::Retry) -> Self {
-            self.set(|options| options.retry = retry.clone());
-            self
+        pub fn retry(self, retry: crate::Retry) -> Self {
+            self.set(|options| options.retry = retry.clone())
         }
 
         /// Sets the readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
@@ -328,10 +321,9 @@ macro_rules! rarely_needed {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn holder_name(mut self, name: impl Into<String>) -> Self {
+        pub fn holder_name(self, name: impl Into<String>) -> Self {
             let name = name.into();
-            self.set(|options| options.holder_name = Some(name.clone()));
-            self
+            self.set(|options| options.holder_name = Some(name.clone()))
         }
     };
 }
@@ -361,9 +353,8 @@ macro_rules! taking_over {
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn take_over_keys_without_ttl(mut self, take_over: bool) -> Self {
-            self.set(|options| options.take_over_keys_without_ttl = take_over);
-            self
+        pub fn take_over_keys_without_ttl(self, take_over: bool) -> Self {
+            self.set(|options| options.take_over_keys_without_ttl = take_over)
         }
     };
 }

@@ -65,8 +65,8 @@ impl Mutex {
         Mutex { handle }
     }
 
-    fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
-        self.handle.set(change);
+    fn set(self, change: impl FnOnce(&mut LockOptions)) -> Mutex {
+        Mutex { handle: self.handle.set(change) }
     }
 
     /// Blocks until this thread has the lock. Threads of this client that want the same key get it in the order in

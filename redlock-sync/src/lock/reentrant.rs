@@ -49,8 +49,8 @@ impl ReentrantMutex {
         ReentrantMutex { handle }
     }
 
-    fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
-        self.handle.set(change);
+    fn set(self, change: impl FnOnce(&mut LockOptions)) -> ReentrantMutex {
+        ReentrantMutex { handle: self.handle.set(change) }
     }
 
     /// Blocks until this thread has the lock. If it holds the lock already, the call returns at once.

@@ -98,9 +98,8 @@ impl RwLock {
         RwLock { reader: side(Mode::Joint), writer: side(Mode::Exclusive) }
     }
 
-    fn set(&mut self, change: impl Fn(&mut LockOptions)) {
-        self.reader.set(&change);
-        self.writer.set(&change);
+    fn set(self, change: impl Fn(&mut LockOptions)) -> RwLock {
+        RwLock { reader: self.reader.set(&change), writer: self.writer.set(&change) }
     }
 
     // --- reading -----------------------------------------------------------------------------------------------------
@@ -381,9 +380,8 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn read_lease(mut self, lease: Duration) -> RwLock {
-        self.reader.set(|options| options.lease = lease);
-        self
+    pub fn read_lease(self, lease: Duration) -> RwLock {
+        RwLock { reader: self.reader.set(|options| options.lease = lease), ..self }
     }
 
     /// Sets the [`lease`](RwLock::lease) of threads that write, 10 ms to 24 h; default: that of the lock.
@@ -399,9 +397,8 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn write_lease(mut self, lease: Duration) -> RwLock {
-        self.writer.set(|options| options.lease = lease);
-        self
+    pub fn write_lease(self, lease: Duration) -> RwLock {
+        RwLock { writer: self.writer.set(|options| options.lease = lease), ..self }
     }
 }
 

@@ -93,8 +93,8 @@ impl Semaphore {
         Semaphore { handle: Handle::new(client, key, options, lock), permits }
     }
 
-    fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
-        self.handle.set(change);
+    fn set(self, change: impl FnOnce(&mut LockOptions)) -> Semaphore {
+        Semaphore { handle: self.handle.set(change), ..self }
     }
 
     /// Blocks until this thread has a permit.
