@@ -329,11 +329,15 @@ impl Lease {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Checked before this thread leaves: after that, the last thread may end the lease at any time.
         let held = if is_joint { self.core.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
+        // Taken before this thread leaves, for the same reason: the last thread removes the handlers of all.
+        let handlers = self.holder.get().filter(|_| is_joint).map(|holder| self.core.take_handlers(*holder));
         if !self.core.gate.leave() {
             // If the loss handlers of this thread were called since the check, its hold has ended by that loss.
-            let is_told = self.holder.get().is_some_and(|holder| !self.core.forget_handlers(*holder));
+            let is_told = handlers.is_some_and(|handlers| handlers.is_empty());
             return Some(if is_told { self.core.check() } else { held });
         }
+        // Put back before the release. A loss that comes in between is told behind the release.
+        self.core.put_back(handlers.unwrap_or_default());
         if self.pass_on() {
             return Some(Ok(()));
         }

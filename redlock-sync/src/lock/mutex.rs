@@ -304,7 +304,8 @@ pub struct GuardSend {
 ///
 /// **The drop does not wait for the servers**: it sends the release and returns. Every thread of this client finds the
 /// lock free at once. A release that fails is repeated in the background, and logged. If a renewal is under way, the
-/// drop waits for it, half a node timeout at most.
+/// drop waits for it, half a node timeout at most. If another thread of this client waits for the lock, the drop can
+/// ask the servers first whether other processes wait too. It waits for one node timeout at most in all.
 ///
 /// [`unlock`](MutexGuard::unlock) waits until a majority of the servers has confirmed the release, and returns what
 /// went wrong. Use it before this program tells another one that the lock is free: until a release has arrived, other

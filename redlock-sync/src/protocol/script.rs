@@ -105,7 +105,8 @@ scripts! {
     RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
-    LATCH_ARRIVE = "latch_arrive" behind "push" for "count down" { is_for_replicas: true },
+    LATCH_ARRIVE = "latch_arrive" behind "permissions" "push" for "count down"
+        { needs: Some("check mutex"), is_for_replicas: true },
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
     Q_PUSH = "q_push" behind "q_push_fast" "permissions" "push" "q_wake" "q_task" for "push"

@@ -57,7 +57,7 @@ fn sent() -> Vec<String> {
     {
         scripts.get_mut(name).unwrap().insert_str(0, &counter);
     }
-    let locks = ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "probe"];
+    let locks = ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "latch_arrive", "probe"];
     for name in locks.into_iter().chain(["q_push", "q_claim", "q_pop", "q_remove", "q_revive", "q_purge"]) {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }

@@ -33,12 +33,14 @@ impl Core {
         matches!(self.expire_if_overdue(), LeaseState::Lost(_))
     }
 
-    /// Removes the handlers of a thread that does not hold the lease any more. Returns false if there are none: a loss
-    /// has called them.
-    pub(crate) fn forget_handlers(&self, holder: u64) -> bool {
-        let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect();
-        // Dropped without the lock: what a handler has captured may use this lease.
-        !forgotten.is_empty()
+    /// Removes the handlers of a thread. There are none if a loss has called them. They must be dropped without the
+    /// lock: what a handler has captured may use this lease.
+    pub(in crate::lease) fn take_handlers(&self, holder: u64) -> Vec<(u64, OnLost)> {
+        self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect()
+    }
+
+    pub(in crate::lease) fn put_back(&self, handlers: Vec<(u64, OnLost)>) {
+        self.on_lost.lock().extend(handlers);
     }
 
     /// Removes all handlers: the guard is gone.

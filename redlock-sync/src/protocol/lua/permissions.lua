@@ -1,7 +1,7 @@
 -- Runs before scripts that set something. On request, it checks before any write that this user may run the commands of
 -- all scripts of one kind. Otherwise, a user could acquire a lock that it cannot release. A kind that is not used needs
 -- no permission.
--- KEYS[1], KEYS[2], KEYS[3] keys of the script that follows
+-- KEYS[1], KEYS[2] keys of the script that follows, which can have more
 -- ARGV: the last one may be `check` and the name of a kind. It is then removed.
 -- replies an error with the commands that the user may not run; if there are none, the script that follows continues
 local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
@@ -40,7 +40,7 @@ if kind then
     if command == 'TIME' then
       need(command)
     elseif command == 'EVALSHA' or command == 'EVAL' then
-      if redis.acl_check_cmd then need(command, '', 3, KEYS[1], KEYS[2], KEYS[3]) end
+      if redis.acl_check_cmd then need(command, '', #KEYS, unpack(KEYS)) end
     elseif (command == 'DEL' or command == 'PERSIST') and not redis.acl_check_cmd then
       need(command, KEYS[2] .. ':none')
     else

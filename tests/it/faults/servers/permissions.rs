@@ -224,6 +224,23 @@ fn fault_21_a_permission_that_is_taken_away_and_given_back<K: Kind>() {
     K::unlock(K::new(&locks, "order:43").lock().unwrap()).unwrap();
 }
 
+/// The first count-down checks the same permissions, before it sets anything.
+#[test]
+fn fault_21_a_latch_is_not_counted_down_without_a_permission() {
+    for rule in needed().iter().filter(|rule| !["+eval", "+evalsha"].contains(&rule.as_str())) {
+        let (server, locks) = without(rule);
+        let latch = locks.count_down_latch("order:42", 1);
+        for _ in 0..2 {
+            let error = latch.count_down().unwrap_err();
+            assert_misuse(&error, &server.addr().to_string(), &format!("may not run {}", rule[1..].to_uppercase()));
+        }
+        assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind without {rule}");
+        server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule));
+        latch.count_down().expect(rule);
+        assert!(latch.is_open().unwrap(), "{rule}");
+    }
+}
+
 /// Some administrators remove commands instead of denying them.
 fn fault_21_a_command_that_the_server_does_not_have<K: Kind>() {
     let server = Server::builder().arg("--rename-command").arg("TIME").arg("").start();
