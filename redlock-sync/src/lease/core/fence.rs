@@ -16,8 +16,7 @@ impl Core {
             return Ok(fence);
         }
         self.still_ours()?;
-        let offered = io.offered_fence;
-        let fence = offered.map_or_else(|| self.fence_round(&mut io, None), Ok)?;
+        let fence = io.offered_fence.map_or_else(|| self.fence_round(&mut io, None), Ok)?;
         if self.quorum.len() > 1 {
             self.fence_round(&mut io, Some(fence))?;
         }
