@@ -336,7 +336,7 @@ impl Lease {
             let is_told = handlers.is_some_and(|handlers| handlers.is_empty());
             return Some(if is_told { self.core.check() } else { held });
         }
-        // Put back before the release. A loss that comes in between is told behind the release.
+        // Put back before the release. If a loss comes in between, the handlers are called after the release.
         self.core.put_back(handlers.unwrap_or_default());
         if self.pass_on() {
             return Some(Ok(()));
