@@ -242,7 +242,7 @@ impl<'a> AcquireLoop<'a> {
                 self.wait.leave_queues();
                 return Err(error);
             }
-            let tried_at = self.client.quorum.now();
+            let tried_at = if self.made == 0 { self.began } else { self.client.quorum.now() };
             let retry = &self.request.options.retry;
             let is_last = tried_at >= self.limit.until || retry.is_exhausted(self.made.saturating_add(1));
             let id = self.wait.next_wait_id(self.made == 0, is_last)?;

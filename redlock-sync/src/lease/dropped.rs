@@ -49,7 +49,7 @@ impl Lease {
         // Before the lease says that it is released. Then `ClientInner::end` waits for the release.
         let expected = self.leases.backlog.announce();
         self.stop_renewals(began);
-        match self.core.begin_release(grace) {
+        match self.core.begin_release(began, grace) {
             Ok((io, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
                 drop(io);

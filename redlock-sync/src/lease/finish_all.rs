@@ -22,7 +22,8 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     let (mut ready, mut over) = (Vec::new(), Vec::new());
     for lease in held {
         lease.stop_renewals(began);
-        match lease.core.begin_release(began.after(quorum.settings.two_rounds()).since(quorum.now())) {
+        let now = quorum.now();
+        match lease.core.begin_release(now, began.after(quorum.settings.two_rounds()).since(now)) {
             Ok(release) => ready.push((lease, release)),
             Err(release) => over.push((lease, release)),
         }

@@ -145,7 +145,7 @@ impl Exchange<'_> {
         for (i, target) in targets.iter_mut().enumerate() {
             let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
             let mut failure = server.host.with_server(outage.clone());
-            if let Some(TargetState::Sent { pipe, .. }) = self.send(i, target, server, false, None) {
+            if let Some(TargetState::Sent { pipe, .. }) = self.send(i, target, server, false, None, self.clock.now()) {
                 pipe.flush();
                 pipe.give_up(&self.outcomes, i, true);
                 // The connection may just have broken. That outcome must not end the wait for the other calls.
@@ -163,10 +163,11 @@ impl Exchange<'_> {
             let Some(target) = targets.get(i) else { continue };
             let (TargetState::Unsent, Some(server)) = (&target.state, &target.server) else { continue };
             let is_release = target.call.script.purpose == Purpose::Release;
-            let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
+            let now = self.clock.now();
+            let prompt = now < self.prompt() || !is_release && server.outage().is_some();
             let preferred = targets.iter().find_map(|other| other.pipe_to(server));
-            let sent = self.send(i, target, server, prompt, preferred);
-            let is_over = || self.clock.now() >= self.started.after(BRIEF_WAIT);
+            let sent = self.send(i, target, server, prompt, preferred, now);
+            let is_over = || now >= self.started.after(BRIEF_WAIT);
             let failure = || outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
             if let Some(state) = state
@@ -188,13 +189,14 @@ impl Exchange<'_> {
         server: &Server,
         prompt: bool,
         preferred: Option<&Arc<Pipe>>,
+        now: Tick,
     ) -> Option<TargetState> {
         let call = &target.call;
         let (unanswered, PooledPipe { pipe, generation, .. }) =
-            server.connections(call).choose(call, prompt, preferred)?;
+            server.connections(call).choose(call, prompt, preferred, now)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         let is_release = call.script.purpose == Purpose::Release;
-        if is_release && pipe.is_late(self.node_timeout / 2, self.clock.now()) && pipe.has_like(call) {
+        if is_release && pipe.is_late(self.node_timeout / 2, now) && pipe.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
@@ -254,7 +256,7 @@ impl Exchange<'_> {
         if redis_reply::is_noscript(said) {
             target.needs_source = true;
             self.deadline = self.deadline.after(body_time(&target.call));
-            return self.send(i, target, server, false, None);
+            return self.send(i, target, server, false, None, self.clock.now());
         }
         if said.is_error()
             && let Some(Node::Cluster(cluster)) = self.nodes.all.get(target.node)

@@ -44,7 +44,7 @@ impl Nodes {
         let (mut pending, mut sends, mut results) = (Few::new(), Few::new(), Few::new());
         for (i, node) in self.all.iter().enumerate() {
             let server = node.server_for(call);
-            let found = server.as_ref().and_then(|server| server.connections(call).choose(call, false, None));
+            let found = server.as_ref().and_then(|server| server.connections(call).choose(call, false, None, started));
             results.push(if found.is_some() { None } else { Some(Err(unsent(server.as_deref()))) });
             pending.push(server.zip(found).map(|(server, (unanswered, PooledPipe { pipe, generation, .. }))| {
                 let sent = server.transmission(call, generation, false);

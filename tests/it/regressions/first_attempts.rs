@@ -1,3 +1,4 @@
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +30,29 @@ fn no_lock_is_taken_that_the_user_may_not_release() {
         assert!(matches!(refused, Error::Config { .. }), "{refused}");
         assert!(servers.iter().all(|server| server.get(KEY).is_none()));
     }
+}
+
+/// The release grants the lock on the server. So the next attempt of this client, a plain `SET NX`, finds it taken.
+#[test]
+fn a_wait_comes_before_the_next_attempt_of_a_client_that_knew_of_no_wait() {
+    let server = Server::start();
+    let (locks, other) = (open(server.url()), open(server.url()));
+    uncontended(&locks, KEY);
+    let guard = locks.mutex(KEY).lock().unwrap();
+    thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let guard = other.mutex(KEY).lock().unwrap();
+            assert!(ended.recv().is_err());
+            guard.unlock().unwrap();
+        });
+        let queue = format!("{{{KEY}}}:queue");
+        eventually("a wait is in the queue", SOON, || server.ask::<usize>(cmd("ZCARD").arg(&queue)) == 1);
+        drop(guard);
+        let refused = locks.mutex(KEY).try_lock().unwrap_err();
+        assert!(refused.is_busy(), "{refused}");
+        drop(end);
+    });
 }
 
 /// A release within the minimum hold offers the lock to no wait, so it does not tell whether one is there.

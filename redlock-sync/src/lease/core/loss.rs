@@ -25,12 +25,12 @@ impl Core {
 
     /// True if the lease runs, and its guard has not ended it.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.expire_if_overdue(), LeaseState::Held | LeaseState::Suspended)
+        matches!(self.expire_if_overdue(self.quorum.now()), LeaseState::Held | LeaseState::Suspended)
     }
 
     /// True if the lease is over, and its guard did not end it.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.expire_if_overdue(), LeaseState::Lost(_))
+        matches!(self.expire_if_overdue(self.quorum.now()), LeaseState::Lost(_))
     }
 
     /// Removes the handlers of a thread. There are none if a loss has called them. They must be dropped without the

@@ -266,15 +266,14 @@ impl Core {
         if self.process.is_forked_child() {
             return LeaseState::Released;
         }
-        let state = self.expire_if_overdue();
+        let state = self.expire_if_overdue(self.quorum.now());
         self.tell_loss();
         state
     }
 
     /// Declares the lease lost if its time has passed, and returns its state. The first thread that notices does so.
     /// The handlers are called later, without locks.
-    fn expire_if_overdue(&self) -> LeaseState {
-        let now = self.quorum.now();
+    fn expire_if_overdue(&self, now: Tick) -> LeaseState {
         let state = *self.state.lock();
         if !state.is_overdue(now) {
             return state.now;
@@ -312,7 +311,7 @@ impl Core {
         if self.process.is_forked_child() {
             return Err(Error::Closed);
         }
-        match self.expire_if_overdue() {
+        match self.expire_if_overdue(self.quorum.now()) {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),
@@ -384,7 +383,7 @@ impl Core {
 
     /// Returns when the next renewal is due, and the outcome of this one, if there was one.
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
-        self.expire_if_overdue();
+        self.expire_if_overdue(self.quorum.now());
         let mut io = self.io.lock();
         let state = *self.state.lock();
         if !state.is_live() || self.process.is_forked_child() {

@@ -114,7 +114,7 @@ impl Core {
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
-        let outcome = self.begin_release(grace).map(|(_io, release)| {
+        let outcome = self.begin_release(self.quorum.now(), grace).map(|(_io, release)| {
             let by = self.quorum.round_deadline();
             let ballot = self.quorum.round(&release.call, by);
             self.conclude(&release, ballot, by, true)
@@ -126,9 +126,10 @@ impl Core {
     /// is the outcome if there is nothing to send.
     pub(in crate::lease) fn begin_release(
         &self,
+        now: Tick,
         grace: Duration,
     ) -> Result<(MutexGuard<'_, RoundState>, PreparedRelease), ReleaseOutcome> {
-        if self.expire_if_overdue() == LeaseState::Lost(LostReason::Revoked) {
+        if self.expire_if_overdue(now) == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
@@ -267,7 +268,7 @@ impl Core {
         if self.process.is_forked_child() {
             return false;
         }
-        self.expire_if_overdue();
+        self.expire_if_overdue(self.quorum.now());
         // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
         self.lose(LostReason::Revoked)
     }

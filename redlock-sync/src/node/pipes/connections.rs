@@ -88,16 +88,15 @@ impl Connections {
     ///
     /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key,
     /// even on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one
-    /// packet.
+    /// packet. `now`: the present time, since callers and the choice read the clock once.
     pub(crate) fn choose(
         &self,
         call: &Call,
         prompt: bool,
         preferred: Option<&Arc<Pipe>>,
+        now: Tick,
     ) -> Option<(UnansweredCall, PooledPipe)> {
         let mut open = self.open.lock();
-        // Read once, since the choice compares up to ten times with it.
-        let now = self.host.context.clock.now();
         self.maintain(&mut open, now);
         let group = Table::group_of(call.first_key().unwrap_or_default());
         let is_release = call.script.purpose == Purpose::Release;

@@ -212,8 +212,8 @@ impl Pipe {
     }
 
     /// True if calls gather: a thread reads, and has not waited for long.
-    pub(super) fn gathers(&self) -> bool {
-        self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits(self.clock.now())
+    pub(super) fn gathers(&self, now: Tick) -> bool {
+        self.reading_since.load(Ordering::Relaxed) != FREE && !self.reader_waits(now)
     }
 
     fn is_near(&self) -> bool {
@@ -240,9 +240,9 @@ impl Pipe {
         while outcomes.is_awaited(index) && !self.is_closed() {
             // The threads whose replies have arrived are woken before this one waits.
             wakeups.notify_threads();
-            // The read after the deadline takes what has already arrived.
-            let is_over = self.clock.now() >= until;
-            if (!self.read(&mut reader, until, &mut wakeups) || is_over) && self.clock.now() >= until {
+            let (has_read, began) = self.read(&mut reader, until, &mut wakeups);
+            // A read that began after the deadline took what had already arrived.
+            if (!has_read || began >= until) && self.clock.now() >= until {
                 break;
             }
         }
@@ -250,12 +250,13 @@ impl Pipe {
         wakeups.notify();
     }
 
-    /// Writes the outbox, reads once, and dispatches the replies. Returns false if no bytes arrived before the
-    /// deadline.
-    pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Wakeups) -> bool {
+    /// Writes the outbox, reads once, and dispatches the replies. Returns whether bytes arrived before the deadline,
+    /// and when the read began.
+    pub(super) fn read(self: &Arc<Self>, reader: &mut ReadHalf, until: Tick, wakeups: &mut Wakeups) -> (bool, Tick) {
         self.flush();
         let in_use = UseGuard(self);
-        self.reading_since.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        let began = self.clock.now();
+        self.reading_since.store(began.as_nanos(), Ordering::Relaxed);
         let read = reader.source.read(reader.framer.room(), until);
         self.reading_since.store(AT_WORK, Ordering::Relaxed);
         let given = read.and_then(|read| {
@@ -263,7 +264,7 @@ impl Pipe {
             reader.framer.filled(read);
             self.dispatch(&mut reader.framer, wakeups).map(|()| read > 0)
         });
-        in_use.finish(given)
+        (in_use.finish(given), began)
     }
 
     /// Passes each reply to its call.

@@ -23,12 +23,12 @@ impl Pipe {
     /// completed at once.
     pub(crate) fn send(self: &Arc<Self>, command: Command) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
-        let is_awaited = command.is_awaited();
-        if !self.gathers()
+        let (is_awaited, now) = (command.is_awaited(), self.clock.now());
+        if !self.gathers(now)
             && let Some(writer) = self.writer.try_lock()
         {
             if self.outbox.lock().is_empty() && self.can_write(&command) {
-                self.send_now(writer, command);
+                self.send_now(writer, command, now);
                 if !is_awaited {
                     self.read_later();
                 }
@@ -50,7 +50,7 @@ impl Pipe {
         }
         let is_enough = outbox.len() >= MANY_CALLS;
         drop(outbox);
-        if is_enough || !self.gathers() {
+        if is_enough || !self.gathers(self.clock.now()) {
             self.flush();
         }
     }
@@ -67,11 +67,10 @@ impl Pipe {
         outbox.enqueue(command);
     }
 
-    fn send_now(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>, command: Command) {
+    fn send_now(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>, command: Command, now: Tick) {
         let in_use = UseGuard(self);
         let WriteHalf { sink, packet } = &mut *writer;
         packet.clear();
-        let now = self.clock.now();
         {
             let mut in_flight = self.in_flight.lock();
             // Pairs with `close` in `pipe.rs`, which sets this and drains `in_flight` under the same mutex.

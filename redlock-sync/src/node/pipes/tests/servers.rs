@@ -206,7 +206,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
                     let (unanswered, PooledPipe { pipe, .. }) =
-                        client.server().connections(&call).choose(&call, false, None).unwrap();
+                        client.server().connections(&call).choose(&call, false, None, SystemClock.now()).unwrap();
                     let payload = Payload { form: Form::Source, ..payload(call) };
                     pipe.send(Outcomes::new(1, None).command(0, payload, Some(unanswered)).unattended());
                 }

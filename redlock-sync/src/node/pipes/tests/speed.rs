@@ -96,13 +96,13 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     move || {
         let free = release(&key, &token);
         let (unanswered, PooledPipe { pipe, .. }) =
-            client.server().connections(&free).choose(&free, false, None).unwrap();
+            client.server().connections(&free).choose(&free, false, None, SystemClock.now()).unwrap();
         let outcomes = Outcomes::new(1, None);
         pipe.send(outcomes.command(0, lock.clone(), Some(unanswered)));
         assert!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock));
         assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
         let (unanswered, PooledPipe { pipe, .. }) =
-            client.server().connections(&free).choose(&free, false, None).unwrap();
+            client.server().connections(&free).choose(&free, false, None, SystemClock.now()).unwrap();
         let outcomes = Outcomes::new(1, Some(Arc::clone(&callback)));
         pipe.send(outcomes.command(0, payload(free), Some(unanswered)).unattended());
     }
