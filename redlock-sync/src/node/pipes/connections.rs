@@ -88,7 +88,7 @@ impl Connections {
     ///
     /// `prompt`: the connection must answer promptly. But a release must follow the unanswered calls about its key,
     /// even on a slow connection. `preferred`: a connection to use if possible, so that several calls travel in one
-    /// packet. `now`: the present time, since callers and the choice read the clock once.
+    /// packet. `now`: the time that the caller has just read.
     pub(crate) fn choose(
         &self,
         call: &Call,
