@@ -164,7 +164,7 @@ fn the_last_permit_and_the_last_reader_are_released_while_their_slot_is_open() {
     }
 }
 
-/// The queue is looked up on the server that the slot moves to, and the key may be there too.
+/// The servers refuse a call that names keys which they do not have. The lock's key can be on either of them.
 #[test]
 fn a_lock_without_waiters_is_released_while_its_slot_is_open() {
     let cluster = Cluster::without_replicas();
