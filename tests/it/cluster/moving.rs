@@ -164,34 +164,6 @@ fn the_last_permit_and_the_last_reader_are_released_while_their_slot_is_open() {
     }
 }
 
-/// The servers refuse a call that names keys which they do not have. The lock's key can be on either of them.
-#[test]
-fn a_lock_without_waiters_is_released_while_its_slot_is_open() {
-    let cluster = Cluster::without_replicas();
-    let locks = builder(&cluster).build().unwrap();
-    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
-    let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
-    for is_moved in [false, true] {
-        for is_dropped in [false, true] {
-            let key = format!("{SLOT}{is_moved}{is_dropped}");
-            locks.mutex(&key).lock().unwrap().unlock().unwrap();
-            let guard = locks.mutex(&key).lock().unwrap();
-            cluster.open_slot(slot, from, to);
-            if is_moved {
-                cluster.move_key(from, to, &key);
-            }
-            if is_dropped {
-                drop(guard);
-            } else {
-                guard.unlock().unwrap();
-            }
-            let keys = |server: &Server| server.ask::<Vec<String>>(cmd("KEYS").arg(&key)).len();
-            eventually("the key is gone", SOON, || keys(from) + keys(to) == 0);
-            cluster.close_slot(slot, from);
-        }
-    }
-}
-
 /// Grants, queues and notifications can be lost while the slot moves. Still, no thread may wait for the end of a lease
 /// or of a grant.
 #[test]

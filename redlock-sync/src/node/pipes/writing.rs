@@ -67,6 +67,8 @@ impl Pipe {
         outbox.enqueue(command);
     }
 
+    /// `now` was read before `writer` was locked. So the call in front can have a later time, and `complete_late` then
+    /// tells of this call with the one in front.
     fn send_now(self: &Arc<Self>, mut writer: MutexGuard<'_, WriteHalf>, command: Command, now: Tick) {
         let in_use = UseGuard(self);
         let WriteHalf { sink, packet } = &mut *writer;
