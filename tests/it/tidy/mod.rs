@@ -11,10 +11,8 @@
 //! 9. `packages`: changelog, versions, licences, and texts that no file may have.
 //! 10. `pages`: the length of pages, their links, and their code. `pictures`: each picture is made from the current
 //!     data.
-//! 11. `prose`: sentences, cells and lines of pages and docs.
-//! 12. `words`: words that no text may have.
-//! 13. `workflow`: the steps of CI.
-//! 14. `size`: the library's lines of code and its types.
+//! 11. `prose`: widths of cells and lines in pages and docs.
+//! 12. `workflow`: the steps of CI.
 
 mod circles;
 mod code;
@@ -27,7 +25,5 @@ mod pages;
 mod pictures;
 mod prose;
 mod scripts;
-mod size;
 mod source;
-mod words;
 mod workflow;

@@ -1,4 +1,4 @@
-//! The style of pages and docs: short sentences, narrow cells, lines that fit, and sentences with a subject.
+//! The widths of pages and docs: narrow cells, and lines that fit.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,9 @@ use super::source::{package, read, tracked};
 /// The pages that users read first. `SETTINGS` is a page of tables.
 const FIRST: [&str; 4] = ["README.md", "docs/connect.md", "docs/faq.md", "docs/errors.md"];
 const SETTINGS: &str = "docs/settings.md";
-/// The most words of a sentence. Aim at 25.
-const MOST_WORDS: usize = 30;
 /// The widest cell of a table that fits one line on a laptop.
 const WIDEST_CELL: usize = 90;
 const LONGEST_LINE: usize = 120;
-/// Beginnings of sentences that lack a subject.
-const WITHOUT_SUBJECT: [&str; 6] = ["As that", "Of the", "One that", "So often", "None", "What is"];
 
 /// The pages for users: those in the repository's root and in `docs/`, and the pages of the packages.
 fn pages() -> Vec<PathBuf> {
@@ -72,42 +68,6 @@ fn seen(text: &str) -> String {
     (shown + rest).replace(['[', ']', '*'], "")
 }
 
-/// Paragraphs and items of lists, each with the number of its first line.
-fn paragraphs(page: &str) -> Vec<(usize, String)> {
-    let mut found: Vec<(usize, String)> = Vec::new();
-    let mut goes_on = false;
-    for (number, kind, line) in lines(page) {
-        let line = line.trim();
-        let number_of_item = line.split_once(". ").is_some_and(|(n, _)| n.chars().all(|c| c.is_ascii_digit()));
-        let is_item = line.starts_with("- ") || number_of_item;
-        match found.last_mut() {
-            Some((_, text)) if kind == Kind::Prose && goes_on && !is_item => text.extend([" ", line]),
-            _ if kind == Kind::Prose => {
-                let text =
-                    if number_of_item { line.split_once(". ").unwrap().1 } else { line.trim_start_matches("- ") };
-                found.push((number, text.to_owned()));
-            }
-            _ => {}
-        }
-        goes_on = kind == Kind::Prose;
-    }
-    found
-}
-
-/// The sentences of a paragraph. A full stop, a question mark or a colon ends a sentence.
-fn sentences(paragraph: &str) -> Vec<String> {
-    let text = seen(paragraph) + " ";
-    let ends = text.match_indices(' ').filter(|(at, _)| text[..*at].ends_with(['.', '?', '!', ':'])).map(|(at, _)| at);
-    let mut start = 0;
-    let mut all = Vec::new();
-    for end in ends.chain([text.len()]) {
-        all.push(text[start..end].trim().to_owned());
-        start = end;
-    }
-    all.retain(|sentence| !sentence.is_empty());
-    all
-}
-
 /// The comments of a Rust file, as a page with the same line numbers.
 fn comments(text: &str) -> String {
     let comment = |line: &str| {
@@ -126,19 +86,6 @@ fn sources() -> impl Iterator<Item = (String, String, String)> {
             (format!("{name}/src/{}", source.name), source.text, comments)
         })
     })
-}
-
-#[test]
-fn sentences_are_short() {
-    let mut long = Vec::new();
-    for page in FIRST {
-        for (line, paragraph) in paragraphs(&read(Path::new(page)).unwrap()) {
-            let of = |sentence: &String| sentence.split_whitespace().filter(|word| *word != "-").count();
-            let too_long = sentences(&paragraph).into_iter().filter(|sentence| of(sentence) > MOST_WORDS);
-            long.extend(too_long.map(|sentence| format!("{page}:{line} {} words: {sentence}", of(&sentence))));
-        }
-    }
-    assert!(long.is_empty(), "{long:#?}");
 }
 
 #[test]
@@ -175,35 +122,7 @@ fn lines_fit() {
 }
 
 #[test]
-fn sentences_name_what_they_are_about() {
-    let mut found = Vec::new();
-    let of_pages = pages().into_iter().map(|page| (page.display().to_string(), read(&page).unwrap()));
-    for (name, text) in of_pages.chain(sources().map(|(name, _, comments)| (name, comments))) {
-        for (line, paragraph) in paragraphs(&text) {
-            let saves = |sentence: &String| WITHOUT_SUBJECT.iter().any(|start| begins(sentence, start));
-            let bad = sentences(&paragraph).into_iter().filter(saves);
-            found.extend(bad.map(|sentence| format!("{name}:{line} {sentence}")));
-        }
-    }
-    assert!(found.is_empty(), "{found:#?}");
-}
-
-fn begins(sentence: &str, words: &str) -> bool {
-    let after = sentence.strip_prefix(words);
-    // A question may begin like this.
-    after.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)) && !sentence.ends_with('?')
-}
-
-#[test]
-fn sentences_and_cells_are_found() {
-    let page = "# A. B\n- One `x y. z` [two](a.md#b. c). Three, e.g. four\n  five?\n1. Six: seven.\n\n| a | b |\n\n[l]: m\n```\nn o\n```\n";
-    let all: Vec<(usize, Vec<String>)> = paragraphs(page).into_iter().map(|(n, text)| (n, sentences(&text))).collect();
-    assert_eq!(all[0].0, 2);
-    assert_eq!(all[0].1, ["One `x_y__z` two.", "Three, e.g.", "four five?"]);
-    assert_eq!(all[1].1, ["Six:", "seven."]);
-    assert_eq!(all.len(), 2);
+fn cells_and_comments_are_found() {
     assert_eq!(seen("| [a b][c] | **d** `e|f` |"), "| a b | d `e_f` |");
-    assert!(begins("None is there.", "None") && !begins("Nonesuch.", "None") && !begins("What is it?", "What is"));
-    assert!(!begins("`None` is there.", "None"));
     assert_eq!(comments("/// a\ncode // b\n    //! c\n// d"), "a\n\nc\nd");
 }

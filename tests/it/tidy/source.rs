@@ -102,21 +102,12 @@ pub(super) fn library() -> Vec<Source> {
 
 /// The code, with spaces for comments and quoted text. The line numbers stay the same.
 pub(super) fn blank(text: &str) -> String {
-    only(text, true)
-}
-
-/// The comments and quoted text, with spaces for code.
-pub(super) fn prose(text: &str) -> String {
-    only(text, false)
-}
-
-fn only(text: &str, code: bool) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     while at < chars.len() {
         let (length, is_code) = token(&chars, at);
-        let blanked = |&c: &char| if is_code == code || c == '\n' { c } else { ' ' };
+        let blanked = |&c: &char| if is_code || c == '\n' { c } else { ' ' };
         out.extend(chars[at..at + length].iter().map(blanked));
         at += length;
     }
