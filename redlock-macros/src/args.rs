@@ -19,6 +19,7 @@ pub(crate) struct Args {
     pub(crate) renew: Option<Given<bool>>,
     pub(crate) min_hold: Option<Given<Duration>>,
     pub(crate) max_hold: Option<Given<Duration>>,
+    pub(crate) unavailable_after: Option<Given<Duration>>,
     pub(crate) fenced: Option<Given<bool>>,
     pub(crate) kind: Option<Kind>,
     pub(crate) client: Option<Expr>,
@@ -70,7 +71,7 @@ pub(crate) struct Done {
     pub(crate) fallback: Option<ExprPath>,
 }
 
-const NAMES: &str = "`wait`, `lease`, `renew`, `min_hold`, `max_hold`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
+const NAMES: &str = "`wait`, `lease`, `renew`, `min_hold`, `max_hold`, `unavailable_after`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
     `once`, `remember`, `done`, `release`, `crate`";
 
 impl Parse for Attribute {
@@ -132,6 +133,7 @@ impl Args {
             "renew" => set(&mut self.renew, &name, value(input, &name)),
             "min_hold" => set(&mut self.min_hold, &name, value(input, &name)),
             "max_hold" => set(&mut self.max_hold, &name, value(input, &name)),
+            "unavailable_after" => set(&mut self.unavailable_after, &name, value(input, &name)),
             "fenced" => set(&mut self.fenced, &name, value(input, &name)),
             "kind" => set(&mut self.kind, &name, value(input, &name)),
             "client" => set(&mut self.client, &name, value(input, &name)),

@@ -221,6 +221,7 @@ fn settings(args: &Args) -> TokenStream {
         setting("renew", args.renew.as_ref()),
         setting("min_hold", args.min_hold.as_ref()),
         setting("max_hold", args.max_hold.as_ref()),
+        setting("unavailable_after", args.unavailable_after.as_ref()),
         setting("fenced", args.fenced.as_ref()),
         setting("remember", args.remember.as_ref()),
     ]
@@ -300,12 +301,12 @@ mod tests {
     fn settings_are_those_of_the_handle() {
         let text = expanded(
             "\"k\", lease = \"30s\", renew = false, min_hold = \"1s\", max_hold = \"1h\", kind = mutex, \
-            fenced = true, client = self.locks",
+            unavailable_after = \"2s\", fenced = true, client = self.locks",
             "fn f(&self) -> R { body() }",
         );
         let settings = "locks.mutex(key).label(\"k\").lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
             .min_hold(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
-            .fenced(true);";
+            .unavailable_after(::core::time::Duration::from_millis(2000u64)).fenced(true);";
         assert!(text.contains(settings), "{text}");
         assert!(
             text.contains("letlock={letclient=&self.locks;::redlock_sync::__private::client(client).and_then("),

@@ -116,6 +116,7 @@ fn the_attribute_makes_code_of_any_arguments() {
         "lease",
         "min_hold",
         "max_hold",
+        "unavailable_after",
         "busy",
         "failed",
         "client",

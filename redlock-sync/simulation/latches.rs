@@ -17,7 +17,7 @@ use super::world::{World, with};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lock::count_down_latch::CountDownLatch;
-use crate::options::Retry;
+use crate::options::LockOptions;
 use crate::quorum::votes_needed;
 
 /// The lifetime of latches. It is longer than any schedule. It is also shorter than the first uptime of the nodes. So
@@ -27,7 +27,7 @@ pub(super) const LIFE: Duration = Duration::from_secs(1800);
 /// Makes one call to a latch. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, count: usize, plan: &Plan) -> bool {
     let name = Key::new("", plan.names[key], 100);
-    let latch = CountDownLatch::new(Arc::clone(&thread.inner), name, count, Retry::default()).lifetime(LIFE);
+    let latch = CountDownLatch::new(Arc::clone(&thread.inner), name, count, &LockOptions::default()).lifetime(LIFE);
     let began = with(|world| world.now);
     let outcome = match fastrand::u32(0..10) {
         0..4 => return arrive(thread, key, count, &latch),

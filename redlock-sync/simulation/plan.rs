@@ -115,7 +115,6 @@ impl Plan {
             settings: ClientOptions {
                 node_timeout,
                 min_validity: Duration::from_millis(2),
-                unavailable_after: Duration::from_secs(2),
                 ..ClientOptions::default()
             },
             mixed: [0, 0, 60, 400][fastrand::usize(0..4)],
@@ -199,6 +198,7 @@ impl Plan {
             max_renewals: is_odd().then(|| fastrand::u32(0..=3)),
             fenced: chance(300),
             retry: if chance(50) { Retry::every(Duration::from_millis(3)).max_attempts(5) } else { Retry::default() },
+            unavailable_after: Duration::from_secs(2),
             holder_name: is_odd().then(|| "mine".to_owned()),
             ..LockOptions::default()
         }

@@ -64,6 +64,8 @@ pub(crate) struct Latch {
     pub(crate) calls: LatchCalls,
     pub(crate) lifetime: Duration,
     pub(crate) retry: Retry,
+    /// Like [`LockOptions::unavailable_after`](crate::options::LockOptions::unavailable_after).
+    pub(crate) unavailable_after: Duration,
     pub(crate) cancel: Cancelling,
 }
 
@@ -303,7 +305,7 @@ struct LatchWait<'a> {
 
 impl<'a> LatchWait<'a> {
     fn new(latch: &'a Latch, limit: MaxWait) -> LatchWait<'a> {
-        let limit = WaitLimit::new(&latch.client, limit);
+        let limit = WaitLimit::new(&latch.client, limit, latch.unavailable_after);
         LatchWait { latch, limit, polls: 0, count_checks: 0, wait: None, entered: None }
     }
 

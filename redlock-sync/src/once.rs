@@ -280,7 +280,8 @@ impl RunOnce {
         check_within("remember", &lifetime, MIN_LIFETIME..=MAX_LIFETIME)?;
         let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(name.done(), 1));
         let (retry, cancel) = (Retry::default(), Cancelling::default());
-        Ok(Latch { client, name, terms: TERMS, calls, lifetime, retry, cancel })
+        // The mark is repeated for one lease, however long the servers are away: see `OnceGuard::end`.
+        Ok(Latch { client, name, terms: TERMS, calls, lifetime, retry, unavailable_after: Duration::MAX, cancel })
     }
 }
 
@@ -374,6 +375,21 @@ impl RunOnce {
     #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> RunOnce {
         self.each(|mutex| mutex.max_hold(max_hold))
+    }
+
+    /// Sets for how long a call that waits goes on trying while no majority of the servers answers; default: the
+    /// client's (10 s). See [`Mutex::unavailable_after`](crate::Mutex::unavailable_after). The mark of a success is
+    /// repeated for one lease, whatever this is.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let report = locks.once("report:2026-11-24").unavailable_after(Duration::from_secs(1));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn unavailable_after(self, time: Duration) -> RunOnce {
+        self.each(|mutex| mutex.unavailable_after(time))
     }
 
     /// Sets whether a run brings a [fencing token](crate::Lease::fencing_token) along; default false. See

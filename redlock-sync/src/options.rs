@@ -51,7 +51,6 @@ pub(crate) struct ClientOptions {
     /// The largest number of connections to each server. All calls share them.
     pub(crate) connections: u32,
     pub(crate) min_validity: Duration,
-    pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
     /// `None` means on with several nodes, and off with one.
@@ -69,7 +68,6 @@ impl Default for ClientOptions {
             node_timeout: Duration::from_millis(250),
             connections: 3,
             min_validity: Duration::from_millis(10),
-            unavailable_after: Duration::from_secs(10),
             max_key_len: 1024,
             restart_guard: true,
             failover_guard: None,
@@ -135,6 +133,8 @@ pub(crate) struct LockOptions {
     pub(crate) max_renewals: Option<u32>,
     pub(crate) fenced: bool,
     pub(crate) retry: Retry,
+    /// A call that waits gives up once no majority has answered for this long.
+    pub(crate) unavailable_after: Duration,
     pub(crate) holder_name: Option<String>,
     pub(crate) take_over_keys_without_ttl: bool,
     /// What cancels the waits for the lock.
@@ -153,6 +153,7 @@ impl Default for LockOptions {
             max_renewals: None,
             fenced: false,
             retry: Retry::default(),
+            unavailable_after: Duration::from_secs(10),
             holder_name: None,
             take_over_keys_without_ttl: false,
             cancel: Cancelling::default(),
@@ -179,6 +180,7 @@ impl LockOptions {
             lease: _,
             fenced: _,
             retry: _,
+            unavailable_after: _,
             holder_name: _,
             take_over_keys_without_ttl: _,
             cancel: _,

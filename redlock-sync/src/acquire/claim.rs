@@ -22,7 +22,7 @@ use crate::inner::ClientInner;
 use crate::key::TaskQueue;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::options::{LockOptions, jittered};
-use crate::protocol::reply::{Acquired, FailureKind, Few, Vote};
+use crate::protocol::reply::{Acquired, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
@@ -71,13 +71,13 @@ pub(crate) struct HeldTask {
 enum NotClaimed {
     /// No task is due. The next one is due after this time, if there is one.
     Nothing(Option<Duration>),
-    /// There was no usable answer. If the server is a replica, its address may lead to the new master soon.
-    Failed { error: Error, is_of_replica: bool },
+    /// There was no usable answer.
+    Failed(Error),
 }
 
 impl From<Error> for NotClaimed {
     fn from(error: Error) -> NotClaimed {
-        NotClaimed::Failed { error, is_of_replica: false }
+        NotClaimed::Failed(error)
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     let _call = client.begin_call();
     client.ready()?;
     request.not_cancelled()?;
-    let limit = WaitLimit::new(client, limit);
+    let limit = WaitLimit::new(client, limit, request.options.unavailable_after);
     let mut claims = ClaimLoop { request, limit, made: 0, queued: None, entered: None };
     // The first attempt does not wait for other threads: usually a task is due.
     if let Some(outcome) = claims.attempt(false, None) {
@@ -184,10 +184,10 @@ impl ClaimLoop<'_> {
                 }
                 (next, false)
             }
-            Err(NotClaimed::Failed { error, is_of_replica }) => {
-                // A worker goes on through a failover.
-                let may_pass = error.is_unavailable() || is_of_replica && self.request.stop.is_some();
-                if is_last || !may_pass || self.limit.unanswered(&error, tried_at) {
+            Err(NotClaimed::Failed(error)) => {
+                // A worker outlasts every outage.
+                let is_over = error.is_unavailable() && self.limit.unanswered(&error, tried_at);
+                if is_last || !error.is_unavailable() || is_over && self.request.stop.is_none() {
                     return Some(Err(error));
                 }
                 (None, true)
@@ -277,7 +277,6 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
         }
         vote => {
             let is_late = vote.is_yes();
-            let is_of_replica = matches!(&vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
             let ballot = Ballot { votes: Few::from([vote]), started, duplicate };
             roll_back(request, &ballot, &id, lease, by);
             let key = tasks.due.as_str();
@@ -287,7 +286,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
             } else {
                 quorum.failed("claim", key, &ballot)
             };
-            Err(NotClaimed::Failed { error, is_of_replica })
+            Err(NotClaimed::Failed(error))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! When a call that waits gives up. Locks, latches and claims of tasks share this rule.
 
+use std::time::Duration;
+
 use super::MaxWait;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -8,15 +10,15 @@ use crate::inner::ClientInner;
 /// How long one call waits, and since when it has found no majority of the servers.
 pub(crate) struct WaitLimit<'a> {
     client: &'a ClientInner,
-    wait: MaxWait,
+    unavailable_after: Duration,
     /// An attempt that begins at this time or later is the last one.
     pub(crate) until: Tick,
     unavailable_since: Option<Tick>,
 }
 
 impl<'a> WaitLimit<'a> {
-    pub(crate) fn new(client: &'a ClientInner, wait: MaxWait) -> WaitLimit<'a> {
-        WaitLimit { client, wait, until: wait.until(), unavailable_since: None }
+    pub(crate) fn new(client: &'a ClientInner, wait: MaxWait, unavailable_after: Duration) -> WaitLimit<'a> {
+        WaitLimit { client, unavailable_after, until: wait.until(), unavailable_since: None }
     }
 
     /// True if the deadline has passed. The call then makes no further attempt, which could take another node timeout.
@@ -31,15 +33,12 @@ impl<'a> WaitLimit<'a> {
     }
 
     /// Records that no majority has answered an attempt that began at `tried_at`. Returns true if the call gives up: at
-    /// its deadline, or after `unavailable_after` if it has no deadline.
+    /// its deadline, or when the outage has lasted for `unavailable_after`.
     pub(crate) fn unanswered(&mut self, error: &Error, tried_at: Tick) -> bool {
         let quorum = &self.client.quorum;
         // Called for each failed attempt, so that the outage counts as ongoing.
         let since = self.client.outages.since(tried_at, quorum.now(), error);
         let since = *self.unavailable_since.get_or_insert(since);
-        match self.wait {
-            MaxWait::Forever => quorum.now().since(since) >= quorum.settings.unavailable_after,
-            MaxWait::No | MaxWait::Until(_) => self.is_over(),
-        }
+        self.is_over() || quorum.now().since(since) >= self.unavailable_after
     }
 }

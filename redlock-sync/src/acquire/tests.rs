@@ -22,14 +22,14 @@ const LONG: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-fn client(urls: &[String], unavailable_after: Duration) -> Arc<ClientInner> {
-    let settings = ClientOptions { unavailable_after, node_timeout: TIMEOUT, ..ClientOptions::default() };
+fn client(urls: &[String]) -> Arc<ClientInner> {
+    let settings = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
     ClientInner::new(quorum(urls.iter().cloned(), settings, Arc::new(SystemClock)))
 }
 
 /// A client whose server is never asked.
-fn idle(unavailable_after: Duration) -> Arc<ClientInner> {
-    client(&["redis://127.0.0.1:1/".to_owned()], unavailable_after)
+fn idle() -> Arc<ClientInner> {
+    client(&["redis://127.0.0.1:1/".to_owned()])
 }
 
 fn request(options: LockOptions) -> Request {
@@ -51,9 +51,9 @@ fn unavailable() -> Error {
 
 #[test]
 fn an_acquire_gives_up_when_nothing_can_help() {
-    let request = request(LockOptions::default());
-    let ends = |after, wait, error: &Error| {
-        let client = idle(after);
+    let ends = |unavailable_after, wait, error: &Error| {
+        let request = request(LockOptions { unavailable_after, ..LockOptions::default() });
+        let client = idle();
         let mut acquire = AcquireLoop::new(&client, &request, wait, Pauses::default());
         acquire.ends_with(error, client.quorum.now())
     };
@@ -62,7 +62,9 @@ fn an_acquire_gives_up_when_nothing_can_help() {
     assert!(!ends(none, MaxWait::Forever, &busy()));
     assert!(ends(none, MaxWait::Forever, &unavailable()));
     assert!(!ends(long, MaxWait::Forever, &unavailable()));
-    assert!(!ends(none, until, &unavailable()), "it has a deadline of its own");
+    assert!(ends(none, until, &unavailable()), "the shorter of both counts");
+    assert!(!ends(long, until, &unavailable()));
+    assert!(ends(long, MaxWait::Until(Tick::ZERO), &unavailable()));
     for hopeless in [Error::Closed, Error::config("no".to_owned())] {
         assert!(ends(long, until, &hopeless), "{hopeless}");
     }
@@ -70,7 +72,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
 
 #[test]
 fn a_busy_lock_ends_an_outage() {
-    let client = idle(Duration::ZERO);
+    let client = idle();
     let request = request(LockOptions::default());
     let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER), Pauses::default());
     let first = client.quorum.now();
@@ -92,7 +94,7 @@ impl Mail {
     fn new(nodes: usize) -> Mail {
         let servers = servers(nodes);
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        Mail { client: client(&urls, LONG), servers }
+        Mail { client: client(&urls), servers }
     }
 
     /// Gives the wait a grant. Returns true if the wait gets a lease, and false if an attempt has to decide.

@@ -151,10 +151,12 @@ impl Builder {
         self
     }
 
-    /// Sets for how long `lock()`, which has no deadline, goes on trying while no majority of the nodes answers;
-    /// default 10 s. With zero, it gives up at the first failure. With a longer time, it outlasts a longer failover.
-    /// The time counts for the client as a whole, from the beginning of an outage. So a call that begins during the
-    /// outage waits only for the rest of it. If another holder has the lock, `lock()` waits without a limit.
+    /// Sets for how long calls that wait go on trying while no majority of the nodes answers; default 10 s. A call with
+    /// a deadline, such as `try_lock_for`, gives up at the earlier of the two. With zero, calls give up at the first
+    /// failure. With a longer time, they outlast a longer failover. The time counts for the client as a whole, from the
+    /// beginning of an outage. So a call that begins during the outage waits only for the rest of it. A handle can have
+    /// [a time of its own](crate::Mutex::unavailable_after). If another holder has the lock, `lock()` waits without a
+    /// limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,7 +168,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn unavailable_after(mut self, time: Duration) -> Builder {
-        self.settings.unavailable_after = time;
+        self.options.unavailable_after = time;
         self
     }
 

@@ -100,7 +100,7 @@ impl Redlock {
     /// ```
     #[must_use]
     pub fn count_down_latch(&self, name: impl LockKey, count: usize) -> CountDownLatch {
-        CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, self.options.retry.clone())
+        CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, &self.options)
     }
 
     /// Returns a candidate for the leader of that name. Of all processes that have such a candidate, one at a time runs

@@ -198,7 +198,7 @@ fn has_evicted(node: &NodeHealth) -> Option<String> {
 /// True if the user may not use the key of the probe, but may use other keys.
 fn is_of_other_keys(failure: &Failure) -> bool {
     let says = |words: &str| failure.message.contains(words);
-    failure.kind == FailureKind::Misuse && says("NOPERM") && says("key") && !says("may not run")
+    failure.kind == FailureKind::Denied && says("NOPERM") && says("key") && !says("may not run")
 }
 
 fn of_keys(written: &Vote<()>) -> Option<String> {

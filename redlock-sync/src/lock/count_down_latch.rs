@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::latch::{Latch, LatchTerms};
-use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry, check_within};
+use crate::options::{LIFETIME, LockOptions, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry, check_within};
 use crate::protocol::latch_calls::LatchCalls;
 use crate::token::random_part;
 
@@ -73,12 +73,27 @@ pub struct CountDownLatch {
     count: usize,
     lifetime: Duration,
     retry: Retry,
+    unavailable_after: Duration,
     cancel: Cancelling,
 }
 
 impl CountDownLatch {
-    pub(crate) fn new(client: Arc<ClientInner>, key: Result<Key, Error>, count: usize, retry: Retry) -> CountDownLatch {
-        CountDownLatch { client, key, count, lifetime: LIFETIME, retry, cancel: Cancelling::default() }
+    pub(crate) fn new(
+        client: Arc<ClientInner>,
+        key: Result<Key, Error>,
+        count: usize,
+        defaults: &LockOptions,
+    ) -> CountDownLatch {
+        let LockOptions { retry, unavailable_after, .. } = defaults.clone();
+        CountDownLatch {
+            client,
+            key,
+            count,
+            lifetime: LIFETIME,
+            retry,
+            unavailable_after,
+            cancel: Cancelling::default(),
+        }
     }
 
     /// Sets for how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is
@@ -309,7 +324,8 @@ impl CountDownLatch {
         self.retry.check()?;
         let (client, name, calls) = (Arc::clone(&self.client), key.clone(), LatchCalls::new(key, self.count));
         let (retry, cancel) = (self.retry.clone(), self.cancel.clone());
-        Ok(Latch { client, name, terms: TERMS, calls, lifetime: self.lifetime, retry, cancel })
+        let CountDownLatch { lifetime, unavailable_after, .. } = *self;
+        Ok(Latch { client, name, terms: TERMS, calls, lifetime, retry, unavailable_after, cancel })
     }
 }
 

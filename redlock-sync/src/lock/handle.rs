@@ -213,6 +213,24 @@ macro_rules! settings {
             self.set(|options| options.max_hold = Some(hold))
         }
 
+        /// Sets for how long calls of this handle that wait go on trying while no majority of the servers answers;
+        /// default: the client's (10 s). [`Builder::unavailable_after`](crate::Builder::unavailable_after) says what a
+        /// longer and a shorter time cost. With zero, a call gives up at the first failure.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use std::time::Duration;
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".unavailable_after(Duration::from_secs(1)).", $take, "()?;")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn unavailable_after(self, time: Duration) -> Self {
+            self.set(|options| options.unavailable_after = time)
+        }
+
         /// Sets a [`Cancel`](crate::Cancel), by which another thread stops calls of this handle that wait; default
         /// none. Such a call returns [`Cancelled`](crate::Error::Cancelled), and so does each later call that would
         /// acquire the lock. `Cancel` says what it costs.

@@ -299,6 +299,20 @@ impl MultiLock {
         self.each(|mutex| mutex.max_hold(hold))
     }
 
+    /// Sets for how long calls of this handle that wait go on trying while no majority of the servers answers: see
+    /// [`Mutex::unavailable_after`](crate::Mutex::unavailable_after).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]).unavailable_after(Duration::from_secs(1));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn unavailable_after(self, time: Duration) -> MultiLock {
+        self.each(|mutex| mutex.unavailable_after(time))
+    }
+
     /// Sets a [`Cancel`], by which another thread stops calls of this handle that wait: see
     /// [`Mutex::cancel`](crate::Mutex::cancel).
     ///

@@ -86,7 +86,7 @@ fn unfit(facts: &HashMap<String, String>, in_cluster: bool) -> Option<Failure> {
         }
         _ => return None,
     };
-    Some(Failure::unsent(FailureKind::Misuse, why))
+    Some(Failure::unsent(FailureKind::Denied, why))
 }
 
 /// Refuses an old Redis, which the tests do not cover. Servers compatible with Redis may claim any version, and state
@@ -98,7 +98,7 @@ fn outdated(facts: &HashMap<String, String>) -> Option<Failure> {
     let is_redis = |name: &str| !name.ends_with("_version") || ["redis_version", "gcc_version"].contains(&name);
     (is_old && facts.keys().all(|name| is_redis(name))).then(|| {
         let why = format!("is Redis {version}, which is too old: this library needs Redis 6.2 or later, or Valkey");
-        Failure::unsent(FailureKind::Misuse, why)
+        Failure::unsent(FailureKind::Denied, why)
     })
 }
 
@@ -110,7 +110,7 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
             Err(Failure::unsent(FailureKind::Unreachable, redis_reply::failure(e).message))
         }
         redis::Value::ServerError(e) if e.code() == "DENIED" => {
-            Err(Failure::unsent(FailureKind::Misuse, redis_reply::failure(e).message))
+            Err(Failure::unsent(FailureKind::Denied, redis_reply::failure(e).message))
         }
         _ => Ok(answer),
     }
@@ -120,7 +120,7 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
 fn refused(answer: redis::Value) -> Option<Failure> {
     let redis::Value::ServerError(error) = answer else { return None };
     let failure = redis_reply::failure(&error);
-    let kind = if failure.kind == FailureKind::Transient { FailureKind::Transient } else { FailureKind::Misuse };
+    let kind = if failure.kind == FailureKind::Transient { FailureKind::Transient } else { FailureKind::Denied };
     Some(Failure::unsent(kind, failure.message))
 }
 

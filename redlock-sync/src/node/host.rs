@@ -99,14 +99,8 @@ impl Host {
     }
 
     /// True if a failover can move the master to another server.
-    fn can_fail_over(&self) -> bool {
+    pub(super) fn can_fail_over(&self) -> bool {
         self.server.address_changes().is_some()
-    }
-
-    /// Adapts the kind of a failure: in a Sentinel group, "is a replica" passes, because the new master will be found.
-    pub(super) fn classify(&self, failure: Failure) -> Failure {
-        let passes = failure.kind == FailureKind::Replica && self.can_fail_over();
-        if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
     /// Marks connections up to this generation as stale, after one of them broke. If the generation was raised since,

@@ -66,7 +66,7 @@ impl Broken {
             Broken::Closed(why) => {
                 Failure::unsent(FailureKind::Unreachable, format!("connection lost while {what}: {why}"))
             }
-            Broken::Unusable(why) => Failure::unsent(FailureKind::Misuse, why),
+            Broken::Unusable(why) => Failure::unsent(FailureKind::Denied, why),
         }
     }
 

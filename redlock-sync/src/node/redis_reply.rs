@@ -50,12 +50,12 @@ fn unexpected() -> Failure {
 pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     let words = ["NOAUTH", "WRONGPASS"];
     let wants_login = || words.iter().any(|word| failure.message.contains(word));
-    failure.kind == FailureKind::Replica || failure.kind == FailureKind::Misuse && wants_login()
+    failure.kind == FailureKind::Replica || failure.kind == FailureKind::Denied && wants_login()
 }
 
 /// True if the server refused the user or the password.
 pub(super) fn is_wrong_password(failure: &Failure) -> bool {
-    failure.kind == FailureKind::Misuse && failure.message.starts_with("WRONGPASS")
+    failure.kind == FailureKind::Denied && failure.message.starts_with("WRONGPASS")
 }
 
 /// Replaces the redirect errors of a cluster by a message for users.
@@ -77,12 +77,12 @@ pub(super) fn in_cluster(failure: Failure) -> Failure {
 /// True if the user lacks a permission.
 pub(super) fn lacks_permission(failure: &Failure) -> bool {
     let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);
-    failure.kind == FailureKind::Misuse && words.into_iter().any(|words| failure.message.contains(words))
+    failure.kind == FailureKind::Denied && words.into_iter().any(|words| failure.message.contains(words))
 }
 
 /// True if the first acquire found that this user may not run all commands, whatever the key (`lua/permissions.lua`).
 pub(super) fn lacks_commands(failure: &Failure) -> bool {
-    failure.kind == FailureKind::Misuse && failure.message.starts_with("NOPERM this user may not run ")
+    failure.kind == FailureKind::Denied && failure.message.starts_with("NOPERM this user may not run ")
 }
 
 /// The failure that an error reply stands for.
@@ -94,10 +94,10 @@ pub(super) fn failure(error: &ServerError) -> Failure {
 const CODES: [(&str, FailureKind); 19] = [
     ("WRONGTYPE", FailureKind::WrongType),
     ("READONLY", FailureKind::Replica),
-    ("NOPERM", FailureKind::Misuse),
-    ("NOAUTH", FailureKind::Misuse),
-    ("WRONGPASS", FailureKind::Misuse),
-    ("DENIED", FailureKind::Misuse),
+    ("NOPERM", FailureKind::Denied),
+    ("NOAUTH", FailureKind::Denied),
+    ("WRONGPASS", FailureKind::Denied),
+    ("DENIED", FailureKind::Denied),
     ("MOVED", FailureKind::Misuse),
     ("ASK", FailureKind::Misuse),
     ("CROSSSLOT", FailureKind::Misuse),
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn errors_before_the_run() {
         let no = |kind| (kind, Executed::No);
-        assert_eq!(of("NOAUTH Authentication required."), no(FailureKind::Misuse));
+        assert_eq!(of("NOAUTH Authentication required."), no(FailureKind::Denied));
         assert_eq!(of("WRONGTYPE Operation against a key holding the wrong kind of value"), no(FailureKind::WrongType));
         assert_eq!(of("LOADING Redis is loading the dataset in memory"), no(FailureKind::Transient));
         assert_eq!(
@@ -209,7 +209,7 @@ mod tests {
         );
         assert_eq!(of("MOVED 3999 127.0.0.1:6381"), no(FailureKind::Misuse));
         assert_eq!(of("OOM command not allowed when used memory > 'maxmemory'."), no(FailureKind::Refused));
-        assert_eq!(of("NOPERM this user has no permissions to run the 'evalsha' command"), no(FailureKind::Misuse));
+        assert_eq!(of("NOPERM this user has no permissions to run the 'evalsha' command"), no(FailureKind::Denied));
         assert_eq!(of("READONLY You can't write against a read only replica."), no(FailureKind::Replica));
     }
 
@@ -228,24 +228,24 @@ mod tests {
         assert_eq!(of(&format!("{six}attempt to index a nil value")), (FailureKind::Refused, Executed::Maybe));
         assert_eq!(
             of("NOPERM ACL failure in script: User a has no permissions to access the 'k' key"),
-            (FailureKind::Misuse, Executed::Maybe)
+            (FailureKind::Denied, Executed::Maybe)
         );
         assert_eq!(
             of(
                 "ERR The user executing the script can't run this command or subcommand script: f6b1, on @user_script:1."
             ),
-            (FailureKind::Misuse, Executed::Maybe)
+            (FailureKind::Denied, Executed::Maybe)
         );
         assert_eq!(
             of(
                 "ERR ACL failure in script: User a has no permissions to run the 'set' command script: on @user_script:1."
             ),
-            (FailureKind::Misuse, Executed::Maybe)
+            (FailureKind::Denied, Executed::Maybe)
         );
         // The error of Redis 6 if a script uses `pcall` and returns the error.
         assert_eq!(
             of("@user_script: 68: The user executing the script can't run this command or subcommand"),
-            (FailureKind::Misuse, Executed::Maybe)
+            (FailureKind::Denied, Executed::Maybe)
         );
         assert_eq!(of("ERR something else"), (FailureKind::Refused, Executed::Maybe));
         assert_eq!(of("ERR the BUSY word alone"), (FailureKind::Refused, Executed::Maybe));

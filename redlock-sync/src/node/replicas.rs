@@ -53,6 +53,6 @@ mod tests {
         assert!(failure.message.contains("by 1 of 2 replicas within 125 ms"), "{}", failure.message);
         let forbidden = redis::parse_redis_value(b"-NOPERM this user has no permissions to run the 'wait' command\r\n");
         let failure = checked(redis_reply::value(forbidden.unwrap())).unwrap_err();
-        assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::Maybe));
+        assert_eq!((failure.kind, failure.executed), (FailureKind::Denied, Executed::Maybe));
     }
 }

@@ -42,8 +42,10 @@ pub(crate) struct Server {
     /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at
     /// that time.
     permitted: Mutex<Vec<(&'static str, u64)>>,
-    /// The digests of the scripts that the server has executed. Only for calls that carry their source until then.
-    known: Mutex<Vec<&'static str>>,
+    /// The scripts that the server has executed since a connection broke. It knows their source.
+    known: AtomicU64,
+    /// The scripts that the server has ever executed for this client.
+    served: AtomicU64,
 }
 
 impl Server {
@@ -57,7 +59,8 @@ impl Server {
             bodies: OnceLock::new(),
             refusals: AtomicU64::new(0),
             permitted: Mutex::default(),
-            known: Mutex::default(),
+            known: AtomicU64::new(0),
+            served: AtomicU64::new(0),
         });
         let this = Arc::downgrade(&server);
         let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.connect_another());
@@ -117,12 +120,12 @@ impl Server {
     /// waits that could send a release again, and a body is not sent twice.
     fn is_unknown(&self, call: &Call) -> bool {
         let brings_it = call.script.purpose == Purpose::Release || call.script.takes_bodies && call.len() > BODY_SIZE;
-        brings_it && !self.known.lock().contains(&&*call.script.sha)
+        brings_it && self.known.load(Ordering::Acquire) & call.script.bit == 0
     }
 
     /// Records that a connection of this generation broke. If the server was restarted, it has forgotten all scripts.
     pub(super) fn connection_broke(&self, generation: u64) {
-        self.known.lock().clear();
+        self.known.store(0, Ordering::Release);
         self.permitted.lock().clear();
         self.host.retire_generation(generation);
     }
@@ -142,8 +145,9 @@ impl Server {
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                if self.is_unknown(call) {
-                    self.known.lock().push(&call.script.sha);
+                if self.known.load(Ordering::Acquire) & call.script.bit == 0 {
+                    self.known.fetch_or(call.script.bit, Ordering::AcqRel);
+                    self.served.fetch_or(call.script.bit, Ordering::Relaxed);
                 }
                 if sent.checks {
                     let mut permitted = self.permitted.lock();
@@ -161,7 +165,21 @@ impl Server {
             }
         }
         self.host.record_reply(call, &result);
-        result.map_err(|failure| self.host.with_server(self.host.classify(failure)))
+        result.map_err(|failure| self.host.with_server(self.classify(call, failure)))
+    }
+
+    /// Adapts the kind of a failure. A refusal passes if this server has served the client before: then the mistake is
+    /// the server's, such as a password that is being changed. A missing permission passes if the server has executed
+    /// the same script before. In a Sentinel group "is a replica" passes, since the new master will be found.
+    pub(super) fn classify(&self, call: &Call, failure: Failure) -> Failure {
+        let served = self.served.load(Ordering::Relaxed);
+        let was_served = if redis_reply::lacks_permission(&failure) { served & call.script.bit } else { served } != 0;
+        let passes = match failure.kind {
+            FailureKind::Denied => was_served,
+            FailureKind::Replica => was_served || self.host.can_fail_over(),
+            _ => false,
+        };
+        if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) fn without_connection(target: &Target, server: &Server, failure: Fail
         Some(first) => both(first, &failure.message),
         None => failure.message,
     };
-    server.host.with_server(Failure { kind: failure.kind, executed, message })
+    server.host.with_server(server.classify(&target.call, Failure { executed, message, ..failure }))
 }
 
 pub(super) fn both(first: &str, second: &str) -> String {

@@ -59,10 +59,13 @@ pub(crate) enum FailureKind {
     Transient,
     /// The key holds another type.
     WrongType,
-    /// Fails until the configuration is changed: NOAUTH, WRONGPASS, NOPERM, MOVED, ASK.
+    /// Fails until the configuration is changed: MOVED, CROSSSLOT, an unknown command, a wrong setting.
     Misuse,
-    /// A misuse that may pass: the server is a replica, or says READONLY. Some time after a failover, its address may
-    /// lead to the master.
+    /// The server does not serve this client: NOAUTH, WRONGPASS, NOPERM, DENIED, or it is not such a server at all. A
+    /// mistake at the first contact. Later it can pass, such as while a password is changed.
+    Denied,
+    /// Like `Denied`: the server is a replica, or says READONLY. Some time after a failover, its address may lead to
+    /// the master.
     Replica,
     /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
     Refused,
@@ -70,7 +73,7 @@ pub(crate) enum FailureKind {
 
 impl FailureKind {
     pub(crate) fn is_misuse(self) -> bool {
-        matches!(self, FailureKind::Misuse | FailureKind::Replica)
+        matches!(self, FailureKind::Misuse | FailureKind::Denied | FailureKind::Replica)
     }
 }
 

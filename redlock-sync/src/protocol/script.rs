@@ -23,6 +23,8 @@ pub(crate) struct Script {
     pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
+    /// Its bit in a set of scripts.
+    pub(crate) bit: u64,
     /// `EVALSHA` and the digest, in the form in which Redis reads commands.
     head: Vec<u8>,
     pub(crate) purpose: Purpose,
@@ -60,8 +62,12 @@ macro_rules! scripts {
                 $($(include_str!(concat!("lua/", $before, ".lua")),)+)?
                 include_str!(concat!("lua/", $file, ".lua"))
             );
-            Script { $($($field: $value,)+)? ..Script::new($operation, source) }
+            Script { bit: 1 << Number::$ident as u32, $($($field: $value,)+)? ..Script::new($operation, source) }
         });)+
+
+        /// The place of each script in this list. A set of scripts is one `u64`, so there are at most 64.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names of the statics")]
+        enum Number { $($ident),+ }
 
         /// Every script of the crate.
         pub(crate) fn all() -> Vec<&'static Script> {
@@ -361,6 +367,8 @@ mod tests {
         digests.dedup();
         assert_eq!(digests.len(), all().len());
         assert!(digests.iter().all(|sha| sha.len() == 40));
+        let bits = all().iter().fold(0, |bits, script| bits ^ script.bit);
+        assert_eq!(bits.count_ones() as usize, all().len());
     }
 
     fn packed_by_redis(words: &[&str]) -> String {

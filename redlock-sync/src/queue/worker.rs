@@ -214,7 +214,7 @@ impl WorkerInner {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let claimed = self.queue.claim_until(MaxWait::Until(Tick::NEVER), Some(&self.stop));
+            let claimed = self.queue.claim_until(MaxWait::Forever, Some(&self.stop));
             drop(turn);
             match claimed {
                 Ok(Some(job)) if self.begin(&job) => self.handle(job),

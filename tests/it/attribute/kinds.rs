@@ -162,3 +162,22 @@ fn a_default_wait_that_ends_follows_busy() {
     let Err(Error::Config { message }) = skips_what_is_busy(&without_end) else { panic!("the call did not fail") };
     assert!(message.contains("`busy`") && message.contains("default_wait"), "{message}");
 }
+
+#[distributed_lock("kinds:{id}", wait = "1h", unavailable_after = "0s", client = locks)]
+fn gives_up_at_once(locks: &Redlock, id: u8) -> Result<(), Error> {
+    unreachable!("there is no lock {id}")
+}
+
+#[distributed_lock("kinds:{id}", once, unavailable_after = "0s", client = locks)]
+fn gives_up_once(locks: &Redlock, id: u8) -> Result<(), Error> {
+    unreachable!("there is no lock {id}")
+}
+
+#[test]
+fn a_wait_can_be_shorter_while_the_servers_are_away() {
+    let gone = Redlock::open("redis://127.0.0.1:1/").unwrap();
+    assert!(gives_up_at_once(&gone, 1).unwrap_err().is_unavailable());
+    assert!(gives_up_once(&gone, 1).unwrap_err().is_unavailable());
+    let accounts = gone.multi_lock(["a", "b"]).unavailable_after(Duration::ZERO);
+    assert!(accounts.try_lock_for(Duration::MAX).unwrap_err().is_unavailable());
+}

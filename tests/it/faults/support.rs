@@ -205,6 +205,13 @@ pub(crate) fn assert_misuse(error: &Error, address: &str, said: &str) {
     assert!(message.contains(address) && is_said, "`{message}` lacks `{address}` or `{said}`");
 }
 
+/// Asserts that the nodes refused the call with this message, and that the error counts as an outage.
+pub(crate) fn assert_refused_for_now(error: &Error, said: &str) {
+    assert!(error.is_unavailable(), "{error}");
+    let is_said = |text: &str| said.split('|').any(|said| text.contains(said));
+    assert!(nodes_named(error).iter().all(|(_, text)| is_said(text)), "{error}");
+}
+
 /// Asserts that every method of locking fails with a `Config` error at once, not at a deadline.
 pub(crate) fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
     let lock = K::new(locks, "a");

@@ -18,6 +18,7 @@
 //! 16. `counted`: attempts with a limited number.
 //! 17. `dead_waits`: waits of processes that are gone and had no notification connection.
 //! 18. `first_attempts`: the first attempt of a call, and a wait for a server that hangs.
+//! 19. `passing_refusals`: a server that has served a client refuses it for a while.
 
 mod bodies;
 mod counted;
@@ -32,6 +33,7 @@ mod listing;
 mod logs;
 mod names;
 mod own;
+mod passing_refusals;
 mod releases;
 mod signals;
 mod tasks;

@@ -134,16 +134,16 @@ impl Group {
         found.ok_or_else(|| self.no_answer(&state, number))
     }
 
-    /// The failure if no Sentinel answered. It is misuse if a majority refused, because that lasts until something is
-    /// changed.
+    /// The failure if no Sentinel answered. It is a refusal if a majority refused, because that lasts until something
+    /// is changed.
     fn no_answer(&self, state: &GroupState, number: u64) -> Failure {
         let said = |answer: &SentinelAnswer| match &answer.said {
             Err(failure) if answer.inquiry >= number => failure.clone(),
             _ => silent(),
         };
         let why: Vec<_> = state.answers.iter().map(said).collect();
-        let refusals = why.iter().filter(|failure| failure.kind == FailureKind::Misuse).count();
-        let kind = if refusals > why.len() / 2 { FailureKind::Misuse } else { FailureKind::Unreachable };
+        let refusals = why.iter().filter(|failure| failure.kind == FailureKind::Denied).count();
+        let kind = if refusals > why.len() / 2 { FailureKind::Denied } else { FailureKind::Unreachable };
         let each = self.sentinels.iter().zip(&why);
         let each: Vec<_> = each.map(|(one, why)| format!("{}: {}", one.server.address(), why.message)).collect();
         Failure::unsent(kind, format!("no Sentinel named the master of `{}`: {}", self.name, each.join("; ")))

@@ -83,7 +83,7 @@ pub(super) fn accepted(answer: redis::Value) -> Result<redis::Value, Failure> {
 }
 
 fn lasting(why: &str) -> Failure {
-    Failure::unsent(FailureKind::Misuse, why)
+    Failure::unsent(FailureKind::Denied, why)
 }
 
 /// Chooses the answer that counts: that of the latest failover. If no Sentinel knows its number, the address that most
@@ -138,7 +138,7 @@ mod tests {
     fn what_is_no_answer_says_why() {
         let why = |address: redis::Value| {
             let failure = parse(address, redis::Value::Nil, "main", Tick::ZERO).unwrap_err();
-            assert_eq!(failure.kind, FailureKind::Misuse);
+            assert_eq!(failure.kind, FailureKind::Denied);
             failure.message
         };
         assert!(why(redis::Value::Nil).contains("watches no master named `main`"));
