@@ -86,9 +86,7 @@ pub struct Drawn<'a> {
     default_lease: Set<Span>,
     default_retry: Set<Pauses>,
     node_timeout: Set<Span>,
-    min_validity: Set<Span>,
     unavailable_after: Set<Span>,
-    max_key_len: Set<u16>,
     connections: Set<u32>,
     restart_guard: bool,
     // Of the lock.
@@ -128,8 +126,7 @@ impl Drawn<'_> {
     /// Whether a lease of that length has time left after what a round can take from it.
     fn outlasts(&self, span: Duration) -> bool {
         let drift = span / 100 + Duration::from_millis(2);
-        let min_validity = self.min_validity.0.map_or(Duration::from_millis(10), |validity| validity.0);
-        let spent = drift.saturating_add(self.node_timeout()).saturating_add(min_validity);
+        let spent = drift.saturating_add(self.node_timeout()).saturating_add(Duration::from_millis(10));
         span >= Duration::from_millis(10) && span > spent
     }
 
@@ -154,7 +151,7 @@ impl Drawn<'_> {
         let tag =
             key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty());
         let is_helper = tag && [":fence", ":waiting", ":wake"].iter().any(|suffix| key.ends_with(suffix));
-        !self.name.is_empty() && key.len() <= self.max_key_len.0.map_or(1024, usize::from) && !is_helper
+        !self.name.is_empty() && key.len() <= 1024 && !is_helper
     }
 
     /// What the documentation of a lock's handle says.
@@ -175,9 +172,7 @@ impl Drawn<'_> {
         let builder = self.default_lease.onto(builder, |builder, lease| builder.lease(lease.0));
         let builder = self.default_retry.onto(builder, |builder, pauses| builder.retry(pauses.retry()));
         let builder = self.node_timeout.onto(builder, |builder, timeout| builder.node_timeout(timeout.0));
-        let builder = self.min_validity.onto(builder, |builder, validity| builder.min_validity(validity.0));
         let builder = self.unavailable_after.onto(builder, |builder, patience| builder.unavailable_after(patience.0));
-        let builder = self.max_key_len.onto(builder, |builder, bytes| builder.max_key_len(bytes.into()));
         let builder = self.connections.onto(builder, redlock_sync::Builder::connections);
         _ = format!("{builder:?}");
         builder.build()

@@ -86,7 +86,7 @@ impl Thread {
     fn take(&self, key: usize, plan: &Plan) -> bool {
         let mut options = plan.draw_options();
         let cancelled = self.draw_cancel(&mut options, plan);
-        let full = Key::new("", plan.names[key], 100).unwrap();
+        let full = Key::new("", plan.names[key]).unwrap();
         let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.settings.node_timeout);
         let request = Request { key: full, protocol, options: options.into() };
         if plan.kinds[key] == DrawnKind::Mutex

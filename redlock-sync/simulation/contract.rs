@@ -148,7 +148,7 @@ fn shown(reply: &Result<Value, Failure>) -> String {
 }
 
 fn exclusive() -> Exclusive {
-    Exclusive { key: Key::new("", "k", 100).unwrap() }
+    Exclusive { key: Key::new("", "k").unwrap() }
 }
 
 fn inspect_exclusive() -> Arc<Call> {

@@ -28,7 +28,7 @@ use crate::protocol::{Exclusive, Protocol};
 /// Makes one call for the job of that name. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
-    let name = Key::new("", plan.names[key], 100);
+    let name = Key::new("", plan.names[key]);
     let handle =
         Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Protocol::Mutex(Exclusive { key }));
     let job = RunOnce::new(Arc::clone(&thread.inner), Mutex::new(handle)).remember(LIFE);

@@ -26,7 +26,7 @@ pub(super) const LIFE: Duration = Duration::from_secs(1800);
 
 /// Makes one call to a latch. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, count: usize, plan: &Plan) -> bool {
-    let name = Key::new("", plan.names[key], 100);
+    let name = Key::new("", plan.names[key]);
     let latch = CountDownLatch::new(Arc::clone(&thread.inner), name, count, &LockOptions::default()).lifetime(LIFE);
     let began = with(|world| world.now);
     let outcome = match fastrand::u32(0..10) {

@@ -21,7 +21,7 @@ const MIN_READ_TIMEOUT: Duration = Duration::from_millis(10);
 /// Runs a candidate until it is cancelled. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
-    let name = Key::new("", plan.names[key], 100);
+    let name = Key::new("", plan.names[key]);
     let handle =
         Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Protocol::Mutex(Exclusive { key }));
     let cancel = thread.cancel_after(plan.pace.mul_f64(fastrand::f64() * 2.0));

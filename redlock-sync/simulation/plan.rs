@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::kinds::DrawnKind;
 pub(super) use super::units::{MS, Time, US, chance, nanos};
 use crate::key::Key;
-use crate::options::{ClientOptions, LockOptions, Retry};
+use crate::options::{ClientOptions, LockOptions, MIN_VALIDITY, Retry};
 
 /// The longest lease, as a multiple of the plan's usual lease.
 const LONGEST: u32 = 4;
@@ -112,11 +112,7 @@ impl Plan {
             turns: fastrand::u32(1..=4),
             pace,
             lease,
-            settings: ClientOptions {
-                node_timeout,
-                min_validity: Duration::from_millis(2),
-                ..ClientOptions::default()
-            },
+            settings: ClientOptions { node_timeout, ..ClientOptions::default() },
             mixed: [0, 0, 60, 400][fastrand::usize(0..4)],
             slow,
             stalled,
@@ -206,7 +202,7 @@ impl Plan {
 
     /// Draws a multiple of `of` that is not too short for a round.
     fn draw_length(&self, of: Duration, times: &[f64]) -> Duration {
-        let spent = self.settings.node_timeout + Duration::from_millis(6);
+        let spent = self.settings.node_timeout + MIN_VALIDITY + Duration::from_millis(4);
         of.mul_f64(times[fastrand::usize(0..times.len())]).max(spent)
     }
 }
@@ -222,7 +218,7 @@ fn draw_lease(pace: Duration) -> Duration {
 
 /// Draws one name or a few names.
 fn draw_names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = NAMES.into_iter().filter(|name| Key::new("", name, 100).is_ok()).collect();
+    let mut names: Vec<&str> = NAMES.into_iter().filter(|name| Key::new("", name).is_ok()).collect();
     fastrand::shuffle(&mut names);
     names.truncate([1, 1, 1, 2, 3][fastrand::usize(0..5)]);
     names

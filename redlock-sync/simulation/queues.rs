@@ -45,7 +45,7 @@ fn with_task<R>(key: usize, id: &str, f: impl FnOnce(&mut TaskState, Time) -> R)
 
 /// Makes one call to a queue. Returns false if the client is closed.
 pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
-    let keys = TaskQueue::new("", plan.names[key], 100);
+    let keys = TaskQueue::new("", plan.names[key]);
     let options = LockOptions { lease: plan.lease, ..LockOptions::default() };
     let retry = Retry::growing(plan.pace / 20, plan.pace).max_attempts(6);
     let queue = Queue::new(Arc::clone(&thread.inner), keys, &options).retry(retry);
@@ -277,7 +277,7 @@ impl World {
 }
 
 fn due_key(name: &str) -> Vec<u8> {
-    TaskQueue::new("", name, 100).unwrap().due.as_str().as_bytes().to_vec()
+    TaskQueue::new("", name).unwrap().due.as_str().as_bytes().to_vec()
 }
 
 /// The data of a queue on a server.
@@ -292,7 +292,7 @@ struct Kept {
 impl Kept {
     fn of(server: &mut Server, name: &str, now: Time) -> Kept {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let keys = TaskQueue::new("", name, 100).unwrap();
+        let keys = TaskQueue::new("", name).unwrap();
         let mut kept = Kept::default();
         for (key, item) in server.store(now).live() {
             let key = text(key);

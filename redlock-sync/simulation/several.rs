@@ -28,7 +28,7 @@ pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
 pub(super) fn visit(thread: &Thread, keys: &[usize], plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let mutex = |&key: &usize| {
-        let name = Key::new("", plan.names[key], 100);
+        let name = Key::new("", plan.names[key]);
         Mutex::new(Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| {
             Protocol::Mutex(Exclusive { key })
         }))

@@ -1,7 +1,6 @@
 //! The process-wide default client: set by the program, or made from the environment when it is first needed.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
@@ -9,37 +8,20 @@ use crate::client::{Builder, NODES, Redlock, URL};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
-static FIRST: OnceLock<ProcessDefault> = OnceLock::new();
+static DEFAULT: OnceLock<ProcessDefault> = OnceLock::new();
 
-/// The default client of one process. A forked child has a value of its own, with a lock of its own. Another thread of
-/// the parent may have held the parent's lock at the time of the fork. No thread of the child would release that lock.
+/// The default client of the process in which it was first wanted.
 struct ProcessDefault {
     process: ForkGuard,
     client: RwLock<Option<Redlock>>,
-    /// True if the program set the client. It may name other servers, or another prefix, than the environment.
-    was_set: AtomicBool,
-    /// The default client of a forked child. It exists in the memory of the child only.
-    child: OnceLock<Box<ProcessDefault>>,
 }
 
-impl ProcessDefault {
-    fn new() -> ProcessDefault {
-        let (client, was_set, child) = (RwLock::new(None), AtomicBool::new(false), OnceLock::new());
-        ProcessDefault { process: ForkGuard::new(), client, was_set, child }
-    }
-
-    /// The default client of this process, and true if a process from which it was forked had set one.
-    fn current() -> (&'static ProcessDefault, bool) {
-        let (mut default, mut was_set) = (FIRST.get_or_init(ProcessDefault::new), false);
-        while default.process.is_forked_child() {
-            // Pairs with `set_default`. The child reads its copy of the memory, which no other thread changes.
-            was_set |= default.was_set.load(Ordering::SeqCst);
-            // The child cannot use the client of the parent. If the lock is held, the client is not dropped.
-            drop(default.client.try_write().and_then(|mut client| client.take()));
-            default = default.child.get_or_init(|| Box::new(ProcessDefault::new()));
-        }
-        (default, was_set)
-    }
+/// The place of the default client. In a forked child of a process that has one it is `Closed`: another thread of the
+/// parent may have held the lock at the fork, and no thread of the child would release it.
+fn of_this_process() -> Result<&'static RwLock<Option<Redlock>>, Error> {
+    let new = || ProcessDefault { process: ForkGuard::new(), client: RwLock::new(None) };
+    let default = DEFAULT.get_or_init(new);
+    if default.process.is_forked_child() { Err(Error::Closed) } else { Ok(&default.client) }
 }
 
 /// The default client of the process, which the macros use unless they name another one.
@@ -54,9 +36,8 @@ impl Redlock {
     /// # Errors
     /// - [`Config`](Error::Config) if there is a default client already that is not closed, whether it was set or made
     ///   from the environment. The old client stays, because two clients would not see each other's nested locks
-    ///
-    /// In a forked child, the parent's default client does not count. If the parent had set one, the child has to set
-    /// its own. Until then, every use returns `Closed`.
+    /// - [`Closed`](Error::Closed) in a forked child, if the parent has used its default client. Such a child makes a
+    ///   client of its own, and names it by `client = …`. A pre-forking server calls `set_default` in each child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -79,16 +60,12 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn set_default(client: Redlock) -> Result<(), Error> {
-        let (default, _) = ProcessDefault::current();
-        let mut current = default.client.write();
+        let mut current = of_this_process()?.write();
         if current.as_ref().is_some_and(|client| !client.is_closed()) {
             return Err(Error::config(
                 "the default client is already set or in use; set it once before its first use, or close it first",
             ));
         }
-        // Set before the client is: a child that is forked in between must not make a client from the environment.
-        // Pairs with `ProcessDefault::current`.
-        default.was_set.store(true, Ordering::SeqCst);
         let old = current.replace(client);
         drop(current);
         // Dropped after the lock is released, since closing a client can take some time.
@@ -100,14 +77,12 @@ impl Redlock {
     /// this call makes one from the environment, without I/O. Later calls return the same client. After a
     /// [`close`](Redlock::close), it is still the default client, until another one is set.
     ///
-    /// If the parent of a forked child had made its client from the environment, the child makes a new one.
-    ///
     /// The variables are those of [`Builder::from_env`]. `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
     /// # Errors
     /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or has a value
     ///   that is not valid. The message names the variable. The next call tries again
-    /// - [`Closed`](Error::Closed) in a forked child if the parent had set a default client, and the child has not
+    /// - [`Closed`](Error::Closed) in a forked child, if the parent has used its default client
     ///
     /// ```
     /// # // Each doctest is a process of its own, without a default client so far.
@@ -119,18 +94,13 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn default_client() -> Result<Redlock, Error> {
-        let (default, parent_set_one) = ProcessDefault::current();
-        if let Some(client) = &*default.client.read() {
+        let default = of_this_process()?;
+        if let Some(client) = &*default.read() {
             return Ok(client.clone());
         }
-        let mut current = default.client.write();
+        let mut current = default.write();
         if let Some(client) = &*current {
             return Ok(client.clone());
-        }
-        // The environment could name other servers than the client of the parent has. Then parent and child would not
-        // exclude each other.
-        if parent_set_one {
-            return Err(Error::Closed);
         }
         let client = from_environment()?;
         *current = Some(client.clone());

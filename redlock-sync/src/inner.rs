@@ -191,7 +191,7 @@ impl ClientInner {
     fn release_unclaimed(&self, wait: &str, grant: &Notification) {
         let (Some(key), Some(random)) = (&grant.key, &grant.random) else { return };
         let id = LockId::granted(random, wait);
-        let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
+        let (Ok(key), Ok(random)) = (Key::new("", key), random_part()) else { return };
         if self.leases.live().iter().all(|core| core.id != id) {
             let (with_fence, several) = (grant.fence > 0, self.quorum.len() > 1);
             let next = Grant { random: &random, lease: grant.time, with_fence, several, ..Grant::default() };

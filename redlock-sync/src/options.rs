@@ -11,6 +11,8 @@ use crate::observer::{LockKind, ObservedLock, Observers};
 
 /// The shortest lease that can be set.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
+/// What must be left of the lease when an acquire returns. Otherwise the attempt counts as failed.
+pub(crate) const MIN_VALIDITY: Duration = Duration::from_millis(10);
 /// The longest lease that can be set.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a latch is kept after the last arrival: the default, and the limits.
@@ -50,8 +52,6 @@ pub(crate) struct ClientOptions {
     pub(crate) node_timeout: Duration,
     /// The largest number of connections to each server. All calls share them.
     pub(crate) connections: u32,
-    pub(crate) min_validity: Duration,
-    pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
     /// `None` means on with several nodes, and off with one.
     pub(crate) failover_guard: Option<bool>,
@@ -67,8 +67,6 @@ impl Default for ClientOptions {
         ClientOptions {
             node_timeout: Duration::from_millis(250),
             connections: 3,
-            min_validity: Duration::from_millis(10),
-            max_key_len: 1024,
             restart_guard: true,
             failover_guard: None,
             min_replicas_ack: 0,
@@ -238,14 +236,13 @@ pub(crate) fn check_lease(what: &str, lease: Duration, settings: &ClientOptions)
     if what == "lease" && lease > MAX_LEASE || lease < MIN_LEASE {
         return Err(Error::config(format!("{what} = {lease:?} is outside {MIN_LEASE:?} to {MAX_LEASE:?}")));
     }
-    let spent = drift(lease).saturating_add(settings.node_timeout).saturating_add(settings.min_validity);
+    let spent = drift(lease).saturating_add(settings.node_timeout).saturating_add(MIN_VALIDITY);
     if lease <= spent {
         return Err(Error::config(format!(
             "{what} = {lease:?} is too short; it must be longer than clock drift {:?} + node_timeout {:?} + \
-             min_validity {:?} = {spent:?}; use a longer lease or a shorter node_timeout",
+             {MIN_VALIDITY:?} = {spent:?}; use a longer lease or a shorter node_timeout",
             drift(lease),
-            settings.node_timeout,
-            settings.min_validity
+            settings.node_timeout
         )));
     }
     Ok(())

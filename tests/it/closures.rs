@@ -1,9 +1,9 @@
-//! `with`, `try_with` and `try_with_for` of each kind: their return values. Afterwards no lock may be held.
+//! The closure methods of each kind: their return values. Afterwards no lock may be held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use redlock_sync::{Error, Lease, LostReason, Redlock};
+use redlock_sync::{Error, Lease, LostReason, Redlock, Retry};
 
 use crate::place::{Place, each_place};
 
@@ -14,26 +14,22 @@ type Answer = Result<u32, Error>;
 /// One of the methods, called with a body.
 type Method = fn(&Redlock, &mut dyn FnMut(&Lease) -> Answer) -> Answer;
 
-const WAIT: Duration = Duration::from_millis(5);
-
-/// The three methods of the handle that `$make` returns.
-macro_rules! methods {
-    ($make:ident($($argument:expr),+): $with:ident, $try_with:ident, $try_with_for:ident) => {
-        [
-            |locks, body| locks.$make($($argument),+).$with(body),
-            |locks, body| locks.$make($($argument),+).$try_with(body),
-            |locks, body| locks.$make($($argument),+).$try_with_for(WAIT, body),
-        ]
+/// The method `$with` of the handle that `$make` returns. It makes one attempt.
+macro_rules! method {
+    ($make:ident($($argument:expr),+) $with:ident) => {
+        |locks, body| {
+            let once = Retry::every(Duration::from_millis(1)).max_attempts(1);
+            locks.$make($($argument),+).retry(once).$with(body)
+        }
     };
 }
 
-/// Each kind with `with`, `try_with` and `try_with_for`.
-const KINDS: [(&str, [Method; 3]); 5] = [
-    ("mutex", methods!(mutex(KEY): with, try_with, try_with_for)),
-    ("reentrant mutex", methods!(reentrant_mutex(KEY): with, try_with, try_with_for)),
-    ("reader", methods!(rw_lock(KEY): with_read, try_with_read, try_with_read_for)),
-    ("writer", methods!(rw_lock(KEY): with_write, try_with_write, try_with_write_for)),
-    ("permit", methods!(semaphore(KEY, 1): with, try_with, try_with_for)),
+const KINDS: [(&str, Method); 5] = [
+    ("mutex", method!(mutex(KEY) with)),
+    ("reentrant mutex", method!(reentrant_mutex(KEY) with)),
+    ("reader", method!(rw_lock(KEY) with_read)),
+    ("writer", method!(rw_lock(KEY) with_write)),
+    ("permit", method!(semaphore(KEY, 1) with)),
 ];
 
 /// Runs `while_held` while no other client can take the lock of this kind.
@@ -66,15 +62,13 @@ fn is_held<P: Place>(nodes: &[P]) -> bool {
     having.count() > nodes.len() / 2
 }
 
-/// Runs the test on one node and on three, for each method of each kind. Asserts that the lock is not held afterwards.
+/// Runs the test on one node and on three, for each kind. Asserts that the lock is not held afterwards.
 fn on_each<P: Place>(test: impl Fn(&[P], &Redlock, &Redlock, &str, Method)) {
     for count in [1, 3] {
         let (nodes, one, other) = rig::<P>(count);
-        for (kind, methods) in KINDS {
-            for method in methods {
-                test(&nodes, &one, &other, kind, method);
-                assert!(!is_held(&nodes), "{kind}: the lock is held afterwards");
-            }
+        for (kind, method) in KINDS {
+            test(&nodes, &one, &other, kind, method);
+            assert!(!is_held(&nodes), "{kind}: the lock is held afterwards");
         }
     }
 }
@@ -123,11 +117,8 @@ fn built_21_a_panic_releases_it<P: Place>() {
 
 fn a_body_without_the_lock_does_not_run<P: Place>() {
     on_each::<P>(|_, locks, other, kind, method| {
-        // The first of the three methods would wait, so the test skips it.
-        if method as usize != KINDS.iter().find(|(name, _)| *name == kind).unwrap().1[0] as usize {
-            let busy = occupied(other, kind, || method(locks, &mut |_| panic!("{kind}: the body ran")));
-            assert!(busy.unwrap_err().is_busy(), "{kind}");
-        }
+        let busy = occupied(other, kind, || method(locks, &mut |_| panic!("{kind}: the body ran")));
+        assert!(busy.unwrap_err().is_busy(), "{kind}");
     });
 }
 
@@ -142,12 +133,12 @@ each_place!(
 /// The client sends the release, but no server replies.
 #[test]
 fn built_20_a_release_that_is_not_confirmed_is_no_error() {
-    for (kind, methods) in KINDS {
+    for (kind, method) in KINDS {
         let servers = redlock_tests::servers(1);
         let timeout = Duration::from_secs(1);
         let builder = Redlock::builder().node(servers[0].url()).node_timeout(timeout);
         let locks = builder.lease(Duration::from_secs(60)).build().unwrap();
-        let value = methods[0](&locks, &mut |lease| {
+        let value = method(&locks, &mut |lease| {
             servers[0].stop();
             lease.check().map(|()| 42)
         });
@@ -174,7 +165,8 @@ fn the_body_has_an_error_of_its_own() {
     let of_body = locks.mutex(KEY).with(|_| Err::<(), Box<dyn std::error::Error>>("no such order".into()));
     assert_eq!(of_body.unwrap_err().to_string(), "no such order");
     let held = locks.mutex(KEY).lock().unwrap().into_send();
-    let of_lock = locks.mutex(KEY).try_with(|_| Ok::<(), Box<dyn std::error::Error>>(()));
+    let once = Retry::every(Duration::from_millis(1)).max_attempts(1);
+    let of_lock = locks.mutex(KEY).retry(once).with(|_| Ok::<(), Box<dyn std::error::Error>>(()));
     assert!(of_lock.unwrap_err().downcast_ref::<Error>().unwrap().is_busy());
     held.unlock().unwrap();
 }

@@ -18,7 +18,7 @@ const MOMENT: Duration = Duration::from_millis(4);
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn keys() -> TaskQueue {
-    TaskQueue::new("", "k", 100).unwrap()
+    TaskQueue::new("", "k").unwrap()
 }
 
 /// A call of a script of the test, with all keys of the queue.

@@ -8,7 +8,7 @@ use crate::protocol::script::Purpose;
 const CALLS: usize = 60;
 
 fn side(mode: Mode, several: bool) -> ReadWrite {
-    ReadWrite::new(Key::new("", "k", 100).unwrap(), mode, several)
+    ReadWrite::new(Key::new("", "k").unwrap(), mode, several)
 }
 
 fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {

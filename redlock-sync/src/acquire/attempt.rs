@@ -10,6 +10,7 @@ use crate::handover::rules::Chain;
 use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
+use crate::options::MIN_VALIDITY;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
 use crate::quorum::{Ballot, Quorum, Refusal};
@@ -184,7 +185,7 @@ impl<'a> Attempt<'a> {
             });
         }
         let now = quorum.now();
-        if ballot.validity(lease, now) >= quorum.settings.min_validity {
+        if ballot.validity(lease, now) >= MIN_VALIDITY {
             return Ok(());
         }
         let took = now.since(ballot.started);

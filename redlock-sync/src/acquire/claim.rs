@@ -21,7 +21,7 @@ use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
-use crate::options::{LockOptions, jittered};
+use crate::options::{LockOptions, MIN_VALIDITY, jittered};
 use crate::protocol::reply::{Acquired, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
@@ -262,7 +262,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
     let ballot = quorum.round(&call, by);
-    let is_in_time = ballot.validity(lease, quorum.now()) >= quorum.settings.min_validity;
+    let is_in_time = ballot.validity(lease, quorum.now()) >= MIN_VALIDITY;
     let Ballot { votes, started, duplicate } = ballot;
     match votes.into_iter().next().unwrap_or(Vote::Absent) {
         Vote::Yes(ClaimReply::Nothing(next)) => Err(NotClaimed::Nothing(next)),

@@ -33,7 +33,7 @@ fn idle() -> Arc<ClientInner> {
 }
 
 fn request(options: LockOptions) -> Request {
-    let key = Key::new("", "k", 100).unwrap();
+    let key = Key::new("", "k").unwrap();
     Request { protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })), key, options: options.into() }
 }
 
@@ -254,7 +254,7 @@ fn handle(client: &Arc<ClientInner>) -> Handle {
 fn the_end_of_a_client_gives_up_what_it_holds() {
     let mail = Mail::new(1);
     let other = {
-        let key = Key::new("", "other", 100).unwrap();
+        let key = Key::new("", "other").unwrap();
         let request = Request {
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
             key,

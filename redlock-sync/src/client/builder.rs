@@ -107,7 +107,7 @@ impl Builder {
 
     /// Sets the text that precedes the name of every lock, latch and queue in its key; default empty. Programs that
     /// should exclude each other need the same prefix. If programs share a server but no locks, give them different
-    /// prefixes. The prefix counts towards [`max_key_len`](Builder::max_key_len).
+    /// prefixes. A key has at most 1024 bytes, prefix included.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").key_prefix("Lock:").build()?;
@@ -327,37 +327,6 @@ impl Builder {
     /// ```
     pub fn connections(mut self, each: u32) -> Builder {
         self.settings.connections = each;
-        self
-    }
-
-    /// Sets how much of the lease must be left when an acquire returns, or the attempt counts as failed; default 10 ms.
-    /// With a longer time, a holder has more time before its first renewal, and the shortest possible lease is longer
-    /// by as much.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::builder()
-    ///     .node("redis://127.0.0.1/")
-    ///     .min_validity(Duration::from_millis(500))
-    ///     .build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn min_validity(mut self, validity: Duration) -> Builder {
-        self.settings.min_validity = validity;
-        self
-    }
-
-    /// Sets the longest key in bytes, prefix included; default 1024. If a key is longer, each call of the lock returns
-    /// [`Config`](Error::Config). A larger limit admits longer names, which need more of the servers' memory and make
-    /// each request longer. A smaller limit reports sooner that a name grew by mistake.
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
-    /// assert!(locks.mutex("a key that is longer than this").try_lock().is_err());
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn max_key_len(mut self, bytes: usize) -> Builder {
-        self.settings.max_key_len = bytes;
         self
     }
 

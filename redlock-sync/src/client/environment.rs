@@ -36,7 +36,7 @@ enum TlsFile {
 }
 
 /// The settings of `retry` are in the order in which they have to be applied.
-const SETTINGS: [Setting; 18] = [
+const SETTINGS: [Setting; 16] = [
     ("REDLOCK_KEY_PREFIX", "a text", |to, value| Some(to.key_prefix(value))),
     ("REDLOCK_PASSWORD_FILE", "a path", |to, value| Some(to.password_file(value))),
     ("REDLOCK_TLS_CA", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Authorities, value)),
@@ -56,10 +56,8 @@ const SETTINGS: [Setting; 18] = [
         Some(to.retry(retry))
     }),
     ("REDLOCK_NODE_TIMEOUT", TIME, |to, value| Some(to.node_timeout(duration(value)?))),
-    ("REDLOCK_MIN_VALIDITY", TIME, |to, value| Some(to.min_validity(duration(value)?))),
     ("REDLOCK_UNAVAILABLE_AFTER", TIME, |to, value| Some(to.unavailable_after(duration(value)?))),
     ("REDLOCK_DEFAULT_WAIT", TIME, |to, value| Some(to.default_wait(duration(value)?))),
-    ("REDLOCK_MAX_KEY_LEN", NUMBER, |to, value| Some(to.max_key_len(value.parse().ok()?))),
     ("REDLOCK_CONNECTIONS", NUMBER, |to, value| Some(to.connections(value.parse().ok()?))),
     ("REDLOCK_RESTART_GUARD", "`true` or `false`", |to, value| Some(to.restart_guard(value.parse().ok()?))),
     ("REDLOCK_FAILOVER_GUARD", "`true` or `false`", |to, value| Some(to.failover_guard(value.parse().ok()?))),
@@ -75,7 +73,7 @@ impl Builder {
     /// its name, such as `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all variables][settings].
     ///
     /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. If a variable is empty, it counts as not set. If a variable
-    /// begins with `REDLOCK_` and is no setting, the log names it at WARN, with the name that may have been meant.
+    /// begins with `REDLOCK_` and is no setting, the log names it at WARN.
     ///
     /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md#of-a-client
     ///
@@ -211,36 +209,8 @@ fn warning(name: &str) -> Option<String> {
     if OF_COMMANDS.contains(&name) || known().any(|known| known == name) {
         return None;
     }
-    let meant = nearest(name).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
     let name = printable(name);
-    Some(format!("the environment variable {name} is not a setting of redlock-sync and has no effect{meant}"))
-}
-
-/// The setting whose name is nearest, if half of it or more is the same.
-fn nearest(name: &str) -> Option<&'static str> {
-    let own = name.strip_prefix(PREFIX)?.to_ascii_uppercase();
-    let near = |known: &'static str| {
-        let part = known.strip_prefix(PREFIX)?;
-        let distance = edits(&own, part);
-        (distance <= part.len().max(own.len()) / 2).then_some((distance, known))
-    };
-    known().filter_map(near).min().map(|(_, known)| known)
-}
-
-/// How many letters have to be inserted, removed or replaced to get from one word to the other (Levenshtein, 1965).
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.bytes().enumerate() {
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (above, b) in row.windows(2).zip(to.bytes()) {
-            let &[diagonal, up] = above else { continue };
-            left = (diagonal + usize::from(a != b)).min(left + 1).min(up + 1);
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
+    Some(format!("the environment variable {name} is not a setting of redlock-sync and has no effect"))
 }
 
 #[cfg(test)]

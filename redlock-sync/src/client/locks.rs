@@ -142,7 +142,7 @@ impl Redlock {
     #[must_use]
     pub fn queue(&self, name: impl LockKey) -> Queue {
         let name = name.lock_key();
-        let keys = TaskQueue::new(&self.prefix, &name, self.inner.quorum.settings.max_key_len);
+        let keys = TaskQueue::new(&self.prefix, &name);
         Queue::new(Arc::clone(&self.inner), keys, &self.options).label(name.into_owned())
     }
 
@@ -153,6 +153,6 @@ impl Redlock {
     }
 
     pub(super) fn key(&self, key: &impl LockKey) -> Result<Key, Error> {
-        Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.settings.max_key_len)
+        Key::new(&self.prefix, &key.lock_key())
     }
 }

@@ -112,7 +112,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn health(&self) -> Result<Health, Error> {
-        let key = Key::new(&self.prefix, HEALTH_KEY, usize::MAX)?;
+        let key = Key::new(&self.prefix, HEALTH_KEY)?;
         health(&self.inner, &key)
     }
 
@@ -149,7 +149,7 @@ impl Redlock {
 
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
     pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
-        let key = Key::new(&self.prefix, name, self.inner.quorum.settings.max_key_len)?;
+        let key = Key::new(&self.prefix, name)?;
         reentry::held_by_thread(self.inner.id, key.as_str()).map_or(Ok(false), |(held, _)| held.check().map(|()| true))
     }
 }

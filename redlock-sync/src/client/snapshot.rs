@@ -303,7 +303,7 @@ impl Redlock {
 
     fn seen_queue(&self, name: &str, numbers: &str) -> SeenQueue {
         let parsed: Option<Vec<u64>> = numbers.split(' ').map(|number| number.parse().ok()).collect();
-        let keys = TaskQueue::new(&self.prefix, name, self.inner.quorum.settings.max_key_len);
+        let keys = TaskQueue::new(&self.prefix, name);
         let name = name.to_owned();
         match (keys, parsed.as_deref()) {
             (Ok(_), Some(&[tasks, due, claimed, dead, micros])) => {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use super::listener::Notification;
 use super::rules::{Chain, LONGEST_GRANT, MIN_RESERVATION};
 use crate::clock::Tick;
-use crate::options::{LockOptions, RENEW_DIVISOR, drift};
+use crate::options::{LockOptions, MIN_VALIDITY, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
 use crate::protocol::{Grant, Protocol};
 use crate::quorum::{Ballot, Quorum};
@@ -132,7 +132,7 @@ fn is_as_asked_for(quorum: &Quorum, options: &LockOptions, notification: &Notifi
 fn is_young(quorum: &Quorum, options: &LockOptions, since: Tick) -> bool {
     let lease = options.lease;
     let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
-    left >= (lease / RENEW_DIVISOR).max(quorum.settings.min_validity)
+    left >= (lease / RENEW_DIVISOR).max(MIN_VALIDITY)
 }
 
 /// Takes back a reservation if no node could notify a waiter.

@@ -229,7 +229,7 @@ mod tests {
         let settings = ClientOptions { connections: 1, ..ClientOptions::default() };
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, &settings, &clock).unwrap(), Arc::clone(&clock), settings));
-        let key = Key::new("", "key", 100).unwrap();
+        let key = Key::new("", "key").unwrap();
         let start = LeaseStart {
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),

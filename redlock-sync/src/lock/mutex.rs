@@ -248,7 +248,7 @@ impl Mutex {
 
 /// # With a closure
 impl Mutex {
-    closures!("locks.mutex(\"order:42\")", MutexGuard unlock, with lock, try_with try_lock, try_with_for try_lock_for);
+    closures!("locks.mutex(\"order:42\")", MutexGuard unlock, with lock);
 }
 
 /// # Settings

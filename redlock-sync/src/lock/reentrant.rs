@@ -142,7 +142,7 @@ impl ReentrantMutex {
 
 /// # With a closure
 impl ReentrantMutex {
-    closures!("locks.reentrant_mutex(\"order:42\")", ReentrantMutexGuard unlock, with lock, try_with try_lock, try_with_for try_lock_for);
+    closures!("locks.reentrant_mutex(\"order:42\")", ReentrantMutexGuard unlock, with lock);
 }
 
 /// # Settings

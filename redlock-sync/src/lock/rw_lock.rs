@@ -360,8 +360,8 @@ impl RwLock {
 
 /// # With a closure
 impl RwLock {
-    closures!("locks.rw_lock(\"prices\")", RwLockReadGuard unlock, with_read read, try_with_read try_read, try_with_read_for try_read_for);
-    closures!("locks.rw_lock(\"prices\")", RwLockWriteGuard unlock, with_write write, try_with_write try_write, try_with_write_for try_write_for);
+    closures!("locks.rw_lock(\"prices\")", RwLockReadGuard unlock, with_read read);
+    closures!("locks.rw_lock(\"prices\")", RwLockWriteGuard unlock, with_write write);
 }
 
 /// # Settings of one side

@@ -387,7 +387,7 @@ fn for_many(key: Key, total: u32, many: u32, quorum: &Quorum) -> Protocol {
 
 /// # With a closure
 impl Semaphore {
-    closures!("locks.semaphore(\"geocoder\", 1)", SemaphorePermit release, with acquire, try_with try_acquire, try_with_for try_acquire_for);
+    closures!("locks.semaphore(\"geocoder\", 1)", SemaphorePermit release, with acquire);
 }
 
 /// # Settings
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn the_number_is_checked() {
-        let key = Key::new("", "k", 100).unwrap();
+        let key = Key::new("", "k").unwrap();
         assert!(check_permits(&key, 1).is_ok() && check_permits(&key, 1024).is_ok());
         assert!(check_permits(&key, 0).is_err() && check_permits(&key, 1025).is_err());
     }

@@ -36,12 +36,12 @@ pub(crate) fn after_body<R>(release: Result<R, Error>, body_failed: bool) -> Res
 
 /// The methods of a handle that hold its lock while a closure runs.
 ///
-/// `$open` is the expression by which the examples make a handle. `$lock`, `$try_lock` and `$lock_for` are the methods
-/// of the handle that take the lock, and `$unlock` is the method of the guard that releases it.
+/// `$open` is the expression by which the examples make a handle. `$lock` is the method of the handle that takes the
+/// lock, and `$unlock` is the method of the guard that releases it.
 macro_rules! closures {
     (
         $open:literal, $guard:ident $unlock:ident,
-        $with:ident $lock:ident, $try_with:ident $try_lock:ident, $for:ident $lock_for:ident
+        $with:ident $lock:ident
     ) => {
         #[doc = concat!("Takes the lock as [`", stringify!($lock), "`](Self::", stringify!($lock), ") does, runs the body, and releases")]
         #[doc = concat!("the lock by [`", stringify!($unlock), "`](crate::", stringify!($guard), "::", stringify!($unlock), "). The value of the body is returned.")]
@@ -77,55 +77,6 @@ macro_rules! closures {
             body: impl FnOnce(&crate::Lease) -> Result<T, E>,
         ) -> Result<T, E> {
             $crate::lock::with::run(self.$lock(), body, $guard::$unlock)
-        }
-
-        #[doc = concat!("Like [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") does: by one attempt.")]
-        ///
-        /// # Errors
-        #[doc = concat!("The errors of [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use redlock_sync::{Error, Redlock};
-        /// let locks = Redlock::open(&url)?;
-        #[doc = concat!("match ", $open, ".", stringify!($try_with), "(|_lease| Ok::<_, Error>(\"done\")) {")]
-        ///     Ok(done) => println!("{done}"),
-        ///     Err(error) if error.is_busy() => println!("another holder has it"),
-        ///     Err(error) => return Err(error),
-        /// }
-        /// # Ok::<(), Error>(())
-        /// ```
-        pub fn $try_with<T, E: From<crate::Error>>(
-            &self,
-            body: impl FnOnce(&crate::Lease) -> Result<T, E>,
-        ) -> Result<T, E> {
-            $crate::lock::with::run(self.$try_lock(), body, $guard::$unlock)
-        }
-
-        #[doc = concat!("Like [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") does: it waits for at most `wait`.")]
-        ///
-        /// # Errors
-        #[doc = concat!("The errors of [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use redlock_sync::{Error, Redlock};
-        /// use std::time::Duration;
-        /// let locks = Redlock::open(&url)?;
-        #[doc = concat!(
-            "let done = ", $open, ".", stringify!($for), "(Duration::from_secs(2), |_lease| Ok::<_, Error>(\"done\"))?;"
-        )]
-        /// # let _ = done;
-        /// # Ok::<(), Error>(())
-        /// ```
-        pub fn $for<T, E: From<crate::Error>>(
-            &self,
-            wait: std::time::Duration,
-            body: impl FnOnce(&crate::Lease) -> Result<T, E>,
-        ) -> Result<T, E> {
-            $crate::lock::with::run(self.$lock_for(wait), body, $guard::$unlock)
         }
     };
 }

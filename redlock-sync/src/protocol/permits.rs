@@ -168,7 +168,7 @@ mod tests {
     use crate::protocol::QueuePolicy;
 
     fn semaphore(several: bool) -> Permits {
-        let key = Key::new("", "k", 100).unwrap();
+        let key = Key::new("", "k").unwrap();
         Permits { key, total: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
     }
 

@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn the_first_end_of_a_claim_that_was_said_or_sent_stays() {
-        let claim = || Claim::new(TaskQueue::new("", "q", 100).unwrap(), "a".into(), 5);
+        let claim = || Claim::new(TaskQueue::new("", "q").unwrap(), "a".into(), 5);
         let sent = |claim: &Claim| {
             let (id, next) = (LockId::from_server("t"), super::super::Next::Anybody);
             claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next }).call.args()

@@ -66,11 +66,11 @@ impl Rig {
 
 /// A call without an effect, which needs no release if its answer is late.
 fn question() -> TypedCall<Holders> {
-    Protocol::Mutex(Exclusive { key: Key::new("", KEY, 100).unwrap() }).inspect()
+    Protocol::Mutex(Exclusive { key: Key::new("", KEY).unwrap() }).inspect()
 }
 
 fn release() -> TypedCall<Released> {
-    let lock = Exclusive { key: Key::new("", KEY, 100).unwrap() };
+    let lock = Exclusive { key: Key::new("", KEY).unwrap() };
     let id = LockId::from_server(TOKEN);
     lock.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
 }

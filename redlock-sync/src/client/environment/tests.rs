@@ -24,13 +24,11 @@ fn settings_are_read() {
         ("REDLOCK_LEASE", "1m30s"),
         ("REDLOCK_NODE_TIMEOUT", " 100ms"),
         ("REDLOCK_KEY_PREFIX", "shop: "),
-        ("REDLOCK_MIN_VALIDITY", "77ms"),
         ("REDLOCK_UNAVAILABLE_AFTER", "42s"),
         ("REDLOCK_DEFAULT_WAIT", "43s"),
         ("REDLOCK_RETRY", "3ms..70ms"),
         ("REDLOCK_RETRY_JITTER", "0.25"),
         ("REDLOCK_RETRY_MAX_ATTEMPTS", "99"),
-        ("REDLOCK_MAX_KEY_LEN", "1000"),
         ("REDLOCK_CONNECTIONS", "5"),
         ("REDLOCK_RESTART_GUARD", "false"),
         ("REDLOCK_FAILOVER_GUARD", "true"),
@@ -40,13 +38,11 @@ fn settings_are_read() {
     assert_eq!(vars.len() + files.len(), known().count(), "each setting is here");
     let builder = builder(&vars).unwrap();
     let shown = format!("{builder:?}");
-    for part in
-        ["a:6379", "b:6379", "c:6379", "\"shop: \"", "90s", "100ms", "77ms", "42s", "43s", "3ms", "70ms", "0.25", "99"]
+    for part in ["a:6379", "b:6379", "c:6379", "\"shop: \"", "90s", "100ms", "42s", "43s", "3ms", "70ms", "0.25", "99"]
     {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     let others = [
-        "max_key_len: 1000",
         "connections: 5",
         "restart_guard: false",
         "min_replicas_ack: 1",
@@ -146,21 +142,10 @@ fn a_value_that_is_no_text_names_the_variable() {
 
 #[test]
 fn names_that_are_no_settings_are_warned_of() {
-    let meant = |name: &str| warning(name).unwrap();
-    for (name, means) in [
-        ("REDLOCK_NODE", "REDLOCK_NODES"),
-        ("REDLOCK_LEASES", "REDLOCK_LEASE"),
-        ("REDLOCK_TIMEOUT", "REDLOCK_NODE_TIMEOUT"),
-        ("REDLOCK_PREFIX", "REDLOCK_KEY_PREFIX"),
-        ("REDLOCK_JITTER", "REDLOCK_RETRY_JITTER"),
-        ("REDLOCK_node_timeout", "REDLOCK_NODE_TIMEOUT"),
-    ] {
-        assert!(meant(name).ends_with(&format!("did you mean {means}?")), "{}", meant(name));
+    for name in ["REDLOCK_NODE", "REDLOCK_node_timeout", "REDLOCK_FLAVOUR_OF_THE_DAY"] {
+        assert!(warning(name).unwrap().contains(name), "{name}");
     }
-    assert!(meant("REDLOCK_FLAVOUR_OF_THE_DAY").ends_with("has no effect"));
     assert!(known().all(|known| warning(known).is_none()));
-    assert_eq!(edits("kitten", "sitting"), 3);
-    assert_eq!((edits("", "abc"), edits("abc", ""), edits("a", "a")), (3, 3, 0));
 }
 
 #[test]

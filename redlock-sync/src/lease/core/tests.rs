@@ -49,14 +49,14 @@ impl Rig {
     }
 
     fn start_of(&self, id: LockId, options: LockOptions) -> LeaseStart {
-        let key = Key::new("", KEY, 100).unwrap();
+        let key = Key::new("", KEY).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         let (quorum, process) = (Arc::clone(&self.quorum), ForkGuard::new());
         LeaseStart { quorum, protocol, key, id, options: options.into(), process, origin: Origin::default() }
     }
 
     fn start_for(&self, name: &str, options: LockOptions) -> LeaseStart {
-        let key = Key::new("", name, 100).unwrap();
+        let key = Key::new("", name).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         LeaseStart { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
     }

@@ -77,7 +77,7 @@ fn first(nodes: &Nodes) -> At<'_> {
 }
 
 fn exclusive(key: &str) -> Exclusive {
-    Exclusive { key: Key::new("", key, 1024).unwrap() }
+    Exclusive { key: Key::new("", key).unwrap() }
 }
 
 fn acquire(key: &str, token: &str) -> Arc<Call> {

@@ -38,7 +38,7 @@ impl Client {
 }
 
 fn exclusive(key: &str) -> Exclusive {
-    Exclusive { key: Key::new("", key, 1024).unwrap() }
+    Exclusive { key: Key::new("", key).unwrap() }
 }
 
 pub(super) fn acquire(key: &str, token: &str) -> Arc<Call> {
