@@ -50,7 +50,6 @@ fn main() {
         Some("server") => server(),
         Some("environment") => environment::main(),
         Some("replaced") => environment::replaced(),
-        Some("forked-default") => environment::forked(),
         Some("forked-beside-users") => environment::forked_beside_users(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "fork-after-drop" | "fork-often" | "hear") => holders::main(&args),
