@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Queue, Redlock};
-use redlock_tests::{Proxy, Server, Stopwatch, eventually};
+use redlock_tests::{Proxy, Server, eventually};
 
 use crate::handover::rig::{SOON, ms};
 

@@ -91,9 +91,9 @@ fn a_server_that_takes_no_writes_is_a_problem() {
     assert!(problem(&replica, &Vote::Yes(())).unwrap().contains("is a replica"));
     let refused = failed(FailureKind::Refused, "MISCONF errors writing to the disk");
     assert_eq!(problem(SOUND, &refused).as_deref(), Some("MISCONF errors writing to the disk"));
-    let missing = failed(FailureKind::Misuse, "NOPERM this user may not run SET, ZADD");
+    let missing = failed(FailureKind::Denied, "NOPERM this user may not run SET, ZADD");
     assert!(problem(SOUND, &missing).unwrap().contains("SET, ZADD"));
-    let other_keys = failed(FailureKind::Misuse, "NOPERM No permissions to access a key");
+    let other_keys = failed(FailureKind::Denied, "NOPERM No permissions to access a key");
     let (node, warnings) = judged(SOUND, &other_keys, 3);
     assert!(node.problem.is_none() && warnings[0].contains("~PREFIXredlock-sync:health"), "{warnings:?}");
 }

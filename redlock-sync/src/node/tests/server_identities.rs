@@ -36,7 +36,8 @@ fn a_master_that_becomes_a_replica_is_noticed() {
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     servers[0].replica_of(&servers[1]);
     let readonly = failure(ask(first(&nodes), &acquire("k2", "a")));
-    assert_eq!((readonly.kind, readonly.executed), (FailureKind::Replica, Executed::No), "{}", readonly.message);
+    // The server has served this client before, so the refusal may pass.
+    assert_eq!((readonly.kind, readonly.executed), (FailureKind::Transient, Executed::No), "{}", readonly.message);
     let replica = failure(ask(first(&nodes), &acquire("k2", "a")));
     assert!(replica.message.starts_with("is a replica of"), "{}", replica.message);
 }
@@ -48,7 +49,7 @@ fn passwords_are_given_and_their_refusal_is_told() {
     let with = |login: &str| {
         let nodes = patient(&[format!("redis://{login}127.0.0.1:{}", server.port())]);
         let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-        assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::No), "{}", failure.message);
+        assert_eq!((failure.kind, failure.executed), (FailureKind::Denied, Executed::No), "{}", failure.message);
         assert!(!failure.message.contains("guess") && !format!("{nodes:?}").contains("guess"));
         failure.message
     };
@@ -57,7 +58,7 @@ fn passwords_are_given_and_their_refusal_is_told() {
     assert!(with("").starts_with("NOAUTH"));
     let open = Server::start();
     let nodes = patient(&[format!("redis://:guess@127.0.0.1:{}", open.port())]);
-    assert_eq!(failure(ask(first(&nodes), &acquire("k", "a"))).kind, FailureKind::Misuse);
+    assert_eq!(failure(ask(first(&nodes), &acquire("k", "a"))).kind, FailureKind::Denied);
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_server_that_hides_its_identity_serves_all_the_same() {
     assert_eq!(first(&nodes).uptime(), None);
     server.ask::<()>(redis::cmd("ACL").arg("SETUSER").arg("u").arg("-evalsha"));
     let refused = failure(ask(first(&nodes), &acquire("k", "a")));
-    assert_eq!((refused.kind, refused.executed), (FailureKind::Misuse, Executed::No), "{}", refused.message);
+    assert_eq!((refused.kind, refused.executed), (FailureKind::Transient, Executed::No), "{}", refused.message);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_database_that_does_not_exist_is_told() {
     let server = Server::start();
     let nodes = patient(&[format!("{}99", server.url())]);
     let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-    assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::No), "{}", failure.message);
+    assert_eq!((failure.kind, failure.executed), (FailureKind::Denied, Executed::No), "{}", failure.message);
 }
 
 #[test]

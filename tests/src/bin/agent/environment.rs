@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Redlock, distributed_lock};
-use redlock_tests::{ended, fork, wait_for};
+use redlock_tests::{ended, fork};
 use rustix::process::{Signal, kill_process};
 
 #[distributed_lock("shop", guard = lock)]
