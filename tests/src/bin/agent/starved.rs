@@ -43,7 +43,7 @@ pub(crate) fn starving(urls: &[String]) {
         drop(lock_once(&locks));
     }
     limit(before);
-    tell(&locks.mutex("a").try_lock_for(SOON).and_then(redlock_sync::MutexGuard::unlock));
+    tell(&locks.mutex("a").unavailable_after(SOON).lock().and_then(redlock_sync::MutexGuard::unlock));
 }
 
 fn lock_once(locks: &Redlock) -> Result<(), Error> {
