@@ -1,11 +1,12 @@
 //! The negative controls. Each file `tests/controls/NAME.patch` breaks the library in one way.
 //!
-//! The first line of a file says what is broken. The next lines say what must notice it. The rest is the change, as
-//! `git diff` prints it:
+//! The first line of a file says what is broken. The next lines say which guarantee is lost without the changed lines,
+//! and what must notice it. The rest is the change, as `git diff` prints it:
 //!
 //! ```text
 //! A release deletes the key, whichever token stands there.
 //!
+//! guarantee: A call of a former holder …        no other control is for this guarantee
 //! chaos: --nodes 1 --faults pause,hold          options of the chaos run
 //! checkers: overlap, counter                    at least one must find a violation; `none`: no checker may find one
 //! simulation: REDLOCK_SIM_NODES=1               settings of the simulation; one line for each run of it
@@ -31,6 +32,8 @@ pub struct Control {
     pub name: String,
     /// A sentence that says what is broken.
     pub about: String,
+    /// The guarantee that is lost. Empty if nothing is broken.
+    pub guarantee: String,
     /// The options of the chaos run that must notice the change. `None` if the control needs no chaos run.
     pub chaos: Option<Vec<String>>,
     /// The checkers of the chaos run. At least one of them must find a violation. If the list is empty, nothing is
@@ -94,6 +97,7 @@ impl Control {
             let (word, value) = line.split_once(": ").ok_or(format!("cannot read `{line}`"))?;
             said.entry(word).or_default().push(value);
         }
+        let guarantee = one(&mut said, "guarantee")?.unwrap_or_default().to_owned();
         let chaos = one(&mut said, "chaos")?.map(|options| options.split_whitespace().map(str::to_owned).collect());
         let checkers = list(one(&mut said, "checkers")?);
         let simulation: Vec<String> = said.remove("simulation").into_iter().flatten().map(str::to_owned).collect();
@@ -106,14 +110,16 @@ impl Control {
         }
         let is_whole = checkers == ["none"];
         let checkers = if is_whole { Vec::new() } else { checkers };
-        let control =
-            Control { name: name.to_owned(), about, chaos, checkers, simulation, violations, changes: changes(patch)? };
+        let (name, changes) = (name.to_owned(), changes(patch)?);
+        let control = Control { name, about, guarantee, chaos, checkers, simulation, violations, changes };
         control.checked(is_whole)
     }
 
     fn checked(self, is_whole: bool) -> Result<Control, String> {
         let problem = if is_whole != self.changes.is_empty() {
             "`checkers: none` belongs to a patch that changes nothing, and to no other"
+        } else if self.guarantee.is_empty() != is_whole {
+            "a patch names the guarantee that is lost without the lines that it changes"
         } else if self.chaos.is_some() != (is_whole || !self.checkers.is_empty()) {
             "a chaos run needs checkers, and they need a chaos run"
         } else if self.simulation.is_empty() != self.violations.is_empty() {
@@ -218,7 +224,7 @@ impl Change {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "It is broken.\n\nchaos: --nodes 3 --faults a,b\ncheckers: x, y\nsimulation: A=1 B=2\nsimulation: A=3\nviolations: lost it, z\n\n";
+    const HEAD: &str = "It is broken.\n\nguarantee: It works.\nchaos: --nodes 3 --faults a,b\ncheckers: x, y\nsimulation: A=1 B=2\nsimulation: A=3\nviolations: lost it, z\n\n";
     const PATCH: &str = "--- a/f.rs\n+++ b/f.rs\n@@ -1,3 +1,2 @@ fn\n a\n-b\n c\n@@ -9 +8,2 @@\n-d\n+e\n+f\n--- a/g.rs\n+++ b/g.rs\n@@ -1,1 +1,1 @@\n-a\n+b\n";
 
     fn parse(head: &str, patch: &str) -> Result<Control, String> {
@@ -242,6 +248,7 @@ mod tests {
     fn a_file_that_is_wrong_is_refused() {
         for (head, patch) in [
             (HEAD.replace("chaos", "chaso"), PATCH.to_owned()),
+            (HEAD.replace("guarantee: It works.\n", ""), PATCH.to_owned()),
             (HEAD.replace("checkers: x, y\n", ""), PATCH.to_owned()),
             (HEAD.replace("violations: lost it, z\n", ""), PATCH.to_owned()),
             (HEAD.replace("checkers: x, y", "checkers: none"), PATCH.to_owned()),

@@ -3,7 +3,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Error, Redlock};
+use redlock_sync::Redlock;
 use redlock_tests::{Act, Proxy, Server, eventually, open, patient, servers};
 
 const KEY: &str = "order:42";

@@ -45,6 +45,15 @@ fn is_of_simulation(path: &Path) -> bool {
     path.starts_with("redlock-sync") && path.iter().any(|part| part == "simulation")
 }
 
+/// A second control for the same guarantee would cost time and show nothing else.
+#[test]
+fn each_control_has_a_guarantee_of_its_own() {
+    let mut guarantees: Vec<String> = control::all().into_iter().map(|control| control.guarantee).collect();
+    guarantees.sort_unstable();
+    let twice = guarantees.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None);
+}
+
 #[test]
 fn each_control_stands_in_the_table() {
     let table = text("tests/CHAOS.md");
