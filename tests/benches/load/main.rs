@@ -4,8 +4,7 @@
 //! 2. `crew.rs`: threads that lock and unlock, with the library and with bare connections.
 //! 3. `sides.rs`: the servers and connections of both sides.
 //! 4. `witness.rs`: leases that must outlive a load.
-//! 5. `census.rs`: counts the connections of a client.
-//! 6. `worker/`: other processes, which run this binary with a hidden argument.
+//! 5. `worker/`: other processes, which run this binary with a hidden argument.
 //!
 //! The code that benches share is in `redlock_tests::bench`.
 #![allow(
@@ -17,7 +16,6 @@
     reason = "a benchmark that cannot do its work ends with a message; it measures by the real clock"
 )]
 
-mod census;
 mod crew;
 mod rows;
 mod sides;

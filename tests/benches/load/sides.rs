@@ -8,7 +8,6 @@ use redlock_tests::bench::raw::RawLock;
 use redlock_tests::bench::{Outcome, clock};
 use redlock_tests::{Server, servers};
 
-use crate::census::{Census, as_user, register};
 use crate::crew::{Dropping, Pace, Tally, run, start_of};
 
 /// Both sides of a load.
@@ -25,7 +24,7 @@ impl Sides {
     pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
         let ours = Ours::start(nodes, threads, delay)?;
         let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
-        let urls = aside.as_ref().unwrap_or(&ours.place).urls_as("raw");
+        let urls = aside.as_ref().unwrap_or(&ours.place).urls.clone();
         let raw = (0..threads).map(|i| RawLock::native(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
         Ok(Self { raw, ours, aside })
     }
@@ -45,7 +44,6 @@ pub(crate) struct Ours {
     pub(crate) locks: Redlock,
     pub(crate) mutexes: Vec<Mutex>,
     dropping: Vec<Dropping>,
-    pub(crate) census: Census,
     pub(crate) place: Place,
 }
 
@@ -55,7 +53,7 @@ impl Ours {
         let locks = Redlock::builder().nodes(&place.urls).build()?;
         let mutexes: Vec<_> = (0..threads).map(|i| locks.mutex(format!("ours:{i}"))).collect();
         let dropping = mutexes.iter().cloned().map(Dropping).collect();
-        Ok(Self { locks, mutexes, dropping, census: Census::start(&place.servers[0])?, place })
+        Ok(Self { locks, mutexes, dropping, place })
     }
 
     pub(crate) fn block(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
@@ -78,28 +76,16 @@ fn block<C: crate::crew::Cycle>(crew: &mut [C], pace: Pace, span: Duration) -> O
 /// Servers, and the connections to them.
 pub(crate) struct Place {
     pub(crate) servers: Vec<Server>,
-    /// The URLs for the client whose connections are counted.
     pub(crate) urls: Vec<String>,
-    plain: Vec<String>,
     _delay: Option<Delay>,
 }
 
 impl Place {
     pub(crate) fn start(nodes: usize, delay: Option<Duration>) -> Outcome<Self> {
         let servers = servers(nodes);
-        for server in &servers {
-            register(server, "ours");
-            register(server, "raw");
-        }
         let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
         let delay = delay.map(|delay| Delay::start(&addrs, delay)).transpose()?;
-        let plain: Vec<String> = delay.as_ref().map_or_else(|| servers.iter().map(Server::url).collect(), Delay::urls);
-        let urls = plain.iter().map(|url| as_user(url, "ours")).collect();
-        Ok(Self { servers, urls, plain, _delay: delay })
-    }
-
-    /// The URLs for a user whose connections are not counted.
-    fn urls_as(&self, user: &str) -> Vec<String> {
-        self.plain.iter().map(|url| as_user(url, user)).collect()
+        let urls = delay.as_ref().map_or_else(|| servers.iter().map(Server::url).collect(), Delay::urls);
+        Ok(Self { servers, urls, _delay: delay })
     }
 }

@@ -6,7 +6,7 @@ use redlock_tests::bench::stats::Rounds;
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan};
 
-use super::{connections, none};
+use super::none;
 use crate::crew::{Pace, Tally};
 use crate::sides::Sides;
 use crate::witness::Witnesses;
@@ -40,7 +40,6 @@ fn crowd(plan: Plan, threads: usize) -> Outcome<Vec<Line>> {
     }
     sum.tell("crowd");
     let lost = sum.lost + witnesses.lost();
-    connections::note("crowd", sides.ours.census.most()?);
     Ok(vec![
         Line::new(format!("{threads} threads (hold, pause: {}/s)", 25 * threads), "/s", rate, Bar::RatioAtLeast(0.7)),
         none(format!("{threads} threads, leases lost"), lost),

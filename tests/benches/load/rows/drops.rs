@@ -11,8 +11,6 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 use redlock_tests::{Server, poll};
 
-use super::connections;
-use crate::census::Census;
 use crate::sides::Place;
 
 const GUARDS: usize = 100;
@@ -25,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(6);
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let place = Place::start(1, None)?;
     let mut lines = Vec::new();
-    let census = Census::start(&place.servers[0])?;
     for hang in [400, 1000] {
         let (mut usable, mut gone) = (Vec::new(), Vec::new());
         for round in 0..if plan.quick { 1 } else { 2 } {
@@ -39,7 +36,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
         let measure = format!("hung {hang} ms; return -> all locks gone");
         lines.push(Line::new(measure, "ms", gone, Bar::AtMost(LEASE.as_secs_f64() * 1e3)));
     }
-    connections::note("drops", census.most()?);
     Ok(lines)
 }
 

@@ -10,9 +10,6 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::worker::Worker;
 use redlock_tests::bench::{Outcome, Plan};
 
-use super::connections;
-use crate::census::{Census, as_user, register};
-
 pub(super) const KEY: &str = "lock:handed";
 pub(super) const PROCESSES: usize = 4;
 const ROUNDS: usize = 4;
@@ -28,9 +25,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     for _ in 0..ROUNDS {
         let of_raw = field.raw(wanted)?;
         let before = commands(&field.server);
-        let census = Census::start(&field.server)?; // The raw block used the same users.
         let ours = field.ours(wanted)?;
-        connections::note("handover", census.most()?);
         executed.push(float(commands(&field.server) - before) / float(ours.acquisitions as u64));
         rate.push(ours.per_second, of_raw.per_second);
         gap.push(ours.gap_us, of_raw.gap_us);
@@ -45,8 +40,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 }
 
 /// Starts one of the processes, which connects as a user of its own.
-pub(super) fn process(server: &Server, nth: usize) -> Outcome<Worker> {
-    let user = format!("ours{nth}");
-    register(server, &user);
-    Worker::start("ring", &[KEY.to_owned(), as_user(&server.url(), &user)])
+pub(super) fn process(server: &Server, _: usize) -> Outcome<Worker> {
+    Worker::start("ring", &[KEY.to_owned(), server.url()])
 }

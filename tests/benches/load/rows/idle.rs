@@ -9,8 +9,6 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::worker::Worker;
 use redlock_tests::bench::{Outcome, Plan, clock};
 
-use super::connections;
-use crate::census::Census;
 use crate::sides::Place;
 use crate::worker::waiters::key;
 
@@ -31,7 +29,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 
 fn wait(plan: Plan, threads: u16) -> Outcome<Vec<Line>> {
     let place = Place::start(1, None)?;
-    let census = Census::start(&place.servers[0])?;
     let holder = Redlock::builder().node(place.servers[0].url()).lease(LEASE).build()?;
     let _held = (0..threads).map(|i| holder.mutex(key(i)).renew(false).lock()).collect::<Result<Vec<_>, _>>()?;
     let mut waiters = Worker::start("waiters", &[&[threads.to_string()], &place.urls[..]].concat())?;
@@ -46,7 +43,6 @@ fn wait(plan: Plan, threads: u16) -> Outcome<Vec<Line>> {
         sent.push(float(commands(&place.servers[0]) - before) / span.as_secs_f64() / hundreds);
         cpu.push(float(used[0]) / float(clock::nanos(span)) * 100.0 / hundreds);
     }
-    connections::note("idle", census.most()?);
     let bar = Bar::AtMost(1.0);
     Ok(vec![
         Line::new(format!("{threads} wait; commands by 100 of them"), "/s", Rounds::alone(sent), bar),

@@ -10,8 +10,6 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::worker::Worker;
 use redlock_tests::bench::{Outcome, Plan};
 
-use super::connections;
-use crate::census::{Census, as_user, register};
 use crate::worker::waiters;
 
 const KEY: &str = "mixed";
@@ -26,7 +24,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let take = |i| holder.mutex(waiters::key(i)).renew(false).lock();
     let _held = (0..OTHER_WAITS).map(take).collect::<Result<Vec<_>, _>>()?;
     let mut field = Field::start(server, PROCESSES, KEY, process)?;
-    let census = Census::start(&field.server)?;
     let wanted =
         Use { block: plan.span(Duration::from_secs(4)), hold: Duration::from_millis(1), pause: Duration::ZERO };
     field.ours(wanted.warm_up())?;
@@ -37,7 +34,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
         wait.push(block.longest_wait_ms);
         rate.push(block.per_second);
     }
-    connections::note("mixed", census.most()?);
     Ok(vec![
         Line::new("Jain index over processes", "", Rounds::alone(jain), Bar::AtLeast(0.95)),
         Line::new("longest wait", "ms", Rounds::alone(wait), Bar::None),
@@ -47,9 +43,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 
 /// Starts a process. The first one has the other waits.
 fn process(server: &Server, nth: usize) -> Outcome<Worker> {
-    let user = format!("ours{nth}");
-    register(server, &user);
-    let args = [KEY.to_owned(), as_user(&server.url(), &user)];
+    let args = [KEY.to_owned(), server.url()];
     match nth {
         0 => Worker::start("busy-ring", &[&[OTHER_WAITS.to_string()], &args[..]].concat()),
         _ => Worker::start("ring", &args),

@@ -1,6 +1,5 @@
 //! The rows of the table.
 
-mod connections;
 mod crates;
 mod crowd;
 mod drops;
@@ -43,7 +42,6 @@ pub(crate) const ROWS: &[Row] = &[
     row("twohang", "two of three nodes hang while a waiter arrives", twohang::run),
     row("queue", "tasks: push, claim + ack, push to claimed, a million waiting, a thousand idle threads", queue::run),
     row("queues", "tasks beside BullMQ (Node, Rust) and RQ: pushes, and a worker whose handler is empty", queues::run),
-    row("connections", "the most connections of one client to a node in each of the rows above", connections::run),
 ];
 
 /// A line with one number.

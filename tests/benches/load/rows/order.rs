@@ -9,9 +9,6 @@ use redlock_tests::bench::stats::{Rounds, float};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, client, clock};
 
-use super::connections;
-use crate::census::{Census, as_user, register};
-
 const CLIENTS: usize = 30;
 /// The time between two clients. It is so long that nothing changes their order on the way.
 const APART: Duration = Duration::from_millis(20);
@@ -21,25 +18,21 @@ const ROUNDS: usize = 2;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
-    let census = Census::start(&server)?;
-    let clients = (0..CLIENTS).map(|nth| one(&server, nth)).collect::<Outcome<Vec<_>>>()?;
+    let clients = (0..CLIENTS).map(|_| one(&server)).collect::<Outcome<Vec<_>>>()?;
     let (mut all, mut most) = (Vec::new(), Vec::new());
     for _ in 0..if plan.quick { 1 } else { ROUNDS } {
         let overtaken = overtaken(&round(&clients, plan.span(HOLD))?);
         all.push(float(overtaken.iter().sum()));
         most.push(float(overtaken.iter().copied().max().unwrap_or(0)));
     }
-    connections::note("order", census.most()?);
     Ok(vec![
         Line::new("overtakings", "", Rounds::alone(all), Bar::AtMost(0.0)),
         Line::new("most of one client", "", Rounds::alone(most), Bar::None),
     ])
 }
 
-fn one(server: &Server, nth: usize) -> Outcome<Mutex> {
-    let user = format!("ours{nth}");
-    register(server, &user);
-    let mutex = client(&[as_user(&server.url(), &user)]).build()?.mutex("order");
+fn one(server: &Server) -> Outcome<Mutex> {
+    let mutex = client(&[server.url()]).build()?.mutex("order");
     mutex.lock()?.unlock()?;
     Ok(mutex)
 }

@@ -6,8 +6,8 @@ use redlock_tests::bench::stats::Rounds;
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan};
 
+use super::none;
 use super::trylocks::DELAY;
-use super::{connections, none};
 use crate::crew::{Pace, Tally};
 use crate::sides::Sides;
 
@@ -26,7 +26,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
         sum.add(tally.without_pairs());
     }
     sum.tell("slow");
-    connections::note("slow", sides.ours.census.most()?);
     Ok(vec![
         Line::new("pairs per second", "/s", rate, Bar::AtLeast(5000.0)),
         none("releases not confirmed", sum.unconfirmed),

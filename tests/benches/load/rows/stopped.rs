@@ -8,7 +8,7 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 
 use super::crowd::WORK;
-use super::{alone, connections, none};
+use super::{alone, none};
 use crate::crew::{Tally, run as work, start_of};
 use crate::sides::Ours;
 use crate::witness::Witnesses;
@@ -35,7 +35,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     }
     sum.tell("stopped");
     let lost = sum.lost + witnesses.lost();
-    connections::note("stopped", ours.census.most()?);
     Ok(vec![
         Line::new("rate 1 to 2 s after it (raw: before)", "/s", rate, Bar::RatioAtLeast(ENOUGH)),
         Line::new("return -> 80 % of the former rate", "ms", Rounds::alone(back), Bar::AtMost(1000.0)),

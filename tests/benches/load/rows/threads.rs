@@ -9,7 +9,7 @@ use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 use redlock_tests::foreign::LockCrate;
 
-use super::{connections, none};
+use super::none;
 use crate::crew::{Pace, Tally};
 use crate::sides::Sides;
 
@@ -57,11 +57,10 @@ fn measure(
     nodes: usize,
     delay: Option<Duration>,
 ) -> Outcome<Vec<Line>> {
-    let (mut lines, mut failed, mut most) = (Vec::new(), Tally::default(), 0);
+    let (mut lines, mut failed) = (Vec::new(), Tally::default());
     for (threads, bars) in loads {
         let mut sides = Sides::start(nodes, *threads, delay)?;
         let figures = Figures::measure(&mut sides, plan, &mut failed)?;
-        most = most.max(sides.ours.census.most()?);
         let [unlock, drop] = bars.map_or([Bar::None; 2], |(unlock, drop)| [unlock, drop].map(Bar::RatioAtLeast));
         let line = |what: &str, unit, rounds, bar| Line::new(format!("{threads} threads, {what}"), unit, rounds, bar);
         lines.push(line("lock + unlock", "/s", figures.unlock, unlock));
@@ -76,7 +75,6 @@ fn measure(
         }
         lines.push(line("lock + unlock, p99", "us", figures.p99, Bar::None));
     }
-    connections::note(row, most);
     failed.tell(row);
     lines.push(none("errors", failed.errors + failed.unconfirmed + failed.lost));
     Ok(lines)

@@ -9,7 +9,7 @@ use redlock_tests::bench::stats::{Rounds, float};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 
-use super::{connections, none};
+use super::none;
 use crate::crew::{Tally, all, start_of};
 use crate::sides::Sides;
 
@@ -39,7 +39,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
         }
     }
     sum.tell("trylocks");
-    connections::note("trylocks", sides.ours.census.most()?);
     Ok(vec![
         none(format!("errors of {} calls", THREADS * plan.rounds()), sum.errors + sum.lost),
         none("releases not confirmed", sum.unconfirmed),

@@ -10,8 +10,6 @@ use redlock_tests::bench::stats::{Rounds, float};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 
-use super::connections;
-use crate::census::Census;
 use crate::sides::Place;
 
 const NODES: usize = 3;
@@ -25,13 +23,11 @@ const ROUNDS: usize = 3;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let place = Place::start(NODES, None)?;
-    let census = Census::start(&place.servers[0])?;
     let (mut after, mut before) = (Vec::new(), Vec::new());
     for round in 0..if plan.quick { 1 } else { ROUNDS } {
         after.push(hang(&place, true, &format!("hang:after:{round}"))?);
         before.push(hang(&place, false, &format!("hang:before:{round}"))?);
     }
-    connections::note("twohang", census.most()?);
     let bar = Bar::AtMost(10.0);
     Ok(vec![
         Line::new("return, then release -> lock", "ms", Rounds::alone(after), bar),

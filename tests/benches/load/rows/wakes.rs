@@ -11,8 +11,6 @@ use redlock_tests::bench::stats::{Rounds, p50_us, p99};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 
-use super::connections;
-use crate::census::Census;
 use crate::sides::Place;
 
 /// The time from one release to the next, in nanoseconds.
@@ -26,7 +24,6 @@ const LEASE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let place = Place::start(1, None)?;
-    let census = Census::start(&place.servers[0])?;
     let waiter = Redlock::builder().nodes(&place.urls).build()?;
     let patient = Duration::from_secs(5); // The time of a release counts from before its call.
     let releaser = Redlock::builder().node(place.servers[0].url()).lease(LEASE).node_timeout(patient).build()?;
@@ -45,7 +42,6 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
         lines.push(Line::new(format!("{threads} wait; release -> return, p50"), "ms", middle, Bar::AtMost(0.6)));
         lines.push(Line::new(format!("{threads} wait; release -> return, p99"), "ms", tail, Bar::AtMost(3.0)));
     }
-    connections::note("wakes", census.most()?);
     Ok(lines)
 }
 
