@@ -118,11 +118,6 @@ fn once(keys: &Keys, args: &Args) -> Result<()> {
     if let Keys::Several(_) = keys {
         return Err(Error::new(once, "a job that is run `once` has a single key, which identifies the job"));
     }
-    if let Some(wait) = &args.wait {
-        let message =
-            "`once` does not wait: leave out `wait`, and set `busy` for a call that comes while another one runs";
-        return Err(Error::new(wait.span(), message));
-    }
     if let Some(kind) = &args.kind {
         return Err(Error::new(kind.span, "`once` takes a mutex: leave out `kind`"));
     }
@@ -309,15 +304,16 @@ mod tests {
     #[test]
     fn what_fits_a_job_that_is_run_once() {
         let of = |args: &str| message(&format!("\"k\", {args}"), "fn f() {}");
-        for good in
-            ["once", "once, remember = \"365h\", done = g, busy = skip", "once, remember = LONG, lease = \"5s\""]
-        {
+        for good in [
+            "once",
+            "once, remember = \"365h\", done = g, busy = skip",
+            "once, remember = LONG, lease = \"5s\", wait = \"1h\"",
+        ] {
             assert_eq!(of(good), "fine");
         }
         assert_eq!(of("once, max_hold = \"1h\", fenced = true, guard = lease"), "fine");
         assert!(of("remember = \"48h\"").contains("add `once`"));
         assert!(of("done = skip").contains("add `once`"));
-        assert!(of("once, wait = \"0s\"").contains("does not wait"));
         assert!(of("once, kind = mutex").contains("leave out `kind`"));
         assert!(of("once, renew = false").contains("no `renew`"));
         assert!(of("once, min_hold = \"1s\"").contains("no `min_hold`"));
