@@ -17,9 +17,9 @@
 //! mutex, however long B had waited for it. It asks a majority, and the mark of any node is enough. So B's check found
 //! the mark, and B was `Done`.
 //!
-//! The release in step 6 asks the servers. So a loss of which `check` cannot know, such as a deleted key, does not end as
-//! `Ran`. A mutex is usually handed to a waiting thread of the process without a request. A run that has succeeded gives
-//! up its place in the queue of threads first, so it is not handed over. A run that failed may be, since it is not `Ran`.
+//! The release in step 6 asks the servers. So a loss of which `check` cannot know, such as a deleted key, does not end
+//! as `Ran`. A mutex is usually handed to a waiting thread of the process without a request. A run that has succeeded
+//! gives up its place in the queue of threads first, so its mutex is not handed over. That of a run that failed may be.
 //!
 //! A call that waits does not need step 1. If that check finds no majority, the call waits for the mutex all the same.
 //!
@@ -217,8 +217,8 @@ impl RunOnce {
     ///
     /// # Errors
     /// The errors of [`run`](RunOnce::run), with these differences:
-    /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` comes as in `try_lock_for`: a short outage does not
-    ///   end the wait
+    /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` comes as in `try_lock_for`: a short outage does
+    ///   not end the wait
     /// - [`WouldDeadlock`](Error::WouldDeadlock) does not come if [`max_hold`](RunOnce::max_hold) ends the hold of this
     ///   thread before the deadline
     /// - [`Cancelled`](Error::Cancelled) if another thread cancels the wait
