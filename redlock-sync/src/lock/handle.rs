@@ -84,7 +84,7 @@ impl Handle {
         if wait == MaxWait::Forever {
             return Err(Error::WouldDeadlock { key });
         }
-        Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true })
+        Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true, is_latch: false })
     }
 
     /// Asks all nodes for the holder of a lock that has one.
