@@ -1,6 +1,7 @@
-//! A cron job on several machines, of which one runs it: `REDIS_URL=redis://127.0.0.1/ cargo run --example cron`.
+//! A cron job that runs often, on one of several machines: `REDIS_URL=redis://127.0.0.1/ cargo run --example cron`.
 //!
-//! Each machine has the job in its own crontab, at the same minute.
+//! Each machine has the job in its own crontab, at the same minute. If a run fails, the next one makes up for it. A job
+//! that has to succeed once a night is in `cron_once.rs`.
 
 use std::process::ExitCode;
 use std::time::Duration;

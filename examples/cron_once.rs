@@ -1,12 +1,12 @@
-//! A daily job on several machines that is run once.
+//! A nightly job on several machines that has to succeed once.
 //!
 //! ```text
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example cron_once 2026-11-24
 //! ```
 //!
-//! Each machine has the job in its crontab, several times in the first hour: `5,25,45 0 * * * cron_once $(date +\%F)`.
-//! The first call that gets the lock does the job. If the job failed or its machine died, a later call repeats it.
-//! Otherwise, later calls return at once.
+//! Each machine has the job in its crontab: `5 0 * * * cron_once $(date +\%F)`. The first call that gets the lock does
+//! the job, and the others wait for it. If the job fails or its machine dies, another machine does it. A machine that
+//! comes late finds the job done.
 
 use std::env;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use redlock_sync::{Error, distributed_lock};
 
 /// Writes the report. If a machine dies in the middle, the job runs again. So it replaces the report and never appends
 /// to it.
-#[distributed_lock("example:report:{date}", once, remember = "48h", guard = lease)]
+#[distributed_lock("example:report:{date}", once, wait = "1h", guard = lease)]
 fn write_report(date: &str) -> Result<Option<String>, Error> {
     let report = format!("the report of {date} is written");
     lease.check()?; // Check the lease before each step.
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     match write_report(&date) {
         Ok(Some(report)) => println!("{report}"),
         Ok(None) => println!("the report of {date} was written before"),
-        Err(error) if error.is_busy() => println!("another machine writes the report of {date}"),
+        Err(error) if error.is_busy() => println!("another machine has been at the report of {date} for an hour"),
         Err(error) => {
             eprintln!("report of {date}: {error}");
             return ExitCode::FAILURE;

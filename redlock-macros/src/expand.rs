@@ -177,8 +177,12 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
     let name = which.method();
     let try_for = method(format!("try_{name}_for"));
     let take = match &args.wait {
-        _ if args.once.is_some() => {
-            quote_spanned!(at()=> #krate::__private::begin(&locks.#handle #settings))
+        wait if args.once.is_some() => {
+            let wait = match wait.as_ref().map(Given::tokens) {
+                None => quote_spanned!(at()=> ::core::option::Option::None),
+                Some(wait) => quote_spanned!(at()=> ::core::option::Option::Some(#wait)),
+            };
+            quote_spanned!(at()=> #krate::__private::begin(&locks.#handle #settings, #wait))
         }
         None => {
             let take = method(name.to_owned());
@@ -344,9 +348,10 @@ mod tests {
         let of = |args: &str| expanded(&format!("\"k\", once{args}"), "#[track_caller] fn f(x: u8) -> R {}");
         let text = of(", remember = \"1s\", done = g");
         let begin = "::redlock_sync::__private::begin(&locks.once(key).label(\"k\")\
-            .remember(::core::time::Duration::from_millis(1000u64)))";
+            .remember(::core::time::Duration::from_millis(1000u64)),::core::option::Option::None)";
         assert!(text.contains(begin) && text.contains("lock.transpose()else{returng(x)};"), "{text}");
         assert!(text.contains("SharedHold<::redlock_sync::__private::OnceGuard>"), "{text}");
+        assert!(of(", wait = WAIT").contains("locks.once(key).label(\"k\"),::core::option::Option::Some(WAIT))"));
         assert!(of("").contains("return<Ras::redlock_sync::__private::OrSkip>::skipped()"));
         assert!(of(", failed = skip").contains("iferror.is_busy()=>return<Ras::redlock_sync::__private::OrError>"));
     }

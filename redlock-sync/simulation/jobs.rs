@@ -37,7 +37,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     // The call holds the lock already before the body begins, and still after the body has ended.
     invariants::is_taking(key, true);
     let has_begun = Cell::new(false);
-    let outcome = job.run(|lease| {
+    let body = |lease: &Lease| {
         has_begun.set(true);
         invariants::is_taking(key, false);
         invariants::has_waited(key);
@@ -45,7 +45,9 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
         invariants::end(key, Duration::ZERO);
         invariants::is_taking(key, true);
         if ended_well { Ok(()) } else { Err(OfBody(None)) }
-    });
+    };
+    let wait = plan.pace.mul_f64(fastrand::f64() * 3.0);
+    let outcome = if chance(500) { job.run_for(wait, body) } else { job.run(body) };
     invariants::is_taking(key, false);
     if !has_begun.get() {
         invariants::has_waited(key);

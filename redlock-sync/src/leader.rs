@@ -320,7 +320,7 @@ struct CandidateStatus {
 /// leading.join()?;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
-#[must_use = "dropping it cancels the candidacy"]
+#[must_use = "if unused the candidacy ends at once, and so it does with `let _ = …`: keep it as long as it has to lead"]
 pub struct LeaderHandle {
     client: Arc<ClientInner>,
     cancel: Cancel,

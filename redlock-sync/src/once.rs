@@ -4,18 +4,24 @@
 //! mark lives for `remember`. A call does this:
 //!
 //! 1. It checks the mark. If that is set, the call is `Done`: one round trip, and no lock.
-//! 2. It tries to take the mutex once. If that is held, the call is `Busy`.
+//! 2. It takes the mutex: by one attempt, or by attempts until its deadline. If that stays held, the call is `Busy`.
 //! 3. It checks the mark again. A run may have ended between steps 1 and 2. From now on none can.
 //! 4. If `check` is `Ok`, it runs the body. An error or a panic of the body releases the mutex, and sets no mark.
 //! 5. If `check` is `Ok`, it sets the mark on a majority. It repeats that for one lease at most.
-//! 6. It calls `check` again, and releases the mutex. If neither says that the lock was lost, the call is `Ran`.
+//! 6. It calls `check` again, and releases the mutex on the servers. If neither says that the lock was lost, the call
+//!    is `Ran`.
 //!
 //! **At most one call is `Ran`.** Let A and B be two calls that are `Ran`. Each holds the mutex from step 3 to step 6,
 //! and under the two conditions no two holders pass `check` at the same time. So one hold ends before the other begins:
 //! say that of A. A's mark was on a majority before A's last `check`. B's check of the mark began after B had the
-//! mutex. It asks a majority, and the mark of any node is enough. So B's check found the mark, and B was `Done`. The
-//! release in step 6 asks the servers too. So a loss of which `check` cannot know, such as a deleted key, does not end
-//! as `Ran`.
+//! mutex, however long B had waited for it. It asks a majority, and the mark of any node is enough. So B's check found
+//! the mark, and B was `Done`.
+//!
+//! The release in step 6 asks the servers. So a loss of which `check` cannot know, such as a deleted key, does not end
+//! as `Ran`. A mutex is usually handed to a waiting thread of the process without a request. A run that has succeeded
+//! gives up its place in the queue of threads first, so its mutex is not handed over. That of a run that failed may be.
+//!
+//! A call that waits does not need step 1. If that check finds no majority, the call waits for the mutex all the same.
 //!
 //! The mark and the release are two steps, so that the nodes keep the mutex until the mark is set. One script for both
 //! would be wrong on several nodes, which execute it at different times. A node that has executed it is free for the
@@ -42,7 +48,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::MaxWait;
-use crate::cancel::Cancelling;
+use crate::cancel::{Cancel, Cancelling};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::latch::{Latch, LatchTerms};
@@ -90,7 +96,7 @@ const TERMS: LatchTerms =
 ///
 /// **The duty of the caller**: after [`Busy`](Once::Busy) and after an error, the caller calls again, or leaves the job
 /// to a process that does. If the process that runs the body dies, and no process calls again, the job does not run at
-/// all.
+/// all. A call of [`run_for`](RunOnce::run_for) waits until the job is done, and takes over if the other run fails.
 ///
 /// The lock is the [`Mutex`](crate::Mutex) of that name, so it excludes a mutex and a leader of the same name. The mark
 /// is another key, of about 150 bytes. A call costs one round trip if the job is done, two if another call runs it, and
@@ -128,7 +134,7 @@ pub struct RunOnce {
     remember: Duration,
 }
 
-/// The outcome of a call of [`RunOnce::run`].
+/// The outcome of a call of [`RunOnce::run`] or [`RunOnce::run_for`].
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -149,7 +155,8 @@ pub enum Once<T> {
     Ran(T),
     /// The body of an earlier call succeeded. This one did not run.
     Done,
-    /// Another thread or process has the lock, most likely to run the body. This one did not run.
+    /// Another thread or process has the lock, most likely to run the body. This one did not run. After
+    /// [`run_for`](RunOnce::run_for): that was so for the whole wait.
     Busy,
 }
 
@@ -196,7 +203,54 @@ impl RunOnce {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn run<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<Once<T>, E> {
-        let run = match self.begin() {
+        self.run_within(None, body)
+    }
+
+    /// Like [`run`](RunOnce::run), but while another thread or process runs the body, the call waits, for at most
+    /// `wait`. If that run succeeds, the call is [`Done`](Once::Done). If that run fails or its process dies, the call
+    /// runs the body. After the time, the call is [`Busy`](Once::Busy). So a job that has to succeed is repeated
+    /// without a later call.
+    ///
+    /// The wait is one for the lock, as in [`Mutex::try_lock_for`](crate::Mutex::try_lock_for). The checks of the mark
+    /// come on top of it, and take four node timeouts at most. With a longer wait, the call outlasts longer runs of
+    /// other processes. Its thread is blocked meanwhile.
+    ///
+    /// # Errors
+    /// The errors of [`run`](RunOnce::run), with these differences:
+    /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` comes as in `try_lock_for`: a short outage does
+    ///   not end the wait
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) does not come if [`max_hold`](RunOnce::max_hold) ends the hold of this
+    ///   thread before the deadline
+    /// - [`Cancelled`](Error::Cancelled) if another thread cancels the wait
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Error, Once};
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// // If another machine writes the report, this one waits for the end of that run.
+    /// match locks.once("report:2026-11-24").run_for(Duration::from_secs(3600), |_lease| Ok::<_, Error>(42))? {
+    ///     Once::Ran(lines) => println!("written here, {lines} lines"),
+    ///     Once::Done => println!("written by another machine"),
+    ///     Once::Busy => println!("not written within an hour"),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn run_for<T, E: From<Error>>(
+        &self,
+        wait: Duration,
+        body: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Once<T>, E> {
+        self.run_within(Some(wait), body)
+    }
+
+    fn run_within<T, E: From<Error>>(
+        &self,
+        wait: Option<Duration>,
+        body: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Once<T>, E> {
+        let run = match self.begin(wait) {
             Ok(Some(run)) => run,
             Ok(None) => return Ok(Once::Done),
             Err(Error::Busy { .. }) => return Ok(Once::Busy),
@@ -255,13 +309,20 @@ impl RunOnce {
         self.mark()?.reset()
     }
 
-    /// Takes the lock for a run. `None` if the job has succeeded before.
-    pub(crate) fn begin(&self) -> Result<Option<OnceGuard>, Error> {
+    /// Takes the lock for a run, by one attempt or within this time. `None` if the job has succeeded.
+    pub(crate) fn begin(&self, wait: Option<Duration>) -> Result<Option<OnceGuard>, Error> {
         let mark = self.mark()?;
-        if mark.progress()?.is_open {
-            return Ok(None);
+        match mark.progress() {
+            Ok(progress) if progress.is_open => return Ok(None),
+            // The wait for the lock outlasts an outage, and the mark is checked again after it.
+            Err(error) if wait.is_some() && error.is_unavailable() => {}
+            checked => drop(checked?),
         }
-        let guard = self.mutex.try_lock().map_err(|error| match error {
+        let taken = match wait {
+            None => self.mutex.try_lock(),
+            Some(wait) => self.mutex.try_lock_for(wait),
+        };
+        let guard = taken.map_err(|error| match error {
             // `Busy` asks for another call, and this thread would make calls for ever.
             Error::Busy { key, by_this_thread: true, .. } => Error::WouldDeadlock { key },
             other => other,
@@ -309,6 +370,8 @@ impl OnceGuard {
         let marked = mark.open(MaxWait::Until(until));
         // No other run has checked the mark while the lock was held. The release tells whether the servers agree.
         let held = guard.check();
+        // Without its place in the queue of threads, the lock is released on the servers, which know of each loss.
+        drop(guard.core().take_head());
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {
                 log::warn!("{error}");
@@ -390,6 +453,19 @@ impl RunOnce {
     #[must_use]
     pub fn unavailable_after(self, time: Duration) -> RunOnce {
         self.each(|mutex| mutex.unavailable_after(time))
+    }
+
+    /// Sets a [`Cancel`](crate::Cancel), by which another thread stops calls that wait for the lock; default none. A
+    /// body that runs goes on. See [`Mutex::cancel`](crate::Mutex::cancel).
+    ///
+    /// ```
+    /// let (locks, cancel) = (redlock_sync::Redlock::open("redis://127.0.0.1/")?, redlock_sync::Cancel::new());
+    /// let report = locks.once("report:2026-11-24").cancel(&cancel);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cancel(self, cancel: &Cancel) -> RunOnce {
+        self.each(|mutex| mutex.cancel(cancel))
     }
 
     /// Sets whether a run brings a [fencing token](crate::Lease::fencing_token) along; default false. See

@@ -137,6 +137,7 @@ impl fmt::Debug for LockId {
 /// assert_eq!(format!("{received:?}"), r#"LockToken("billing")"#);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+#[must_use = "if unused the lock stays taken until its lease ends: send the token to the thread or process that adopts it"]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockToken(Arc<str>);
 

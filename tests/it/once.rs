@@ -2,10 +2,12 @@
 //!
 //! 1. This file: the contract, at each place.
 //! 2. `faults`: faults by number.
-//! 3. `model`: random calls, and a reference model.
+//! 3. `waits`: calls that wait while another one runs the body.
+//! 4. `model`: random calls, and a reference model.
 
 mod faults;
 mod model;
+mod waits;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

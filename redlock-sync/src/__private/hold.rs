@@ -150,9 +150,9 @@ impl Guard for MultiLockGuard {
     }
 }
 
-/// Takes the lock of a function with `once`. `None` if the job has succeeded before.
-pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
-    job.begin()
+/// Takes the lock of a function with `once`, by one attempt or within this time. `None` if the job has succeeded.
+pub fn begin(job: &RunOnce, wait: Option<Duration>) -> Result<Option<OnceGuard>, Error> {
+    job.begin(wait)
 }
 
 impl Guard for OnceGuard {

@@ -98,6 +98,7 @@ impl MultiLock {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….lock()?;`"]
     pub fn lock(&self) -> Result<MultiLockGuard, Error> {
         self.acquire(MaxWait::Forever)
     }
@@ -123,6 +124,7 @@ impl MultiLock {
     /// # drop(held);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock()?;`"]
     pub fn try_lock(&self) -> Result<MultiLockGuard, Error> {
         self.acquire(MaxWait::No)
     }
@@ -146,6 +148,7 @@ impl MultiLock {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock_for(…)?;`"]
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiLockGuard, Error> {
         self.acquire(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
@@ -165,6 +168,7 @@ impl MultiLock {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock_until(…)?;`"]
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MultiLockGuard, Error> {
         self.acquire(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
@@ -209,7 +213,7 @@ impl MultiLock {
             match guard.check() {
                 Ok(()) => return Ok(guard),
                 Err(Error::Lost { key, .. }) if self.client.quorum.now() >= until => {
-                    return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
+                    return Err(Error::Busy { key, expires_in: None, by_this_thread: false, is_latch: false });
                 }
                 // A lease ended while the thread waited for another mutex: it begins again with the first.
                 Err(Error::Lost { .. }) => {}

@@ -94,6 +94,7 @@ impl Mutex {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….lock()?;`"]
     pub fn lock(&self) -> Result<MutexGuard, Error> {
         self.acquire(MaxWait::Forever)
     }
@@ -122,6 +123,7 @@ impl Mutex {
     /// }
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock()?;`"]
     pub fn try_lock(&self) -> Result<MutexGuard, Error> {
         self.acquire(MaxWait::No)
     }
@@ -148,6 +150,7 @@ impl Mutex {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock_for(…)?;`"]
     pub fn try_lock_for(&self, wait: Duration) -> Result<MutexGuard, Error> {
         self.acquire(self.handle.for_at_most(wait))
     }
@@ -167,6 +170,7 @@ impl Mutex {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock_until(…)?;`"]
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MutexGuard, Error> {
         self.acquire(self.handle.until(deadline))
     }
@@ -219,6 +223,7 @@ impl Mutex {
     /// assert!(order.adopt(&token).unwrap_err().is_lost());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….adopt(…)?;`"]
     pub fn adopt(&self, token: &LockToken) -> Result<MutexGuard, Error> {
         self.acquire_by(MaxWait::No, || adopt(&self.handle.client, &self.handle.request()?, &token.id()))
     }
@@ -234,7 +239,7 @@ impl Mutex {
     /// The guard of a lease on this lock.
     pub(super) fn guard(&self, lease: Lease) -> MutexGuard {
         let hold = SingleHold::new(self.handle.client.id, lease.core());
-        MutexGuard { hold: Some(hold), lease, bound: PhantomData }
+        MutexGuard { hold, lease, bound: PhantomData }
     }
 
     fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
@@ -277,6 +282,11 @@ impl fmt::Debug for Mutex {
 
 /// Marks a guard that stays on its thread, as those of `std::sync` do. The default.
 ///
+/// If the compiler names this type, code moves a guard to another thread. To let the other thread use the lock, lend it
+/// `&guard` or [`&Lease`](Lease), as in `std::thread::scope`. To give the guard away, call
+/// [`into_send`](MutexGuard::into_send) first. A guard of a [`ReentrantMutex`](crate::ReentrantMutex) has no
+/// `into_send`, since the guards of a thread share its lock.
+///
 /// ```
 /// use redlock_sync::{MutexGuard, ThreadBound};
 /// fn same_type(guard: MutexGuard) -> MutexGuard<ThreadBound> {
@@ -285,7 +295,8 @@ impl fmt::Debug for Mutex {
 /// ```
 #[derive(Debug)]
 pub struct ThreadBound {
-    _not_send: PhantomData<*const ()>,
+    /// Not `Send`, but `Sync`.
+    _as_in_std: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
 
 /// Marks a guard that may change threads: see [`MutexGuard::into_send`].
@@ -328,18 +339,18 @@ pub struct GuardSend {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// It cannot leave its thread:
+/// It is `Sync`, so other threads can use `&guard`. It cannot leave its thread, unless it is made
+/// [sendable](MutexGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
 /// let guard = locks.mutex("order:42").lock().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
 pub struct MutexGuard<M = ThreadBound> {
-    /// Removed before the lease is released, since this thread may lock the key again from then on. `None` once the
-    /// guard may leave its thread.
-    hold: Option<SingleHold>,
+    /// Ended before the lease is released, since this thread may lock the key again from then on.
+    hold: SingleHold,
     pub(super) lease: Lease,
     bound: PhantomData<M>,
 }
@@ -416,7 +427,7 @@ impl MutexGuard {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_send(self) -> MutexGuard<GuardSend> {
-        MutexGuard { hold: None, lease: self.lease, bound: PhantomData }
+        MutexGuard { hold: self.hold.ended(), lease: self.lease, bound: PhantomData }
     }
 }
 
@@ -427,10 +438,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_guard_made_to_be_send_is_send() {
+    fn only_a_guard_made_to_be_send_is_send_and_each_is_sync() {
         fn send<T: Send>() {}
+        fn sync<T: Sync>() {}
         send::<MutexGuard<GuardSend>>();
         send::<std::sync::Arc<Lease>>();
         send::<Mutex>();
+        sync::<MutexGuard>();
+        sync::<crate::ReentrantMutexGuard>();
+        sync::<crate::RwLockReadGuard>();
+        sync::<crate::RwLockWriteGuard>();
+        sync::<crate::SemaphorePermit>();
+        sync::<crate::MultiLockGuard>();
     }
 }

@@ -25,7 +25,7 @@ use crate::lock::mutex::{GuardSend, ThreadBound};
 /// let permit = locks.semaphore("geocoder", 10).acquire().unwrap();
 /// std::thread::spawn(move || drop(permit));
 /// ```
-#[must_use = "if unused the permit is released at once"]
+#[must_use = "if unused the permit is released at once; `let _ = …` releases it at once too, so bind it: `let permit = …`"]
 pub struct SemaphorePermit<M = ThreadBound> {
     lease: Lease,
     bound: PhantomData<M>,

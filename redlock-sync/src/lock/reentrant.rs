@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
+use crate::lock::mutex::ThreadBound;
 use crate::lock::nested_hold::{NestedHold, Unlocked};
 use crate::lock::with::closures;
 use crate::options::LockOptions;
@@ -72,6 +73,7 @@ impl ReentrantMutex {
     /// # drop((outer, inner));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….lock()?;`"]
     pub fn lock(&self) -> Result<ReentrantMutexGuard, Error> {
         self.acquire(MaxWait::Forever)
     }
@@ -90,6 +92,7 @@ impl ReentrantMutex {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock()?;`"]
     pub fn try_lock(&self) -> Result<ReentrantMutexGuard, Error> {
         self.acquire(MaxWait::No)
     }
@@ -111,6 +114,7 @@ impl ReentrantMutex {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock_for(…)?;`"]
     pub fn try_lock_for(&self, wait: Duration) -> Result<ReentrantMutexGuard, Error> {
         self.acquire(self.handle.for_at_most(wait))
     }
@@ -130,6 +134,7 @@ impl ReentrantMutex {
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_lock_until(…)?;`"]
     pub fn try_lock_until(&self, deadline: Instant) -> Result<ReentrantMutexGuard, Error> {
         self.acquire(self.handle.until(deadline))
     }
@@ -181,10 +186,10 @@ impl fmt::Debug for ReentrantMutex {
 /// let guard = locks.reentrant_mutex("order:42").lock().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
 pub struct ReentrantMutexGuard {
     hold: NestedHold,
-    bound: PhantomData<*const ()>,
+    bound: PhantomData<ThreadBound>,
 }
 
 impl ReentrantMutexGuard {

@@ -94,19 +94,27 @@ pub(crate) fn held_by_thread(client: u64, key: &str) -> Option<(Arc<Core>, bool)
 /// A single hold, which stays in the list of this thread until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SingleHold {
-    core: Arc<Core>,
+    /// `None` once it has ended.
+    core: Option<Arc<Core>>,
 }
 
 impl SingleHold {
     pub(crate) fn new(client: u64, core: &Arc<Core>) -> SingleHold {
         add(client, core, None, true);
-        SingleHold { core: Arc::clone(core) }
+        SingleHold { core: Some(Arc::clone(core)) }
+    }
+
+    /// Ends the hold of this thread, so that the guard may leave it.
+    pub(crate) fn ended(self) -> SingleHold {
+        drop(self);
+        SingleHold { core: None }
     }
 }
 
 impl Drop for SingleHold {
     fn drop(&mut self) {
-        let is_this = |hold: &ThreadHold| hold.nested.is_none() && hold.core.as_ptr() == Arc::as_ptr(&self.core);
+        let Some(core) = &self.core else { return };
+        let is_this = |hold: &ThreadHold| hold.nested.is_none() && hold.core.as_ptr() == Arc::as_ptr(core);
         with(|holds| holds.iter().rposition(is_this).map(|i| holds.remove(i)));
     }
 }

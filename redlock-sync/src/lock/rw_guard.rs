@@ -91,7 +91,7 @@ macro_rules! guard {
 /// let guard = locks.rw_lock("prices").read().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
 pub struct RwLockReadGuard<M = ThreadBound> {
     hold: NestedHold,
     bound: PhantomData<M>,
@@ -119,7 +119,7 @@ guard!(RwLockReadGuard, "read");
 /// let guard = locks.rw_lock("prices").write().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
 pub struct RwLockWriteGuard<M = ThreadBound> {
     hold: NestedHold,
     bound: PhantomData<M>,

@@ -128,6 +128,7 @@ impl RwLock {
     /// # drop((reader, other));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….read()?;`"]
     pub fn read(&self) -> Result<RwLockReadGuard, Error> {
         RwLockReadGuard::acquire(&self.reader, MaxWait::Forever)
     }
@@ -152,6 +153,7 @@ impl RwLock {
     /// assert!(other.rw_lock("prices").try_read().unwrap_err().is_busy());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_read()?;`"]
     pub fn try_read(&self) -> Result<RwLockReadGuard, Error> {
         RwLockReadGuard::acquire(&self.reader, MaxWait::No)
     }
@@ -172,6 +174,7 @@ impl RwLock {
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_read_for(…)?;`"]
     pub fn try_read_for(&self, wait: Duration) -> Result<RwLockReadGuard, Error> {
         RwLockReadGuard::acquire(&self.reader, self.reader.for_at_most(wait))
     }
@@ -191,6 +194,7 @@ impl RwLock {
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_read_until(…)?;`"]
     pub fn try_read_until(&self, deadline: Instant) -> Result<RwLockReadGuard, Error> {
         RwLockReadGuard::acquire(&self.reader, self.reader.until(deadline))
     }
@@ -218,6 +222,7 @@ impl RwLock {
     /// # drop(writer);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….write()?;`"]
     pub fn write(&self) -> Result<RwLockWriteGuard, Error> {
         RwLockWriteGuard::acquire(&self.writer, MaxWait::Forever)
     }
@@ -240,6 +245,7 @@ impl RwLock {
     /// assert!(other.rw_lock("prices").try_write().unwrap_err().is_busy());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_write()?;`"]
     pub fn try_write(&self) -> Result<RwLockWriteGuard, Error> {
         RwLockWriteGuard::acquire(&self.writer, MaxWait::No)
     }
@@ -260,6 +266,7 @@ impl RwLock {
     /// # drop(writer);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_write_for(…)?;`"]
     pub fn try_write_for(&self, wait: Duration) -> Result<RwLockWriteGuard, Error> {
         RwLockWriteGuard::acquire(&self.writer, self.writer.for_at_most(wait))
     }
@@ -279,6 +286,7 @@ impl RwLock {
     /// # drop(writer);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the guard in its `Ok` holds the lock: write `let guard = ….try_write_until(…)?;`"]
     pub fn try_write_until(&self, deadline: Instant) -> Result<RwLockWriteGuard, Error> {
         RwLockWriteGuard::acquire(&self.writer, self.writer.until(deadline))
     }

@@ -117,6 +117,7 @@ impl Semaphore {
     /// assert!(permit.slot() < 10);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….acquire()?;`"]
     pub fn acquire(&self) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(1, MaxWait::Forever)
     }
@@ -148,6 +149,7 @@ impl Semaphore {
     /// assert_eq!(workers.available()?, 5);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….acquire_many(…)?;`"]
     pub fn acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(permits, MaxWait::Forever)
     }
@@ -169,6 +171,7 @@ impl Semaphore {
     /// assert!(geocoder.try_acquire().unwrap_err().is_busy());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….try_acquire()?;`"]
     pub fn try_acquire(&self) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(1, MaxWait::No)
     }
@@ -191,6 +194,7 @@ impl Semaphore {
     /// # drop(job);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….try_acquire_many(…)?;`"]
     pub fn try_acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(permits, MaxWait::No)
     }
@@ -215,6 +219,7 @@ impl Semaphore {
     /// # drop(permit);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….try_acquire_for(…)?;`"]
     pub fn try_acquire_for(&self, wait: Duration) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(1, self.handle.for_at_most(wait))
     }
@@ -234,6 +239,7 @@ impl Semaphore {
     /// # drop(job);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….try_acquire_many_for(…)?;`"]
     pub fn try_acquire_many_for(&self, permits: u32, wait: Duration) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(permits, self.handle.for_at_most(wait))
     }
@@ -252,6 +258,7 @@ impl Semaphore {
     /// # drop(permit);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….try_acquire_until(…)?;`"]
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(1, self.handle.until(deadline))
     }
@@ -271,6 +278,7 @@ impl Semaphore {
     /// # drop(job);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "the permit is in its `Ok`: write `let permit = ….try_acquire_many_until(…)?;`"]
     pub fn try_acquire_many_until(&self, permits: u32, deadline: Instant) -> Result<SemaphorePermit, Error> {
         self.acquire_permits(permits, self.handle.until(deadline))
     }

@@ -124,6 +124,7 @@ impl Queue {
     /// job.ack()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn claim(&self) -> Result<Job, Error> {
         loop {
             if let Some(job) = self.claim_until(MaxWait::Forever, None)? {
@@ -146,6 +147,7 @@ impl Queue {
     /// assert!(mails.try_claim_for(Duration::from_millis(20))?.is_none());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
         self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)), None)
     }
@@ -165,6 +167,7 @@ impl Queue {
     /// assert!(mails.try_claim()?.is_none());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
+    #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn try_claim(&self) -> Result<Option<Job>, Error> {
         self.claim_until(MaxWait::No, None)
     }

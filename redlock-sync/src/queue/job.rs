@@ -36,6 +36,7 @@ const MAX_ERROR_LEN: usize = 200;
 /// assert_eq!(mails.len()?, 0);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+#[must_use = "if unused the task fails at once, and is tried again later: `ack` it when its work is done"]
 pub struct Job {
     lease: Lease,
     claim: Arc<Claim>,

@@ -79,6 +79,7 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 /// assert_eq!(worker.stop(Duration::from_secs(30)), 0); // no handler runs any more
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+#[must_use = "if unused the worker is stopped at once, and so it is with `let _ = …`: keep it as long as it has to work"]
 pub struct Worker {
     inner: Arc<WorkerInner>,
 }

@@ -1,9 +1,11 @@
 //! Functions that run once for each key.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, distributed_lock};
+use redlock_sync::{Error, Once, distributed_lock};
 use redlock_tests::eventually;
 
 use super::{is_free, locks, server, steal, while_busy};
@@ -121,4 +123,37 @@ fn a_method_can_have_fallbacks() {
     assert_eq!(write("c"), Ok("1: not c".to_owned()));
     let wrong = Reports { remember: Duration::ZERO }.write(2, "d".to_owned());
     assert!(matches!(wrong, Err(Error::Config { .. })));
+}
+
+#[distributed_lock("once:waits:{name}", once, wait = "30s")]
+fn waits(name: &str, runs: &mut u32) -> Result<(), Error> {
+    *runs += 1;
+    Ok(())
+}
+
+#[distributed_lock("once:waits:{name}", once, wait = Duration::from_millis(1), busy = skip)]
+fn waits_briefly(name: &str) -> Result<(), Error> {
+    panic!("{name} runs")
+}
+
+#[test]
+fn a_call_with_wait_waits_for_the_other_run() {
+    let (_, mut runs) = (locks(), 0);
+    assert_eq!(while_busy("once:waits:b", || waits_briefly("b")), Ok(()));
+    let elsewhere = redlock_tests::open(server().url());
+    let (say, said) = mpsc::channel();
+    thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            elsewhere.once("once:waits:a").run(|_| {
+                say.send(()).unwrap();
+                let is_queue = |key: &String| key == "{once:waits:a}:queue";
+                eventually("the call waits", Duration::from_secs(20), || server().keys().iter().any(is_queue));
+                Ok::<_, Error>(1)
+            })
+        });
+        said.recv().unwrap();
+        assert_eq!((waits("a", &mut runs), runs), (Ok(()), 0), "the body ran again");
+        assert_eq!(other.join().unwrap(), Ok(Once::Ran(1)));
+    });
+    assert_eq!((waits("c", &mut runs), runs), (Ok(()), 1));
 }

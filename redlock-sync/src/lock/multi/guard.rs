@@ -60,7 +60,7 @@ impl<M> Drop for HeldMutexes<M> {
 /// let guard = locks.multi_lock(["a", "b"]).lock().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
-#[must_use = "if unused the locks are released at once"]
+#[must_use = "if unused the locks are released at once; `let _ = …` releases them at once too, so bind the guard: `let guard = …`"]
 pub struct MultiLockGuard<M = ThreadBound> {
     /// Dropped before `held`, so that no release counts as a loss.
     tracker: TrackerHandle,

@@ -30,6 +30,14 @@ fn a_user_without_channels_has_to_poll() {
 }
 
 #[test]
+fn a_refused_login_is_not_mended_by_permissions() {
+    assert!(rule_against("NOPERM this user has no permissions").contains("ACL SETUSER"));
+    for message in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
+        assert_eq!(rule_against(message), "", "{message}");
+    }
+}
+
+#[test]
 fn the_rule_that_the_warning_names_is_enough() {
     let server = Server::start();
     let listener =
