@@ -1,5 +1,5 @@
-//! The early renewal after a change of the master. A renewal that went to the former master may not have reached the new
-//! one, where the lock would end with its former lease.
+//! The early renewal after a change of the master. A renewal that went to the former master may not have reached the
+//! new one, where the lock would end with its former lease.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -59,11 +59,13 @@ pub(super) fn choose<'a>(
     let lasts = |since: Option<Tick>| since.is_some_and(|since| now.since(since) >= SETTLED);
     if let Some(most) = most {
         let is_older = current.reply.is_after(most);
-        let counts = match is_majority(most) {
-            true if is_current(most) => true,
+        let counts = if is_current(most) {
+            true
+        } else if is_majority(most) {
             // Most Sentinels may not know yet of the failover that was verified.
-            true => !is_older || current.verified_at.is_none() || lasts(current.verified_at),
-            false => !is_current(most) && !is_older && lasts(current.down_since),
+            !is_older || current.verified_at.is_none() || lasts(current.verified_at)
+        } else {
+            !is_older && lasts(current.down_since)
         };
         if counts {
             return Choice::Follow(most);
@@ -71,12 +73,13 @@ pub(super) fn choose<'a>(
     }
     let mut others: Vec<&MasterReply> = Vec::new();
     for one in newest(all, now) {
-        if !is_current(one) && named(&others, one) == 0 {
+        // A copy that was restored from a backup passes for a former replica too. But it is not named just now.
+        if !is_current(one) && one.age(now) < SETTLED && named(&others, one) == 0 {
             others.push(one);
         }
     }
     if others.is_empty() {
-        return newest(all, now).first().map_or(Choice::Keep, |one| Choice::Follow(one));
+        return newest(all, now).into_iter().find(|one| is_current(one)).map_or(Choice::Keep, Choice::Follow);
     }
     Choice::Verify(others)
 }
@@ -149,7 +152,12 @@ mod tests {
         let [old, new, stray] = [answer(1, Some(3)), answer(2, Some(4)), answer(9, Some(99))];
         let current = CurrentMaster::new(old.clone());
         assert_eq!(chosen(&[old.clone(), new.clone()], 3, Some(&current)), Err(vec![2]));
+        // It is not even asked if most of those that answer name the master in use.
+        assert_eq!(chosen(&[old.clone(), old.clone(), stray.clone()], 4, Some(&current)), Ok(1));
         assert_eq!(chosen(&[new.clone(), stray.clone()], 4, Some(&current)), Err(vec![9, 2]));
+        let aged = |one: &MasterReply| MasterReply { age: SETTLED, ..one.clone() };
+        assert_eq!(chosen(&[new.clone(), aged(&stray)], 4, Some(&current)), Err(vec![2]));
+        assert_eq!(chosen(&[aged(&new)], 3, Some(&current)), Err(vec![]));
         // Those that answer are believed if the master in use has been down for long.
         let down = |seconds| CurrentMaster { down_since: ago(seconds), ..current.clone() };
         assert_eq!(chosen(std::slice::from_ref(&new), 3, Some(&down(4))), Err(vec![2]));

@@ -339,7 +339,8 @@ impl Group {
         Ok(identity.master.is_none() && [identity.replid, identity.former_replid].iter().any(|id| id == replid))
     }
 
-    /// Has the Sentinels asked again soon if they disagree. Logs once if they disagree for longer than a failover takes.
+    /// Has the Sentinels asked again soon if they disagree. Logs once if they disagree for longer than after a
+    /// failover.
     fn note_dissent(&self, state: &mut GroupState, now: Tick) {
         let Some(told) = self.dissent(state) else {
             state.dissent = None;

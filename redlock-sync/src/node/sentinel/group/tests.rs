@@ -73,6 +73,14 @@ fn sentinels_that_disagree_are_told_and_asked_again() {
     assert!(told.has_majority && group.state.lock().is_asked_again);
     inquiry(&group, &[(1, 1, 3), (2, 9, 99)]);
     assert!(!group.disagreement().unwrap().has_majority);
+    // It is logged when it lasts.
+    let is_logged = || group.state.lock().dissent.as_ref().map(|dissent| dissent.is_logged);
+    assert_eq!(is_logged(), Some(false));
+    group.state.lock().dissent.as_mut().unwrap().since = Tick::ZERO;
+    inquiry(&group, &[(0, 1, 3), (1, 1, 3), (2, 9, 99)]);
+    assert_eq!(is_logged(), Some(true));
+    inquiry(&group, &[(0, 1, 3), (1, 1, 3), (2, 1, 3)]);
+    assert_eq!(is_logged(), None);
 }
 
 #[test]
