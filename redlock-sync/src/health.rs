@@ -83,7 +83,8 @@ pub struct NodeHealth {
 
 impl Health {
     /// Whether locks can be taken: a majority of the servers takes writes from this client, and would vote, and no
-    /// server was given twice. A server that [`restart_guard`](crate::Builder::restart_guard) or
+    /// server was given twice. A Sentinel group does not count if no majority of the Sentinels that answer names the
+    /// master in use. A server that [`restart_guard`](crate::Builder::restart_guard) or
     /// [`failover_guard`](crate::Builder::failover_guard) keeps from voting is noticed once the client has asked for a
     /// lock.
     ///
@@ -181,13 +182,16 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let probe: TypedCall<()> = Call::new(&PROBE, &keys, &[Arg::Text("check mutex")]).into();
     let mut written = quorum.round(&probe, quorum.round_deadline());
     quorum.disqualify_restarted(&mut written.votes);
-    let addresses = quorum.nodes.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();
-    for ((address, answer), written) in addresses.zip(answers.votes).zip(written.votes) {
+    for ((member, answer), written) in quorum.nodes.members().zip(answers.votes).zip(written.votes) {
         let facts = judge::Facts::parse(answer, quorum.settings.min_replicas_ack);
-        let node = facts.node(address, &written, key.as_str());
+        let disagreement = member.disagreement();
+        let mut node = facts.node(member.address().into_owned(), &written, key.as_str());
         warnings.extend(facts.warnings(&node, quorum.len(), &written));
+        let unclear = disagreement.as_ref().filter(|one| !one.has_majority);
+        node.problem = node.problem.or_else(|| unclear.map(|one| one.text.clone()));
+        warnings.extend(disagreement.map(|one| one.text));
         nodes.push(node);
     }
     let conflict = quorum.nodes.conflict();

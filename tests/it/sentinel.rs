@@ -1,5 +1,6 @@
 //! Servers that Sentinels watch: failovers, what is lost in them, and what a client reports.
 
+mod disagreement;
 mod exclusion;
 mod failover;
 mod group;

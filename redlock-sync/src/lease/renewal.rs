@@ -15,7 +15,8 @@ use super::core::Core;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
-/// Longest sleep until a thread reads the lease's own clock again, and checks whether the lease was lost.
+/// Longest sleep until a thread reads the lease's own clock again, and checks whether the lease was lost, or whether it
+/// has to be renewed earlier since a Sentinel group has a new master.
 const SLICE: Duration = Duration::from_secs(1);
 /// A thread without a guard ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -162,12 +163,14 @@ impl RenewalThread {
         loop {
             let now = renewer.clock.now();
             let sleep = match &slot.assignment {
-                Some(assignment) if now >= assignment.due || assignment.core.has_unreported_loss() => {
-                    let core = Arc::clone(&assignment.core);
+                Some(Assignment { core, due })
+                    if now >= *due || core.has_unreported_loss() || core.has_new_master() =>
+                {
+                    let core = Arc::clone(core);
                     slot.is_running = true;
                     return Some(core);
                 }
-                Some(assignment) => assignment.due.since(now),
+                Some(assignment) => assignment.due.since(now).min(assignment.core.longest_sleep()),
                 None if slot.is_closed => return None,
                 None if now.since(slot.idle_since) >= IDLE => {
                     // Lock order: the idle list, then the slot. If an assignment arrives in between, the list no longer

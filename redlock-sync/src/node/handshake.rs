@@ -145,5 +145,11 @@ fn identity(facts: &HashMap<String, String>, now: Tick) -> Identity {
     let uptime = fact("uptime_in_seconds").parse().ok().map(|seconds| (at_least(seconds), now));
     let is_replica = matches!(fact("role").as_str(), "slave" | "replica");
     let master = is_replica.then(|| host_port(&fact("master_host"), fact("master_port").parse().unwrap_or(0)));
-    Identity { run_id: fact("run_id"), replid: fact("master_replid"), master, uptime }
+    Identity {
+        run_id: fact("run_id"),
+        replid: fact("master_replid"),
+        former_replid: fact("master_replid2"),
+        master,
+        uptime,
+    }
 }

@@ -240,6 +240,9 @@ impl Host {
         if self.breaker.outage().is_some() {
             self.server.check_is_current(&dialled, timeout / 2)?;
         }
+        if identity.master.is_none() {
+            self.server.logged_in(&dialled, &identity);
+        }
         self.accept_greeting(identity, slots.as_ref())?;
         Ok(link)
     }

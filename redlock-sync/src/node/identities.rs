@@ -10,9 +10,12 @@ use crate::clock::Tick;
 
 /// What a server reported about itself in the handshake. Missing facts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     pub(super) run_id: String,
+    /// The id of its data. Replicas have that of their master.
     pub(super) replid: String,
+    /// The id before it became a master.
+    pub(super) former_replid: String,
     /// The address of its master, if the server is a replica.
     pub(super) master: Option<String>,
     /// The reported uptime, and when it was reported.

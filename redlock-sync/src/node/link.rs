@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redis::Msg;
 
+use super::identities::Identity;
 use super::pipes::framer::{Framer, Garbled};
 pub(crate) use super::pipes::halves::{Broken, Halves};
 use super::{Failure, FailureKind, Login, redis_reply};
@@ -38,6 +39,14 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
         Ok(())
     }
 
+    /// Tells that the server shown as `_shown` has accepted a login, and is a master with this identity.
+    fn logged_in(&self, _shown: &str, _identity: &Identity) {}
+
+    /// What Sentinels say that name another master than the one in use. Can take a node timeout.
+    fn disagreement(&self) -> Option<Disagreement> {
+        None
+    }
+
     /// How long the server has been master at least. `None` if it is not in a Sentinel group.
     fn master_for(&self) -> Option<Duration> {
         None
@@ -53,6 +62,14 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     fn may_wait(&self) -> bool {
         true
     }
+}
+
+/// The Sentinels of a group disagree about the master.
+pub(crate) struct Disagreement {
+    /// Who names which master.
+    pub(crate) text: String,
+    /// More than half of the Sentinels that answer name the master that is in use.
+    pub(crate) has_majority: bool,
 }
 
 /// The shortest read timeout. It suffices to see a reply that has already arrived.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::cluster::{self, Cluster};
 use super::host::HostContext;
+use super::link::Disagreement;
 use super::server::Server;
 use super::{Failure, Subscriber, subscriber};
 use crate::clock::Tick;
@@ -25,6 +26,14 @@ impl Node {
         match self {
             Node::Server(server) => server.host.server.display_address(),
             Node::Cluster(cluster) => Cow::Borrowed(cluster.address()),
+        }
+    }
+
+    /// What Sentinels say that name another master than the one in use. Can take a node timeout.
+    pub(crate) fn disagreement(&self) -> Option<Disagreement> {
+        match self {
+            Node::Server(server) => server.host.server.disagreement(),
+            Node::Cluster(_) => None,
         }
     }
 

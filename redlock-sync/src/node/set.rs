@@ -111,6 +111,15 @@ impl Nodes {
         }
     }
 
+    /// How often a Sentinel group may have got another master. `None` if no node is such a group.
+    pub(crate) fn master_changes(&self) -> Option<u64> {
+        let of = |node: &Node| match node {
+            Node::Server(server) => server.host.server.address_changes(),
+            Node::Cluster(_) => None,
+        };
+        self.all.iter().filter_map(of).reduce(u64::wrapping_add)
+    }
+
     /// True if a node is a cluster. A cluster keeps keys in slots, so one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
         self.all.iter().any(|node| matches!(node, Node::Cluster(_)))

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Redlock};
 use redlock_tests::{Group, Server, Stopwatch, eventually};
@@ -153,6 +153,24 @@ fn a_master_is_deposed_and_runs_on(group: &Group, locks: &Redlock) {
 
 fn role(server: &Server) -> String {
     server.info("role").unwrap()
+}
+
+/// The regular renewal comes after minutes, so only the change of the master can cause the one that is seen.
+#[test]
+fn locks_are_renewed_as_soon_as_the_master_changes() {
+    const LONG: Duration = Duration::from_secs(600);
+    let group = Group::start(1, 3);
+    let locks = settings(&group).lease(LONG).build().unwrap();
+    let (held, began) = (locks.mutex("held").lock().unwrap(), Instant::now());
+    eventually("the replica has the key, and is older", SOON, || {
+        is_replicated(&group, "held") && began.elapsed() > Duration::from_secs(3)
+    });
+    group.fail_over();
+    let new = group.master();
+    // The first lease leaves less than this.
+    let least = || LONG.saturating_sub(began.elapsed()) + Duration::from_secs(1);
+    eventually("the new master renews the lock", SOON, || new.pttl("held") > Some(least()));
+    held.unlock().unwrap();
 }
 
 /// The old master hung, and the client asked it in vain. Once it continues, the client must not believe its replies on

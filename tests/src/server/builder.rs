@@ -24,7 +24,8 @@ pub struct Builder {
     pub(super) password: Option<String>,
     pub(super) persistent: bool,
     pub(super) unix_socket: bool,
-    sentinel: bool,
+    /// The lines of the file of a Sentinel.
+    sentinel: Option<String>,
     port: u16,
     args: Vec<OsString>,
 }
@@ -60,8 +61,14 @@ impl Builder {
 
     /// Starts a Sentinel that watches nothing. It is the same binary, which keeps no data in this mode.
     #[must_use]
-    pub fn sentinel(mut self) -> Self {
-        self.sentinel = true;
+    pub fn sentinel(self) -> Self {
+        self.sentinel_with("")
+    }
+
+    /// Starts a Sentinel whose file has these lines, for example `sentinel monitor main 127.0.0.1 6379 1`.
+    #[must_use]
+    pub fn sentinel_with(mut self, lines: impl Into<String>) -> Self {
+        self.sentinel = Some(lines.into());
         self
     }
 
@@ -99,8 +106,8 @@ impl Builder {
 
     fn command(&self, binary: &Path, dir: &Path, port: u16) -> Vec<OsString> {
         let mut command: Vec<OsString> = vec![binary.into()];
-        if self.sentinel {
-            command.extend([sentinel_file(dir).into(), "--sentinel".into()]);
+        if let Some(lines) = &self.sentinel {
+            command.extend([sentinel_file(dir, lines).into(), "--sentinel".into()]);
         }
         let mut set = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
             command.push(format!("--{name}").into());
@@ -126,9 +133,9 @@ impl Builder {
 }
 
 /// Creates the file that a Sentinel needs for its state. It does not start without one.
-fn sentinel_file(dir: &Path) -> PathBuf {
+fn sentinel_file(dir: &Path, lines: &str) -> PathBuf {
     let file = dir.join("sentinel.conf");
-    fs::write(&file, "").unwrap_or_else(|error| panic!("cannot write `{}`: {error}", file.display()));
+    fs::write(&file, lines).unwrap_or_else(|error| panic!("cannot write `{}`: {error}", file.display()));
     file
 }
 

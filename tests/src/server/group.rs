@@ -50,6 +50,17 @@ impl Group {
         group
     }
 
+    /// Starts a Sentinel that does not belong to the group. It names the server on this port as the master, under the
+    /// group's name, and says that the failover with this number (`config-epoch`) made it one.
+    pub fn stray(port: u16, epoch: u64) -> Server {
+        let lines = format!(
+            "sentinel monitor {NAME} 127.0.0.1 {port} 1\n\
+             sentinel down-after-milliseconds {NAME} {DOWN_AFTER}\n\
+             sentinel config-epoch {NAME} {epoch}\n"
+        );
+        Server::builder().sentinel_with(lines).start()
+    }
+
     fn watched_by(&self, sentinel: &Server) {
         let (port, quorum) = (self.servers[0].port(), self.sentinels.len() / 2 + 1);
         let ask = |words: &[&str]| sentinel.ask::<()>(cmd("SENTINEL").arg(words));
@@ -70,7 +81,12 @@ impl Group {
 
     /// The URL of the group, with the password of the servers if they have one.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(|one| one.addr().to_string()).collect();
+        self.url_with(&[])
+    }
+
+    /// Works like [`Group::url`], with these sentinels in front of those of the group.
+    pub fn url_with(&self, more: &[&Server]) -> String {
+        let hosts: Vec<_> = more.iter().copied().chain(&self.sentinels).map(|one| one.addr().to_string()).collect();
         let auth = self.servers[0].settings.password.as_ref().map(|word| format!(":{word}@"));
         format!("redis+sentinel://{}{}/{NAME}", auth.unwrap_or_default(), hosts.join(","))
     }

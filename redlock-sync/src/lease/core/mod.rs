@@ -11,9 +11,11 @@
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`backlog`]: releases that are not confirmed yet.
 //! 6. [`passing`]: the hand-over to the next thread of this process.
-//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 7. [`failover`]: an early renewal, if a Sentinel group has a new master.
+//! 8. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
 
 mod backlog;
+mod failover;
 mod fence;
 mod joint;
 mod loss;
@@ -35,7 +37,7 @@ pub(crate) use self::loss::call_handler;
 pub(super) use self::release::PreparedRelease;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -79,6 +81,8 @@ pub(crate) struct Core {
     origin: Origin,
     local: LocalHandover,
     renewals: AtomicU32,
+    /// How often the master of a Sentinel group had changed when the last round began.
+    master_changes: AtomicU64,
     /// The user stopped renewal: the lease runs out.
     is_renewal_stopped: AtomicBool,
     /// The guard was dropped, and no minimum hold keeps the key. Only the release is under way.
@@ -174,6 +178,7 @@ impl Core {
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
         let keep_until = born.after(options.min_hold);
+        let master_changes = quorum.nodes.master_changes().unwrap_or_default();
         Core {
             is_observed: AtomicBool::new(false),
             quorum,
@@ -189,6 +194,7 @@ impl Core {
             origin,
             local: LocalHandover { since: born, count: 0 },
             renewals: AtomicU32::new(0),
+            master_changes: AtomicU64::new(master_changes),
             is_renewal_stopped: AtomicBool::new(false),
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
@@ -365,6 +371,7 @@ impl Core {
             state.latest = state.latest.max(by.after(lease));
             by
         };
+        self.note_masters();
         let ballot = self.quorum.round(call, by);
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
@@ -381,6 +388,7 @@ impl Core {
 
     /// Called by the renewal thread when it is due. Returns when it is due again: never, if the lease has ended.
     pub(crate) fn tick(&self) -> Tick {
+        self.note_masters();
         let (next, outcome) = self.renew();
         if let Some(outcome) = outcome {
             self.tell_renewal(&outcome);

@@ -3,13 +3,15 @@
 //!
 //! An *inquiry* is one question to all Sentinels. Threads that need the master during an inquiry wait for its end. It
 //! ends when a majority agrees. It also ends when all Sentinels have answered that answered the last time or were never
-//! asked. Later answers still count.
+//! asked. Later answers still count. While Sentinels disagree, they are asked more often, since a failover may be under
+//! way.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,18 +19,25 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::answers::{Dissent, GroupState, SentinelAnswer, silent};
+use super::choice::{self, Choice, CurrentMaster, SETTLED};
 use super::master_reply::{self, MasterReply};
 use crate::clock::{Clock, Tick};
+use crate::handler::caught;
 use crate::names::printable;
-use crate::node::link::{Broken, Dial, Halves, Link};
+use crate::node::handshake;
+use crate::node::identities::Identity;
+use crate::node::link::{Broken, Dial, Disagreement, Halves, Link};
 use crate::node::socket::RedisServer;
 use crate::node::url::{GroupConfig, host_port};
 use crate::node::{Background, Failure, FailureKind, Login, NodeUrl};
 
 /// How often the Sentinels are asked while the client makes calls.
-const PERIOD: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_millis(500);
+/// The pause until the Sentinels are asked again if they disagree.
+const BRIEF_PERIOD: Duration = Duration::from_millis(100);
 /// After this many periods without a call, the group is no longer watched.
-const IDLE_PERIODS: u32 = 60;
+const IDLE_PERIODS: u32 = 120;
 
 /// The Sentinels of a group, and what is known of its master.
 pub(in crate::node) struct Group {
@@ -46,7 +55,7 @@ pub(in crate::node) struct Group {
     dialled: Mutex<Option<Arc<RedisServer>>>,
     /// How often the master has changed, or may have changed while it was silent or the group was not watched.
     ///
-    /// `update_master` raises it after it has stored the new master in `state`. Pairs with `Dial::address_changes`: a
+    /// `follow` raises it after it has stored the new master in `state`. Pairs with `Dial::address_changes`: a
     /// thread that reads the new number dials the new master. Otherwise a connection to the former master could have
     /// the new number, and stay in use.
     address_changes: AtomicU64,
@@ -65,21 +74,6 @@ struct Sentinel {
     link: Mutex<Option<Link>>,
 }
 
-struct GroupState {
-    /// The number of the latest inquiry.
-    inquiry: u64,
-    is_under_way: bool,
-    /// One answer for each Sentinel.
-    answers: Vec<SentinelAnswer>,
-    master: Option<MasterReply>,
-}
-
-struct SentinelAnswer {
-    /// The inquiry to which the answer belongs. 0 before the first.
-    inquiry: u64,
-    said: Result<MasterReply, Failure>,
-}
-
 impl Group {
     pub(in crate::node) fn new(
         url: &NodeUrl,
@@ -87,18 +81,28 @@ impl Group {
         timeout: Duration,
         clock: &Arc<dyn Clock>,
     ) -> Arc<Group> {
+        // A thread for each, one that verifies a master, and one for what is due.
+        let background = Background::new(config.sentinels.len() + 2);
+        Group::with_threads(url, config, timeout, clock, background)
+    }
+
+    fn with_threads(
+        url: &NodeUrl,
+        config: &GroupConfig,
+        timeout: Duration,
+        clock: &Arc<dyn Clock>,
+        background: Background,
+    ) -> Arc<Group> {
         let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), link: Mutex::new(None) };
         let sentinels: Vec<_> = config.sentinels.iter().map(sentinel).collect();
-        let unasked = || SentinelAnswer { inquiry: 0, said: Err(silent()) };
-        let answers = sentinels.iter().map(|_| unasked()).collect();
         Arc::new_cyclic(|this| Group {
             url: url.clone(),
             name: config.name.clone(),
-            background: Background::new(sentinels.len() + 1),
+            background,
+            state: Mutex::new(GroupState::new(sentinels.len())),
             sentinels,
             timeout,
             clock: Arc::clone(clock),
-            state: Mutex::new(GroupState { inquiry: 0, is_under_way: false, answers, master: None }),
             answered: Condvar::new(),
             dialled: Mutex::new(None),
             address_changes: AtomicU64::new(0),
@@ -107,9 +111,9 @@ impl Group {
         })
     }
 
-    /// The last known address of the master.
-    fn master(&self) -> Option<String> {
-        self.state.lock().master.as_ref().map(MasterReply::address)
+    /// How a server of the group is shown to users.
+    fn shown(&self, address: Option<&str>) -> String {
+        address.map_or_else(|| self.name.clone(), |address| format!("{} at {address}", self.name))
     }
 
     /// The server at this address.
@@ -130,23 +134,32 @@ impl Group {
         let number = state.inquiry;
         self.answered.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);
         let is_answered = state.answers.iter().any(|answer| answer.inquiry >= number && answer.said.is_ok());
-        let found = state.master.clone().filter(|_| is_answered);
-        found.ok_or_else(|| self.no_answer(&state, number))
+        let found = state.current.as_ref().filter(|_| is_answered).map(|current| current.reply.clone());
+        found.ok_or_else(|| self.no_master(&state, number))
     }
 
-    /// The failure if no Sentinel answered. It is a refusal if a majority refused, because that lasts until something
-    /// is changed.
-    fn no_answer(&self, state: &GroupState, number: u64) -> Failure {
+    /// The failure if no Sentinel answered, or if no majority of those that answered names one master. It is a refusal if
+    /// a majority refused, because that lasts until something is changed.
+    fn no_master(&self, state: &GroupState, number: u64) -> Failure {
+        let silent = silent();
         let said = |answer: &SentinelAnswer| match &answer.said {
-            Err(failure) if answer.inquiry >= number => failure.clone(),
-            _ => silent(),
+            Ok(reply) if answer.inquiry >= number => format!("names {}", reply.address()),
+            Err(failure) if answer.inquiry >= number => failure.message.clone(),
+            _ => silent.message.clone(),
         };
-        let why: Vec<_> = state.answers.iter().map(said).collect();
-        let refusals = why.iter().filter(|failure| failure.kind == FailureKind::Denied).count();
-        let kind = if refusals > why.len() / 2 { FailureKind::Denied } else { FailureKind::Unreachable };
-        let each = self.sentinels.iter().zip(&why);
-        let each: Vec<_> = each.map(|(one, why)| format!("{}: {}", one.server.address(), why.message)).collect();
-        Failure::unsent(kind, format!("no Sentinel named the master of `{}`: {}", self.name, each.join("; ")))
+        let is_refusal = |answer: &&SentinelAnswer| matches!(&answer.said, Err(why) if why.kind == FailureKind::Denied);
+        let refusals = state.answers.iter().filter(|answer| answer.inquiry >= number).filter(is_refusal).count();
+        let kind = if refusals > self.sentinels.len() / 2 { FailureKind::Denied } else { FailureKind::Unreachable };
+        let each = self.sentinels.iter().zip(&state.answers);
+        let each: Vec<_> = each.map(|(one, answer)| format!("{}: {}", one.server.address(), said(answer))).collect();
+        let new = state.answers.iter().filter(|answer| answer.inquiry >= number);
+        let named: BTreeSet<_> = new.filter_map(|answer| Some(answer.said.as_ref().ok()?.address())).collect();
+        let what = match named.len() {
+            0 => "no Sentinel named",
+            1 => "too few Sentinels have named",
+            _ => "the Sentinels disagree about",
+        };
+        Failure::unsent(kind, format!("{what} the master of `{}`: {}", self.name, each.join("; ")))
     }
 
     /// Begins an inquiry, unless one is running.
@@ -218,9 +231,6 @@ impl Group {
             *slot = answer;
         }
         self.update_master(&mut state);
-        if state.is_decided() {
-            state.is_under_way = false;
-        }
         // Unlocked before the notification, so that the woken threads find the state free. Pairs with `Group::ask_all`
         // and `check_is_current`, which read the state under its lock before they sleep. So no notification is lost.
         drop(state);
@@ -236,23 +246,141 @@ impl Group {
         if state.inquiry == number {
             state.is_under_way = false;
         }
+        self.update_master(&mut state);
         // Unlocked before the notification, as in `record_answer`.
         drop(state);
         self.answered.notify_all();
     }
 
+    /// Draws the conclusions from the answers, and ends the inquiry if they suffice.
     fn update_master(&self, state: &mut GroupState) {
-        let Some(found) = master_reply::choose(&state.known(), self.clock.now()).cloned() else { return };
-        // Sentinels that know of a later failover may be silent at the moment.
-        if state.master.as_ref().is_some_and(|known| known.is_after(&found)) && !state.is_agreed(&found) {
+        let now = self.clock.now();
+        let is_over = state.is_complete() || !state.is_under_way;
+        match choice::choose(&state.known(), self.sentinels.len(), state.current.as_ref(), is_over, now) {
+            Choice::Keep => {}
+            Choice::Follow(found) => {
+                let found = found.clone();
+                self.follow(state, found);
+            }
+            Choice::Verify(others) => {
+                let others = others.into_iter().cloned().collect();
+                self.verify(state, others);
+            }
+        }
+        state.is_under_way &= !state.is_decided();
+        self.note_dissent(state, now);
+    }
+
+    /// Uses this master from now on.
+    fn follow(&self, state: &mut GroupState, found: MasterReply) {
+        let Some(current) = &mut state.current else {
+            state.current = Some(CurrentMaster::new(found));
+            return;
+        };
+        let (before, now) = (current.reply.address(), found.address());
+        if before == now {
+            current.reply = found;
             return;
         }
-        let before = state.master.replace(found.clone()).map(|reply| reply.address());
-        if let Some(before) = before.filter(|before| *before != found.address()) {
-            self.address_changes.fetch_add(1, Ordering::AcqRel);
-            let line = format!("the master of `{}` changed from {before} to {}", self.name, found.address());
-            log::warn!("{}", printable(&line));
+        *current = CurrentMaster::new(found);
+        self.address_changes.fetch_add(1, Ordering::AcqRel);
+        let line = format!("the master of `{}` changed from {before} to {now}", self.name);
+        log::warn!("{}", printable(&line));
+    }
+
+    /// Has a thread ask these servers whether they come from the current master, and follow the first that does.
+    fn verify(&self, state: &mut GroupState, others: Vec<MasterReply>) {
+        let Some(replid) = state.current.as_ref().and_then(|current| current.replid.clone()) else { return };
+        if std::mem::replace(&mut state.is_verifying, true) {
+            return;
         }
+        self.after(Duration::ZERO, move |group| {
+            let comes_from_it = |one: &MasterReply| {
+                let asked = caught(|| group.comes_from(one, &replid));
+                asked.is_ok_and(|said| said.unwrap_or(false))
+            };
+            let proven = others.into_iter().find(comes_from_it);
+            let mut state = group.state.lock();
+            state.is_verifying = false;
+            if let Some(found) = proven {
+                group.follow_verified(&mut state, &replid, &found);
+            }
+            // Unlocked before the notification, as in `record_answer`.
+            drop(state);
+            group.answered.notify_all();
+        });
+    }
+
+    /// Follows a master that comes from the one with this id, if the Sentinels say the same as when it was asked.
+    fn follow_verified(&self, state: &mut GroupState, replid: &str, found: &MasterReply) {
+        let now = self.clock.now();
+        let is_same = state.current.as_ref().is_some_and(|current| current.replid.as_deref() == Some(replid));
+        let is_open = match choice::choose(&state.known(), self.sentinels.len(), state.current.as_ref(), true, now) {
+            Choice::Verify(others) => others.iter().any(|one| one.address() == found.address()),
+            Choice::Keep | Choice::Follow(_) => false,
+        };
+        if !is_same || !is_open {
+            return;
+        }
+        self.follow(state, found.clone());
+        if let Some(current) = &mut state.current {
+            current.verified_at = Some(now);
+        }
+        state.is_under_way &= !state.is_decided();
+    }
+
+    /// True if the server is a master that was a replica of the master whose data had this id, or is that master itself
+    /// at another address.
+    fn comes_from(&self, found: &MasterReply, replid: &str) -> Result<bool, Failure> {
+        let by = self.clock.now().after(self.timeout);
+        let server = RedisServer::new(self.url.with_host(&found.host, found.port));
+        let mut link = Link::new(server.dial(by, &*self.clock)?, 0);
+        let (identity, _) = handshake::greet(&mut link, &self.url.login()?.info, false, by, &*self.clock)?;
+        Ok(identity.master.is_none() && [identity.replid, identity.former_replid].iter().any(|id| id == replid))
+    }
+
+    /// Has the Sentinels asked again soon if they disagree. Logs once if they disagree for longer than after a
+    /// failover.
+    fn note_dissent(&self, state: &mut GroupState, now: Tick) {
+        let Some(told) = self.dissent(state) else {
+            state.dissent = None;
+            return;
+        };
+        let dissent = state.dissent.get_or_insert(Dissent { since: now, is_logged: false });
+        if now.since(dissent.since) >= SETTLED {
+            if !std::mem::replace(&mut dissent.is_logged, true) {
+                log::warn!("{}", printable(&told.text));
+            }
+        } else if !std::mem::replace(&mut state.is_asked_again, true) {
+            self.after(BRIEF_PERIOD, |group| {
+                let mut state = group.state.lock();
+                state.is_asked_again = false;
+                group.inquire(&mut state);
+            });
+        }
+    }
+
+    /// What Sentinels say that name another master than the current one.
+    fn dissent(&self, state: &GroupState) -> Option<Disagreement> {
+        let current = &state.current.as_ref()?.reply;
+        let answers = state.known();
+        let agreeing = choice::named(&answers, current);
+        let named = |(one, answer): (&Sentinel, &SentinelAnswer)| {
+            let reply = answer.said.as_ref().ok().filter(|reply| reply.address() != current.address())?;
+            Some(format!("{} names {}", one.server.address(), reply.address()))
+        };
+        let others: Vec<_> = self.sentinels.iter().zip(&state.answers).filter_map(named).collect();
+        (!others.is_empty()).then(|| Disagreement {
+            text: format!(
+                "the Sentinels of `{}` disagree about its master: {}; the client uses {}, which {agreeing} of {} name: \
+                 correct what each Sentinel watches, or remove the wrong ones from the URL",
+                self.name,
+                others.join(", "),
+                current.address(),
+                self.sentinels.len()
+            ),
+            has_majority: agreeing > answers.len() / 2,
+        })
     }
 
     fn watch(&self) {
@@ -269,7 +397,8 @@ impl Dial for Group {
     }
 
     fn display_address(&self) -> Cow<'_, str> {
-        self.master().map_or(Cow::Borrowed(&self.name), |master| Cow::Owned(format!("{} at {master}", self.name)))
+        let master = self.state.lock().current.as_ref().map(|current| current.reply.address());
+        Cow::Owned(self.shown(master.as_deref()))
     }
 
     /// How often the master may have changed. Since a client that makes calls asks this, the group is watched from now
@@ -288,7 +417,28 @@ impl Dial for Group {
 
     /// The master may have been replaced when it answers again.
     fn suspect(&self) {
+        if let Some(current) = &mut self.state.lock().current {
+            current.down_since.get_or_insert(self.clock.now());
+        }
         self.address_changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn logged_in(&self, shown: &str, identity: &Identity) {
+        if let Some(current) = &mut self.state.lock().current
+            && self.shown(Some(&current.reply.address())) == shown
+        {
+            current.down_since = None;
+            current.replid = Some(identity.replid.clone()).filter(|id| !id.is_empty());
+        }
+    }
+
+    /// Waits until each Sentinel has answered the latest question, or its time is up.
+    fn disagreement(&self) -> Option<Disagreement> {
+        let mut state = self.state.lock();
+        let number = state.inquiry;
+        let is_open = |state: &mut GroupState| state.answers.iter().any(|answer| answer.inquiry < number);
+        self.answered.wait_while_for(&mut state, is_open, self.timeout);
+        self.dissent(&state)
     }
 
     /// Uses only answers to questions asked from now on.
@@ -304,7 +454,7 @@ impl Dial for Group {
 
     fn master_for(&self) -> Option<Duration> {
         let now = self.clock.now();
-        Some(self.state.lock().master.as_ref().map_or(Duration::ZERO, |reply| reply.age(now)))
+        Some(self.state.lock().current.as_ref().map_or(Duration::ZERO, |current| current.reply.age(now)))
     }
 
     fn login(&self) -> Result<Login, Failure> {
@@ -322,34 +472,4 @@ impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.url.fmt(f)
     }
-}
-
-impl GroupState {
-    fn known(&self) -> Vec<&MasterReply> {
-        self.answers.iter().filter_map(|answer| answer.said.as_ref().ok()).collect()
-    }
-
-    /// True if waiting for more answers is not worthwhile.
-    fn is_decided(&self) -> bool {
-        let is_new = |answer: &&SentinelAnswer| answer.inquiry >= self.inquiry;
-        if self.answers.iter().all(|answer| is_new(&answer)) {
-            return true;
-        }
-        let Some(master) = &self.master else { return false };
-        let agrees =
-            |answer: &&SentinelAnswer| matches!(&answer.said, Ok(reply) if reply.address() == master.address());
-        let agreeing = self.answers.iter().filter(is_new).filter(agrees).count();
-        let is_missing = |answer: &SentinelAnswer| !is_new(&answer) && (answer.said.is_ok() || answer.inquiry == 0);
-        agreeing > self.answers.len() / 2 || agreeing > 0 && !self.answers.iter().any(is_missing)
-    }
-
-    /// True if a majority of the known answers names this master.
-    fn is_agreed(&self, found: &MasterReply) -> bool {
-        let named = self.known().into_iter().filter(|reply| reply.address() == found.address()).count();
-        named > self.answers.len() / 2
-    }
-}
-
-fn silent() -> Failure {
-    Failure::unsent(FailureKind::TimedOut, "no answer in time")
 }

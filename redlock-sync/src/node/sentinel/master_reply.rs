@@ -1,4 +1,4 @@
-//! The answer of a Sentinel about the master, and which of several answers counts. Does no I/O.
+//! The answer of a Sentinel about the master. Does no I/O.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub(super) struct MasterReply {
     pub(super) port: u16,
     /// The number of the failover that promoted this master. Sentinels agree on it, and later failovers have larger
     /// numbers.
-    epoch: Option<u64>,
+    pub(super) epoch: Option<u64>,
     /// The least time for which the server had been the master when the answer came. A restarted Sentinel reports
     /// less.
-    age: Duration,
+    pub(super) age: Duration,
     /// When the answer came.
-    at: Tick,
+    pub(super) at: Tick,
 }
 
 impl MasterReply {
@@ -32,6 +32,11 @@ impl MasterReply {
     /// True if the failover that promoted this master came after the one that promoted `other`.
     pub(super) fn is_after(&self, other: &MasterReply) -> bool {
         self.epoch > other.epoch
+    }
+
+    /// Later failovers are greater. Among answers about the same one, those with the longest time as master are.
+    pub(super) fn order(&self, now: Tick) -> impl Ord + use<> {
+        (self.epoch, self.age(now))
     }
 
     /// The least time for which the server has been the master, at `now`.
@@ -86,14 +91,6 @@ fn lasting(why: &str) -> Failure {
     Failure::unsent(FailureKind::Denied, why)
 }
 
-/// Chooses the answer that counts: that of the latest failover. If no Sentinel knows its number, the address that most
-/// of them name.
-pub(super) fn choose<'a>(all: &[&'a MasterReply], now: Tick) -> Option<&'a MasterReply> {
-    let votes = |one: &MasterReply| all.iter().filter(|other| other.address() == one.address()).count();
-    // Among equal answers, that with the longest time as master.
-    all.iter().copied().max_by_key(|one| (one.epoch, votes(one), one.address(), one.age(now)))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
@@ -145,16 +142,5 @@ mod tests {
         assert!(why(error("ERR unknown command 'SENTINEL'")).contains("is no Sentinel"));
         assert!(why(error("NOAUTH Authentication required.")).contains("NOAUTH"));
         assert!(why(list(&["a"])).contains("unexpected") && why(list(&["a", "b"])).contains("unexpected"));
-    }
-
-    #[test]
-    fn the_latest_failover_counts_and_then_the_number_of_answers() {
-        let port = |all: &[MasterReply]| choose(&all.iter().collect::<Vec<_>>(), Tick::ZERO).map(|reply| reply.port);
-        assert_eq!(port(&[]), None);
-        assert_eq!(port(&[answer(1, Some(3), 9), answer(2, Some(4), 0), answer(1, Some(3), 9)]), Some(2));
-        assert_eq!(port(&[answer(1, None, 0), answer(2, None, 0), answer(1, None, 0)]), Some(1));
-        assert_eq!(port(&[answer(2, None, 0), answer(1, Some(0), 0), answer(2, None, 0)]), Some(1));
-        let ages = [answer(1, Some(3), 2), answer(1, Some(3), 9), answer(1, Some(3), 5)];
-        assert_eq!(choose(&ages.iter().collect::<Vec<_>>(), Tick::ZERO).unwrap().age, Duration::from_secs(9));
     }
 }

@@ -59,6 +59,17 @@ impl Core {
         false
     }
 
+    /// Always false, because these leases are not in a Sentinel group.
+    #[allow(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn has_new_master(&self) -> bool {
+        false
+    }
+
+    #[allow(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn longest_sleep(&self) -> Duration {
+        Duration::MAX
+    }
+
     pub(crate) fn tick(&self) -> Tick {
         let mut seen = self.seen.lock();
         assert!(!seen.is_ticking, "two threads have the same lease");
