@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::{key_in_message, printable};
+use crate::names::{escaped, key_in_message, printable};
 
 /// Why an operation on a lock did not succeed. **If a call that acquires a lock returns `Ok`, its guard held the lock
 /// when the call returned.**
@@ -282,7 +282,7 @@ impl fmt::Display for Error {
                     // A latch has no holder, and nothing that expires.
                     (false, None) => "another holder, or it is a latch that is still closed",
                 };
-                write!(f, "lock `{}` is held by {holder}", key.escape_debug())?;
+                write!(f, "lock `{}` is held by {holder}", escaped(key))?;
                 expires_in.map_or(Ok(()), |d| write!(f, "; the lease ends in {} ms unless renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
@@ -300,7 +300,7 @@ impl fmt::Display for Error {
             Error::WouldDeadlock { key } => write!(
                 f,
                 "failed to acquire lock `{}`: this thread holds it already and would wait for itself",
-                key.escape_debug()
+                escaped(key)
             ),
             Error::WrongType { op, key, node } => {
                 write!(f, "failed to {op} {}: the key holds a value of another type: {node}", place(key))

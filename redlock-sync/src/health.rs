@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
+use crate::names::printable;
 use crate::protocol::TypedCall;
 use crate::protocol::script::{Arg, Call, HEALTH, PROBE};
 
@@ -181,7 +182,7 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let probe: TypedCall<()> = Call::new(&PROBE, &keys, &[Arg::Text("check mutex")]).into();
     let mut written = quorum.round(&probe, quorum.round_deadline());
     quorum.disqualify_restarted(&mut written.votes);
-    let addresses = quorum.nodes.members().map(|node| node.address().into_owned());
+    let addresses = quorum.nodes.members().map(|node| printable(&node.address()));
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();
     for ((address, answer), written) in addresses.zip(answers.votes).zip(written.votes) {

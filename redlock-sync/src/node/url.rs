@@ -16,6 +16,7 @@ use super::Tls;
 use super::redact::{check_parameters, redact};
 use super::{CredentialSource, Failure, Login};
 use crate::error::Error;
+use crate::names::escaped;
 
 /// The kernel probes a peer that was silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ impl NodeUrl {
             Some(servers) => NodeUrl::check_cluster(&servers),
             None => NodeUrl::check_one(text),
         };
-        url.map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
+        url.map_err(|why| Error::config(format!("node URL `{}`: {why}", escaped(&redact(text)))))
     }
 
     /// The server to which a client of the `redis` crate connects.
