@@ -20,12 +20,12 @@ struct Line<T> {
 pub(crate) fn line(shown: impl Serialize) -> String {
     // This cannot fail: the keys of all maps are strings.
     let text = serde_json::to_string(&Line { version: VERSION, shown }).unwrap_or_default();
-    plain(&text) + "\n"
+    escaped(&text) + "\n"
 }
 
 /// Escapes characters that change how other characters are shown. They occur only within strings, where JSON has
 /// escapes for the units of UTF-16.
-fn plain(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut shown, c| {
         if is_odd(c) {
             shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));

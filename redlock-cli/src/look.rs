@@ -7,10 +7,12 @@ use redlock_sync::{HeldLock, LockKind, Redlock, SeenLatch, SnapshotOptions};
 use serde::Serialize;
 
 use crate::ending::{Answer, BUSY, Failure, USAGE};
-use crate::text::{cut, plain};
+use crate::text::{cut, escaped};
 
 /// The number of characters of a token that are shown. A prefix must be as long to identify a token.
 const SHOWN: usize = 8;
+/// The number of hexadecimal digits with which a token of the library begins.
+const DIGITS: usize = 32;
 
 pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answer, Failure> {
     let held = locks.holders(key)?;
@@ -18,7 +20,7 @@ pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answe
     Ok(match code {
         _ if as_json => Answer::json(BTreeMap::from([("locks", &held)]), code),
         0 => Answer::well(table(&held, &[])),
-        _ => Answer::new(format!("{} is free\n", key.escape_debug()), code),
+        _ => Answer::new(format!("{} is free\n", escaped(key)), code),
     })
 }
 
@@ -40,37 +42,66 @@ pub(crate) fn release(locks: &Redlock, key: &str, holder: &str) -> Result<Answer
     if !locks.mutex(key).force_unlock(&one.holder)? {
         return Err(gone(key, holder));
     }
-    Ok(Answer::well(format!("released {}, which {} held\n", key.escape_debug(), one.holder.id)))
+    Ok(Answer::well(format!("released {}, which {} held\n", escaped(key), one.holder.id)))
 }
 
 fn gone(key: &str, holder: &str) -> Failure {
-    Failure::new(BUSY, format!("{holder} does not hold {}, or no longer holds it", key.escape_debug()))
+    Failure::new(BUSY, format!("{} does not hold {}, or no longer holds it", escaped(holder), escaped(key)))
 }
 
 /// The mutex with this key, if its holder has a token that begins with `holder`.
+///
+/// The key is judged before its value is compared. Otherwise the answers would tell the value of a string that is no
+/// lock, character by character.
 pub(crate) fn of_holder(locks: &Redlock, key: &str, holder: &str) -> Result<HeldLock, Failure> {
-    let token = holder.split_once('…').map_or(holder, |(first, _)| first);
-    if token.chars().count() < SHOWN {
-        return Err(Failure::new(
-            USAGE,
-            format!("`{holder}` is too short: give the {SHOWN} characters that `redlock inspect` shows"),
-        ));
+    let usage = |why: String| Failure::new(USAGE, why);
+    let start = start_of_token(holder).ok_or_else(|| {
+        usage(format!("`{}` is no token: give the {SHOWN} characters that `redlock inspect` shows", escaped(holder)))
+    })?;
+    let held = locks.holders(key)?;
+    if let Some(other) = held.iter().find(|held| held.kind != LockKind::Mutex) {
+        return Err(usage(format!("{} is held as `{}`; only a mutex can be taken away", escaped(key), other.kind)));
     }
-    let mut held = locks.holders(key)?.into_iter().filter(|held| held.holder.id.as_str().starts_with(token));
-    let one = held.next().ok_or_else(|| gone(key, holder))?;
-    if held.next().is_some() {
-        return Err(Failure::new(
-            USAGE,
-            format!("several holders have tokens that begin with `{holder}`: give more characters"),
-        ));
+    let is_free = held.is_empty();
+    let (ours, _): (Vec<_>, Vec<_>) = held.into_iter().partition(is_of_library);
+    if ours.is_empty() && !is_free {
+        return Err(usage(format!("{} holds {FOREIGN}", escaped(key))));
     }
-    if one.kind != LockKind::Mutex {
-        return Err(Failure::new(
-            USAGE,
-            format!("{} is held as `{}`; only a mutex can be taken away", one.name.escape_debug(), one.kind),
-        ));
+    let mut found = ours.into_iter().filter(|held| held.holder.id.as_str().starts_with(start));
+    match (found.next(), found.next()) {
+        (None, _) => Err(gone(key, holder)),
+        (Some(one), None) => Ok(one),
+        (Some(_), Some(_)) => {
+            let holder = escaped(holder);
+            Err(usage(format!("several holders have tokens that begin with `{holder}`: give more characters")))
+        }
     }
-    Ok(one)
+}
+
+/// What a string is that is not to be released as a lock.
+pub(crate) const FOREIGN: &str =
+    "a value that is no token, or that has no time to live: if no program needs it, delete the key by hand";
+
+/// Returns true for a token in the form of this library, with a time to live, which this library always sets. Other
+/// strings may hold any text.
+pub(crate) fn is_of_library(held: &HeldLock) -> bool {
+    let random = held.holder.id.as_str().split_once(':').map(|(random, _)| random);
+    held.holder.remaining.is_some() && random.is_some_and(|random| random.len() == DIGITS && is_hex(random))
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The digits with which a token begins: alone, as `inspect` shows them (`3f9a01bc…:name`), or in a whole token.
+fn start_of_token(holder: &str) -> Option<&str> {
+    let (start, is_whole) = match (holder.split_once('…'), holder.split_once(':')) {
+        (Some((start, _)), _) => (start, false),
+        (None, Some((start, _))) => (start, true),
+        (None, None) => (holder, false),
+    };
+    let least = if is_whole { DIGITS } else { SHOWN };
+    ((least..=DIGITS).contains(&start.len()) && is_hex(start)).then_some(start)
 }
 
 const HEAD: [&str; 6] = ["NAME", "KIND", "ENDS IN", "WAIT", "SERVERS", "HOLDER"];
@@ -79,11 +110,11 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     let ends = |left: Option<Duration>| left.map_or_else(|| "never".to_owned(), |left| format!("{left:.1?}"));
     let row = |held: &HeldLock| {
         let servers = format!("{} of {}", held.nodes, held.of);
-        let (name, kind) = (plain(&held.name), held.kind.to_string());
+        let (name, kind) = (escaped(&held.name), held.kind.to_string());
         [name, kind, ends(held.holder.remaining), held.waiting.to_string(), servers, held.holder.id.to_string()]
     };
     let latch = |latch: &SeenLatch| {
-        let (name, kind, open) = (plain(&latch.name), "latch", if latch.is_open { ", open" } else { "" });
+        let (name, kind, open) = (escaped(&latch.name), "latch", if latch.is_open { ", open" } else { "" });
         let arrived = format!("{} arrived{open}", latch.arrived);
         [name, kind.to_owned(), ends(latch.remaining), latch.waiting.to_string(), String::new(), arrived]
     };

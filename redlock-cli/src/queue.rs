@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::Queue;
 use crate::ending::{Answer, BUSY, Failure};
 use crate::look::columns;
-use crate::text::{cut, length, plain};
+use crate::text::{cut, escaped, length};
 
 /// The number of characters of a body that are shown.
 const SHOWN: usize = 60;
@@ -49,28 +49,28 @@ pub(crate) fn row(queue: &SeenQueue) -> [String; 7] {
     let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
     let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
     let error = queue.problem.clone().unwrap_or_default();
-    [plain(&queue.name), tasks, due, claimed, dead, oldest, error]
+    [escaped(&queue.name), tasks, due, claimed, dead, oldest, error]
 }
 
 fn waiting(tasks: &[Entry]) -> String {
     let row = |task: &Entry| {
         let due = format!("{:.1?}", task.due_in());
         let state = if task.is_claimed() { "claimed until then" } else { "waits" }.to_owned();
-        [due, state, task.attempts().to_string(), task.id().escape_debug().to_string(), body(task)]
+        [due, state, task.attempts().to_string(), escaped(task.id()), body(task)]
     };
     columns(["DUE IN", "STATE", "ATTEMPTS", "ID", "BODY"], tasks.iter().map(row))
 }
 
 fn dead(tasks: &[Entry]) -> String {
     let row = |task: &Entry| {
-        let why = task.why().escape_debug().to_string();
-        [task.attempts().to_string(), task.id().escape_debug().to_string(), why, body(task)]
+        let why = escaped(task.why());
+        [task.attempts().to_string(), escaped(task.id()), why, body(task)]
     };
     columns(["ATTEMPTS", "ID", "WHY", "BODY"], tasks.iter().map(row))
 }
 
 fn body(task: &Entry) -> String {
-    cut(&String::from_utf8_lossy(task.body()), SHOWN).escape_debug().to_string()
+    escaped(&cut(&String::from_utf8_lossy(task.body()), SHOWN))
 }
 
 #[derive(Serialize)]
@@ -87,7 +87,7 @@ fn revive(queue: &redlock_sync::Queue, ids: &[String], as_json: bool) -> Result<
     for id in ids {
         if queue.revive(id)? { done.revived += 1 } else { done.missing.push(id) }
     }
-    let missing: Vec<String> = done.missing.iter().map(|id| id.escape_debug().to_string()).collect();
+    let missing: Vec<String> = done.missing.iter().map(|id| escaped(id)).collect();
     if as_json {
         return Ok(Answer::json(&done, if missing.is_empty() { 0 } else { BUSY }));
     }

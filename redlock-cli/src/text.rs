@@ -1,26 +1,9 @@
-//! Formats names and lengths of time.
+//! Formats names and lengths of time. A name is `escaped`. A message of the library, in which names are escaped already,
+//! is made `printable`.
 
 use std::time::Duration;
 
-/// Returns true for a character that controls a terminal, or that changes how other characters are shown.
-pub(crate) fn is_odd(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{3164}' | '\u{feff}')
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Returns a text of unknown origin on one line, with odd characters escaped.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
-        if is_odd(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-        shown
-    })
-}
+pub(crate) use redlock_sync::__private::{escaped, is_odd, printable};
 
 /// Shortens a text to this many characters. A text that was cut ends with `…`.
 pub(crate) fn cut(text: &str, most: usize) -> String {
@@ -41,14 +24,6 @@ pub(crate) fn length(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_odd_is_escaped() {
-        assert_eq!(
-            plain("a'b \"日\" \u{1b}[2J\u{9b}\u{202e}\u{61c}\u{fff9}\n"),
-            "a'b \"日\" \\u{1b}[2J\\u{9b}\\u{202e}\\u{61c}\\u{fff9}\\n"
-        );
-    }
 
     #[test]
     fn lengths_have_two_units() {

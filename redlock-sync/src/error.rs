@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::{helper, key_in_message, printable, queue_of};
+use crate::names::{escaped, helper, key_in_message, printable, queue_of};
 
 /// Why an operation on a lock did not succeed. **If a call that acquires a lock returns `Ok`, its guard held the lock
 /// when the call returned.**
@@ -280,10 +280,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = |key: &str| key_in_message(key, "", "in queue ");
         match self {
-            Error::Busy { key, is_latch: true, .. } => write!(f, "latch `{}` is still closed", key.escape_debug()),
+            Error::Busy { key, is_latch: true, .. } => write!(f, "latch `{}` is still closed", escaped(key)),
             Error::Busy { key, expires_in, by_this_thread, is_latch: false } => {
                 let holder = if *by_this_thread { "another guard of this thread" } else { "another holder" };
-                write!(f, "lock `{}` is held by {holder}", key.escape_debug())?;
+                write!(f, "lock `{}` is held by {holder}", escaped(key))?;
                 expires_in.map_or(Ok(()), |d| write!(f, "; the lease ends in {} ms unless renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
@@ -308,15 +308,19 @@ impl fmt::Display for Error {
             Error::WouldDeadlock { key } => write!(
                 f,
                 "failed to acquire lock `{}`: this thread holds it already and would wait for itself",
-                key.escape_debug()
+                escaped(key)
             ),
             Error::WrongType { op, key, node } => {
-                // The server does not say which of the keys it was.
+                // A script looks at the lock's own key first, and returns the error as it is. Another error tells the script,
+                // but not which of its keys it was.
+                if !node.message.contains("script") {
+                    return write!(f, "failed to {op} {}: the key holds a value of another type: {node}", place(key));
+                }
                 let helper = match queue_of(key) {
                     None => helper(key, "queue"),
                     Some(queue) => helper(queue, "q:body"),
                 };
-                let (place, helper) = (place(key), helper.escape_debug().to_string());
+                let (place, helper) = (place(key), escaped(&helper));
                 write!(
                     f,
                     "failed to {op} {place}: the key or one of its helper keys, such as `{helper}`, holds a value of \

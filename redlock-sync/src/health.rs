@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
+use crate::names::printable;
 use crate::protocol::TypedCall;
 use crate::protocol::script::{Arg, Call, HEALTH, PROBE};
 
@@ -187,7 +188,7 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     for ((member, answer), written) in quorum.nodes.members().zip(answers.votes).zip(written.votes) {
         let facts = judge::Facts::parse(answer, quorum.settings.min_replicas_ack);
         let disagreement = member.disagreement();
-        let mut node = facts.node(member.address().into_owned(), &written, key.as_str());
+        let mut node = facts.node(printable(&member.address()), &written, key.as_str());
         warnings.extend(facts.warnings(&node, quorum.len(), &written));
         let unclear = disagreement.as_ref().filter(|one| !one.has_majority);
         node.problem = node.problem.or_else(|| unclear.map(|one| one.text.clone()));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::names::{HELPERS, OF_QUEUES, has_hash_tag, helper, is_helper};
+use crate::names::{HELPERS, OF_QUEUES, escaped, has_hash_tag, helper, is_helper};
 
 /// Something that names a lock: a string, or a type of yours that spells its key in one place.
 ///
@@ -74,23 +74,19 @@ impl Key {
         if name.is_empty() {
             return Err(Error::config(format!(
                 "a {what} needs a name, but its name is empty{}",
-                if prefix.is_empty() {
-                    String::new()
-                } else {
-                    format!(" behind the prefix `{}`", prefix.escape_debug())
-                }
+                if prefix.is_empty() { String::new() } else { format!(" behind the prefix `{}`", escaped(prefix)) }
             )));
         }
         if full.len() > MAX_KEY_LEN {
             return Err(Error::config(format!(
                 "{what} key `{}…` is {} bytes long, more than {MAX_KEY_LEN}; choose a shorter name",
-                full.chars().take(40).collect::<String>().escape_debug(),
+                escaped(&full.chars().take(40).collect::<String>()),
                 full.len(),
             )));
         }
         let shown = || match full.char_indices().nth(40) {
-            Some((end, _)) => format!("{}…", full.get(..end).unwrap_or_default().escape_debug()),
-            None => full.escape_debug().to_string(),
+            Some((end, _)) => format!("{}…", escaped(full.get(..end).unwrap_or_default())),
+            None => escaped(&full),
         };
         if full.contains('}') && !has_hash_tag(&full) {
             return Err(Error::config(format!(
@@ -162,7 +158,7 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name.escape_debug())
+        write!(f, "{}", escaped(&self.name))
     }
 }
 
@@ -252,7 +248,7 @@ mod tests {
     fn names_whose_slot_has_room_for_no_other_key_are_refused() {
         for odd in ["a}b", "}", "}a", "{}", "{}a", "a}b{c", "{}{a}"] {
             let error = Key::new("", odd).unwrap_err().to_string();
-            assert!(error.contains("hash tag") && error.contains(&*odd.escape_debug().to_string()), "{error}");
+            assert!(error.contains("hash tag") && error.contains(odd), "{error}");
         }
         for fine in ["{a}", "}{a}", "}a{b}", "{a", "{{a}", "{a}}"] {
             assert!(Key::new("", fine).is_ok(), "{fine}");
@@ -335,6 +331,6 @@ mod tests {
     fn odd_bytes_are_escaped_in_messages_only() {
         let odd = key("a\0b\nc{d}é");
         assert_eq!(odd.as_str(), "a\0b\nc{d}é");
-        assert_eq!(odd.to_string(), "a\\0b\\nc{d}é");
+        assert_eq!(odd.to_string(), "a\\u{0}b\\nc{d}é");
     }
 }

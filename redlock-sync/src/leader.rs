@@ -11,6 +11,7 @@ use crate::handler::caught;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, revoke};
 use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::names::{escaped, printable};
 use crate::options::{check_within, jittered};
 use crate::sync::{Condvar, Mutex as SyncMutex};
 
@@ -196,8 +197,8 @@ fn term<E: fmt::Display>(
     let key = guard.key().to_owned();
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => log::warn!("the body of leader `{}` returned an error: {error}", key.escape_debug()),
-        Err(_) => log::error!("the body of leader `{}` panicked", key.escape_debug()),
+        Ok(Err(error)) => log::warn!("the body of leader `{}` returned an error: {}", escaped(&key), printable(&error)),
+        Err(_) => log::error!("the body of leader `{}` panicked", escaped(&key)),
     }
     match guard.unlock() {
         // After `resign`, the client has already given the lock up.

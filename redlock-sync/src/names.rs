@@ -1,10 +1,13 @@
 //! Names: how messages show text of unknown origin and the keys of locks and queues, and how helper keys are named.
 
+use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory, GeneralCategoryGroup};
+use icu_properties::{CodePointMapData, CodePointSetData};
+
 /// The key of a lock, or the name of a queue, for a message. `of_lock` or `of_queue` stands before it. A queue is shown
 /// by its name, not by the key of its tasks.
 pub(crate) fn key_in_message(key: &str, of_lock: &str, of_queue: &str) -> String {
     let (words, name) = queue_of(key).map_or((of_lock, key), |queue| (of_queue, queue));
-    format!("{words}`{}`", name.escape_debug())
+    format!("{words}`{}`", escaped(name))
 }
 
 /// A hash of a key (FNV-1a), for tables in which keys may share a place.
@@ -12,16 +15,38 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Escapes control characters, and characters that change how others are shown. Otherwise text of unknown origin could
+/// True for a character that controls a terminal, that changes how others are shown, or that cannot be seen: of the
+/// categories Other and Separator, with the property `Default_Ignorable_Code_Point`, or with an empty glyph.
+pub(crate) fn is_odd(c: char) -> bool {
+    const CATEGORIES: GeneralCategoryGroup = GeneralCategoryGroup::Other.union(GeneralCategoryGroup::Separator);
+    // No property tells these. They are the blank ones of Braille, of the notes, and of the hieroglyphs.
+    const EMPTY_GLYPHS: [char; 4] = ['\u{2800}', '\u{1d159}', '\u{13441}', '\u{13442}'];
+    if c.is_ascii() {
+        return c.is_ascii_control();
+    }
+    CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
+        || CATEGORIES.contains(CodePointMapData::<GeneralCategory>::new().get(c))
+        || EMPTY_GLYPHS.contains(&c)
+}
+
+/// Escapes a name of unknown origin for a person: odd characters, `\`, and a space at an end. So two names that differ
+/// by these look different.
+pub(crate) fn escaped(name: &str) -> String {
+    let is_end = |at: usize| at == 0 || at + 1 == name.len();
+    name.char_indices().fold(String::with_capacity(name.len()), |mut shown, (at, c)| {
+        match c {
+            ' ' if is_end(at) => shown.push_str("\\u{20}"),
+            _ if c == '\\' || is_odd(c) => shown.extend(c.escape_default()),
+            _ => shown.push(c),
+        }
+        shown
+    })
+}
+
+/// Escapes the odd characters of a message. Names in it are [`escaped`] already. Otherwise text of unknown origin could
 /// begin a line of its own in a log, or control a terminal.
-pub(crate) fn printable(text: &str) -> String {
-    let is_odd = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{3164}' | '\u{feff}')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-            || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
-    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+pub(crate) fn printable(message: &str) -> String {
+    message.chars().fold(String::with_capacity(message.len()), |mut shown, c| {
         if is_odd(c) {
             shown.extend(c.escape_default());
         } else {
@@ -83,7 +108,32 @@ mod tests {
 
     #[test]
     fn only_what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(printable("a 'b' \\ \"ü\" 日"), "a 'b' \\ \"ü\" 日");
+        assert_eq!(printable("a 'b' \\ \"ü\" 日 "), "a 'b' \\ \"ü\" 日 ");
         assert_eq!(printable("\u{1b}[2J\r\n\u{9b}\u{202e}"), "\\u{1b}[2J\\r\\n\\u{9b}\\u{202e}");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped() {
+        let unseen = "\u{ad}\u{34f}\u{61c}\u{115f}\u{1160}\u{17b4}\u{180b}\u{180e}\u{200b}\u{2060}\u{2800}\u{3164}\u{fe0f}\
+                      \u{feff}\u{ffa0}\u{fff9}\u{13441}\u{1d159}\u{1d173}\u{e0001}\u{e0101}\u{a0}\u{2003}\u{3000}\u{2028}\u{e000}";
+        for c in unseen.chars() {
+            let name = format!("a{c}b");
+            let expected = format!("a\\u{{{:x}}}b", u32::from(c));
+            assert_eq!((escaped(&name), printable(&name)), (expected.clone(), expected), "{c:?}");
+        }
+        for seen in ["order:42", "日本", "é", "e\u{301}", "🔒", "नमस्ते", "a b", "'\"`<>&", "\u{fffd}", ""]
+        {
+            assert_eq!((escaped(seen), printable(seen)), (seen.to_owned(), seen.to_owned()));
+        }
+    }
+
+    #[test]
+    fn no_two_names_are_shown_alike() {
+        let names =
+            ["a\u{1b}b", "a\\u{1b}b", "a\\\\u{1b}b", "a\nb", "a\\nb", "a", "a ", " a", "a\\u{20}", " ", "\\u{20}"];
+        let shown: std::collections::BTreeSet<String> = names.map(escaped).into();
+        assert_eq!(shown.len(), names.len(), "{shown:?}");
+        // What is escaped stays as it is in a message.
+        assert!(shown.iter().all(|name| printable(name) == *name && !name.starts_with(' ') && !name.ends_with(' ')));
     }
 }

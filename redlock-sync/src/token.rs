@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::names::escaped;
 
 /// The random part of a reservation, which no token has.
 const RESERVED: &str = "00000000000000000000000000000000";
@@ -109,8 +110,8 @@ impl LockId {
 
 impl fmt::Display for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}…", self.shown().escape_debug())?;
-        if self.holder_name().is_empty() { Ok(()) } else { write!(f, ":{}", self.holder_name().escape_debug()) }
+        write!(f, "{}…", escaped(&self.shown()))?;
+        if self.holder_name().is_empty() { Ok(()) } else { write!(f, ":{}", escaped(self.holder_name())) }
     }
 }
 

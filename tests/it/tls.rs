@@ -103,6 +103,18 @@ fn input_14_certificates_that_cannot_be_read() {
     refused(agent_with("SSL_CERT_FILE", nowhere.to_str().unwrap(), &relay.url("127.0.0.1")), &words);
 }
 
+#[test]
+fn input_14_a_plain_url_for_a_port_with_tls() {
+    let (server, authority) = (Server::start(), Authority::new());
+    for version in [&TLS13, &TLS12] {
+        let relay = Relay::start(&server, authority.config("127.0.0.1", false, &[version]));
+        let plain = format!("redis://127.0.0.1:{}/", relay.port());
+        let error = redlock_tests::open(plain).mutex("a").lock().unwrap_err();
+        let is_told = |text: &str| text.contains("speaks TLS: use `rediss`") && text.contains("node 1 (");
+        assert!(matches!(&error, Error::Config { message } if is_told(message)), "{error}");
+    }
+}
+
 // --- a given authority and certificate ---
 
 const SOON: Duration = Duration::from_secs(30);

@@ -52,7 +52,7 @@ pub(super) struct Api {
     /// A random id of this process. By this id, the page tells a response of this process from one of a former process.
     start: String,
     /// The last body, and the number of its snapshot.
-    body: Mutex<(u64, Arc<str>)>,
+    body: Mutex<(u64, Arc<[u8]>)>,
     /// Locked while dead tasks are read, so that many requests for them put no more load on a server than one request.
     reads_dead: Mutex<()>,
 }
@@ -66,7 +66,7 @@ impl Api {
         guard: Guard,
         may_change: bool,
     ) -> Result<Api, getrandom::Error> {
-        let (locks, body) = (locks.clone(), Mutex::new((0, Arc::from(""))));
+        let (locks, body) = (locks.clone(), Mutex::new((0, Arc::from([]))));
         Ok(Api { locks, watch, guard, may_change, start: random()?, body, reads_dead: Mutex::default() })
     }
 
@@ -99,19 +99,20 @@ impl Api {
         let response = if is_known {
             Response::new("304 Not Modified", "", Vec::new())
         } else {
-            let body = self.body(&latest);
-            let (fields, age) = (body.trim_end_matches("}\n"), if latest.at.is_some() { &age } else { "null" });
-            Response::new("200 OK", "application/json", format!("{fields},\"age_ms\":{age}}}\n").into_bytes())
+            let age = if latest.at.is_some() { &age } else { "null" };
+            let response = Response::new("200 OK", "application/json", self.body(&latest));
+            Response { tail: format!(",\"age_ms\":{age}}}\n"), ..response }
         };
         response.with("ETag", tag).with("Redlock-Age-Ms", age)
     }
 
-    fn body(&self, latest: &Latest) -> Arc<str> {
+    /// The body without its last field and its end.
+    fn body(&self, latest: &Latest) -> Arc<[u8]> {
         let mut known = self.body.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != latest.passes || known.1.is_empty() {
             let (problem, snapshot) = (latest.problem.as_deref(), latest.seen.as_deref());
-            let shown = Shown { allow_release: self.may_change, problem, snapshot };
-            *known = (latest.passes, json::line(shown).into());
+            let shown = json::line(Shown { allow_release: self.may_change, problem, snapshot });
+            *known = (latest.passes, shown.trim_end_matches("}\n").as_bytes().into());
         }
         Arc::clone(&known.1)
     }
@@ -119,7 +120,7 @@ impl Api {
     fn login(&self, request: &Request) -> Answer {
         let Login { token } = read(request)?;
         if self.guard.is_token(&token) {
-            return Ok(done().with("Set-Cookie", self.guard.cookie()));
+            return Ok(done().with("Set-Cookie", self.guard.cookie(request)));
         }
         Err(refused("401 Unauthorized", "the token is wrong"))
     }
@@ -137,9 +138,6 @@ impl Api {
     /// Releases the lock of the holder that the page showed. The lock of another holder is left alone.
     fn release(&self, Release { name, holder }: &Release) -> Answer {
         let held = of_holder(&self.locks, name, holder).map_err(failed)?;
-        if !is_of_lock(held.holder.id.as_str()) {
-            return Err(refused("400 Bad Request", "the key is not a lock of this library"));
-        }
         is_done(self.locks.mutex(name).force_unlock(&held.holder))
     }
 
@@ -182,9 +180,4 @@ fn failed(error: impl Into<Failure>) -> Response {
         _ => "400 Bad Request",
     };
     refused(status, &message)
-}
-
-/// Returns true for a token in the form of this library. Other string keys may hold any text.
-fn is_of_lock(token: &str) -> bool {
-    token.split_once(':').is_some_and(|(random, _)| random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -13,9 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::http::{Request, Response};
+use crate::json;
 
 /// The delay of the response to a wrong token.
 const WRONG: Duration = Duration::from_secs(1);
+/// For how many seconds a browser keeps the cookie of a login: 12 hours.
+const LOGIN_LASTS: u32 = 12 * 60 * 60;
 /// The paths without data.
 const OPEN: [&str; 4] = ["/", "/app.js", "/style.css", "/api/login"];
 
@@ -36,7 +39,7 @@ pub(super) fn random() -> Result<String, getrandom::Error> {
 }
 
 pub(super) fn refused(status: &'static str, why: &str) -> Response {
-    let body = serde_json::json!({ "error": why }).to_string();
+    let body = json::escaped(&serde_json::json!({ "error": why }).to_string());
     Response::new(status, "application/json", body.into_bytes())
 }
 
@@ -101,8 +104,12 @@ impl Guard {
         is_token
     }
 
-    pub(super) fn cookie(&self) -> String {
-        format!("{}={}; HttpOnly; SameSite=Strict; Path=/", self.cookie_name, self.session)
+    /// The cookie for a login by this request. Its `Origin` tells whether the browser reached the page by TLS: a server
+    /// with TLS stands in front of this program.
+    pub(super) fn cookie(&self, login: &Request) -> String {
+        let by_tls = login.header("origin").is_some_and(|origin| origin.starts_with("https://"));
+        let (name, value, secure) = (&self.cookie_name, &self.session, if by_tls { "; Secure" } else { "" });
+        format!("{name}={value}; Max-Age={LOGIN_LASTS}; HttpOnly; SameSite=Strict; Path=/{secure}")
     }
 }
 

@@ -7,27 +7,37 @@ use std::time::{Duration, Instant};
 
 /// The time within which a request must arrive.
 const READ: Duration = Duration::from_secs(5);
-/// The time after which the connection is closed if the client reads nothing of a response.
-const STALLED: Duration = Duration::from_secs(5);
-const WRITE: Duration = Duration::from_secs(60);
+/// The time within which a client must have read the whole response. The page gives up after as long. Without a bound,
+/// slow clients could keep the bodies of many snapshots in memory.
+const WRITE: Duration = Duration::from_secs(10);
 const MOST_HEAD: usize = 16 * 1024;
 const MOST_BODY: usize = 64 * 1024;
 const MOST_HEADERS: usize = 64;
+/// The headers that are read. Each may occur once: a proxy and this program could read different ones of two.
+const READ_HEADERS: [&str; 9] = [
+    "host",
+    "origin",
+    "sec-fetch-site",
+    "authorization",
+    "cookie",
+    "content-type",
+    "content-length",
+    "transfer-encoding",
+    "if-none-match",
+];
 
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) query: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
 }
 
 impl Request {
-    /// The value of a header that occurs exactly once.
+    /// The value of a header that is one of [`READ_HEADERS`], in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let mut same = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
-        let (_, value) = same.next()?;
-        same.next().is_none().then_some(value)
+        self.headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
     /// The value of a parameter of the query.
@@ -58,12 +68,15 @@ pub(super) struct Response {
     pub(super) status: &'static str,
     pub(super) kind: &'static str,
     pub(super) headers: Vec<(&'static str, String)>,
+    /// All readers of a snapshot share it.
     pub(super) body: Arc<[u8]>,
+    /// The end of the body, which each response has for itself.
+    pub(super) tail: String,
 }
 
 impl Response {
     pub(super) fn new(status: &'static str, kind: &'static str, body: impl Into<Arc<[u8]>>) -> Response {
-        Response { status, kind, headers: Vec::new(), body: body.into() }
+        Response { status, kind, headers: Vec::new(), body: body.into(), tail: String::new() }
     }
 
     pub(super) fn with(mut self, name: &'static str, value: String) -> Response {
@@ -120,44 +133,59 @@ fn parsed(bytes: &[u8]) -> Result<Option<(Request, usize, usize)>, NoRequest> {
     let (path, query) = head.path.unwrap_or_default().split_once('?').unwrap_or((head.path.unwrap_or_default(), ""));
     let (path, query) = (path.to_owned(), query.to_owned());
     let method = head.method.unwrap_or_default().to_owned();
-    let text = |header: &httparse::Header<'_>| {
-        (header.name.to_owned(), String::from_utf8_lossy(header.value).trim().to_owned())
-    };
-    let headers: Vec<_> = head.headers.iter().map(text).collect();
+    let mut headers: Vec<(&str, String)> = Vec::new();
+    for header in &*head.headers {
+        let Some(name) = READ_HEADERS.into_iter().find(|name| name.eq_ignore_ascii_case(header.name)) else { continue };
+        if headers.iter().any(|(known, _)| *known == name) {
+            return Err(BAD);
+        }
+        headers.push((name, String::from_utf8_lossy(header.value).trim().to_owned()));
+    }
     let request = Request { method, path, query, headers, body: Vec::new() };
-    let has = |name: &str| request.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
-    if has("transfer-encoding") {
+    if request.header("transfer-encoding").is_some() {
         return Err(Some("411 Length Required"));
     }
-    let length = match request.header("content-length") {
-        Some(length) => length.parse().map_err(|_| BAD)?,
-        None if has("content-length") => return Err(BAD),
-        None => 0,
-    };
+    let length = request.header("content-length").unwrap_or("0");
+    // `parse` would take a sign too.
+    let length = length.parse().ok().filter(|_| length.bytes().all(|byte| byte.is_ascii_digit())).ok_or(BAD)?;
     Ok(Some((request, length, end)))
 }
 
 pub(super) fn write(stream: &mut TcpStream, response: &Response, with_body: bool) -> io::Result<()> {
-    let Response { status, kind, headers, body } = response;
-    let length = ("Content-Length", body.len().to_string());
+    let by = Instant::now() + WRITE;
+    let Response { status, kind, headers, body, tail } = response;
+    let length = ("Content-Length", (body.len() + tail.len()).to_string());
     let kind = (!kind.is_empty()).then(|| ("Content-Type", (*kind).to_owned()));
     let all = [("Connection", "close".to_owned()), length].into_iter().chain(kind).chain(headers.iter().cloned());
     let lines: Vec<String> = all.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let head = format!("HTTP/1.1 {status}\r\n{}", lines.concat());
-    stream.set_write_timeout(Some(STALLED))?;
-    stream.write_all((head + "\r\n").as_bytes())?;
-    let by = Instant::now() + WRITE;
-    for part in if with_body { body.chunks(64 * 1024) } else { [].chunks(1) } {
-        if Instant::now() > by {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.write_all(part)?;
+    let head = format!("HTTP/1.1 {status}\r\n{}\r\n", lines.concat());
+    let (body, tail) = if with_body { (&**body, tail.as_bytes()) } else { (&[][..], &[][..]) };
+    for part in [head.as_bytes(), body, tail] {
+        send(stream, part, by)?;
     }
     stream.shutdown(std::net::Shutdown::Write)?;
     // Reads further input. Otherwise, the system would discard the unread part of the response.
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let mut rest = [0; 4096];
     _ = stream.read(&mut rest);
+    Ok(())
+}
+
+/// Writes all bytes before the deadline, however few of them the client takes at a time.
+fn send(stream: &mut TcpStream, mut bytes: &[u8], by: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = by.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(())
 }
 
@@ -181,12 +209,25 @@ mod tests {
 
     #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
-        for headers in
-            ["Content-Length: 3\r\nContent-Length: 4", "Transfer-Encoding: chunked", "Content-Length: -1", "a b: c"]
-        {
+        for headers in [
+            "Content-Length: 3\r\nContent-Length: 4",
+            "Content-Length: 3\r\ncontent-length: 3",
+            "Transfer-Encoding: chunked",
+            "Content-Length: -1",
+            "Content-Length: +3",
+            "Content-Length: 3, 3",
+            "Content-Length: 0x3",
+            "Content-Length:",
+            "Content-Length: 99999999999999999999999",
+            "a b: c",
+            "Host: a\r\nHost: a",
+            "Sec-Fetch-Site: cross-site\r\nsec-fetch-site: same-origin",
+            "Origin: http://a\r\nOrigin: http://a",
+        ] {
             assert!(parsed(format!("POST / HTTP/1.1\r\n{headers}\r\n\r\n").as_bytes()).is_err(), "{headers}");
         }
-        let (request, ..) = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").ok().flatten().unwrap();
-        assert_eq!(request.header("host"), None);
+        // What a proxy may add twice is not read.
+        let (request, ..) = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nVia: b\r\nVia: c\r\n\r\n").ok().flatten().unwrap();
+        assert_eq!((request.header("host"), request.header("via")), (Some("a"), None));
     }
 }

@@ -12,7 +12,7 @@ use redlock_sync::Snapshot;
 use super::rows::{ORDERS, Row, holder, rows};
 use super::{Mode, Screen};
 use crate::queue::row;
-use crate::text::{cut, length, plain};
+use crate::text::{cut, escaped, length, printable};
 use crate::watch::Latest;
 
 /// The width of the bar of a lease, in cells.
@@ -46,10 +46,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
             let fit = usize::from(frame.area().height.saturating_sub(10) / 3).max(1);
             let gone = || "It is not held any more.\n\nEsc: back".to_owned();
             let text = row.as_ref().map_or_else(gone, |row| details(row, fit));
-            popup(frame, &brief(name), text);
+            popup(frame, &brief(&self::name(name)), text);
         }
         Mode::Confirm(held) => {
-            let name = brief(&held.name);
+            let name = brief(&name(&held.name));
             let text = format!(
                 "Take {name} away from {} ({})?\n\nThe holder may still be at work. It learns of the loss at its next \
                  renewal, up to a third of its lease later.\n\ny: release it    n: leave it",
@@ -62,27 +62,32 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
     }
 }
 
-fn short(text: &str) -> String {
-    plain(&cut(text, LONGEST))
+fn name(text: &str) -> String {
+    escaped(&cut(text, LONGEST))
 }
 
-/// Shortens a name to at most one line, so that the rest of a question stays visible.
-fn brief(text: &str) -> String {
-    cut(&short(text), BRIEF)
+/// Shortens a message, or names that are escaped already.
+fn short(text: &str) -> String {
+    printable(&cut(text, LONGEST))
+}
+
+/// Shortens an escaped name to at most one line, so that the rest of a question stays visible.
+fn brief(name: &str) -> String {
+    cut(name, BRIEF)
 }
 
 fn heading(latest: &Latest, wrong: Style) -> Vec<Line<'static>> {
     let Some(seen) = &latest.seen else {
         let asked = latest.asked.map_or(Duration::ZERO, |asked| asked.elapsed());
-        let said = latest.problem.as_deref().map_or_else(|| format!("asking for {}", length(asked)), plain);
+        let said = latest.problem.as_deref().map_or_else(|| format!("asking for {}", length(asked)), short);
         return vec![Line::from("redlock top"), Line::from(said)];
     };
     let nodes = seen.health.nodes();
     let well = nodes.iter().filter(|node| node.problem.is_none()).count();
     let server = |(node, round): (&redlock_sync::NodeHealth, &Option<Duration>)| match (&node.problem, round) {
-        (None, Some(round)) => format!("{} {:.1}ms", plain(&node.address), round.as_secs_f64() * 1000.0),
-        (None, None) => format!("{} no answer", plain(&node.address)),
-        (Some(why), _) => format!("{} DOWN: {}", plain(&node.address), short(why)),
+        (None, Some(round)) => format!("{} {:.1}ms", printable(&node.address), round.as_secs_f64() * 1000.0),
+        (None, None) => format!("{} no answer", printable(&node.address)),
+        (Some(why), _) => format!("{} DOWN: {}", printable(&node.address), short(why)),
     };
     let servers: Vec<String> = nodes.iter().zip(&seen.round_trips).map(server).collect();
     let first = format!("{well} of {} servers well | {}", nodes.len(), servers.join(" | "));
@@ -116,7 +121,7 @@ fn locks(frame: &mut Frame<'_>, screen: &mut Screen, area: Rect) {
     let (wrong, chosen) = (screen.style(Color::Yellow), Style::new().add_modifier(Modifier::REVERSED));
     let rows = visible.map(|(at, row)| {
         let held = row.held_for.map_or_else(String::new, |held| format!("{}+", length(held)));
-        let name = if row.mark.is_empty() { short(&row.name) } else { format!("! {}", short(&row.name)) };
+        let name = if row.mark.is_empty() { name(&row.name) } else { format!("! {}", name(&row.name)) };
         let last = if row.mark.is_empty() { bar(row) } else { format!("{} {}", bar(row), row.mark) };
         let cells = [name, row.kind.to_owned(), short(&row.holder), held, last, row.waiting.to_string()];
         let style = if row.mark.is_empty() { Style::new() } else { wrong };
@@ -155,10 +160,11 @@ fn queue_table(seen: &Snapshot) -> Table<'static> {
 
 fn footer(screen: &Screen) -> String {
     match &screen.mode {
-        Mode::Filter => format!("filter: {}_   Enter: keep it, Esc: none", plain(&screen.filter)),
+        Mode::Filter => format!("filter: {}_   Enter: keep it, Esc: none", escaped(&screen.filter)),
         _ if !screen.said.is_empty() => short(&screen.said),
         _ => {
-            let filter = if screen.filter.is_empty() { String::new() } else { format!(": {}", plain(&screen.filter)) };
+            let filter =
+                if screen.filter.is_empty() { String::new() } else { format!(": {}", escaped(&screen.filter)) };
             let order = ORDERS.get(screen.order).map_or("", |(name, _)| name);
             format!("q quit  Enter details  s sort: {order}  / filter{filter}  k release  r now")
         }

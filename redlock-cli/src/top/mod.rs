@@ -29,7 +29,7 @@ use signal_hook::iterator::Signals;
 use self::rows::{ORDERS, Row, releasable};
 use crate::args::View;
 use crate::ending::{Answer, Failure};
-use crate::text::plain;
+use crate::text::escaped;
 use crate::watch::Watch;
 use crate::{look, queue};
 
@@ -277,10 +277,10 @@ impl Screen {
     /// Releases the lock on another thread, so that the screen stays responsive while a server does not answer.
     fn release(&mut self, locks: &Redlock, tell: &Sender<String>) {
         let Mode::Confirm(held) = std::mem::replace(&mut self.mode, Mode::Table) else { return };
-        self.said = format!("releasing {}", plain(&held.name));
+        self.said = format!("releasing {}", escaped(&held.name));
         let (locks, tell) = (locks.clone(), tell.clone());
         let release = move || {
-            let name = plain(&held.name);
+            let name = escaped(&held.name);
             let said = match locks.mutex(&held.name).force_unlock(&held.holder) {
                 Ok(true) => format!("released {name}"),
                 Ok(false) => format!("{name} is not held by that holder any more"),

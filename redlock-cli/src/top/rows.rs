@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redlock_sync::{HeldLock, LockKind, Snapshot};
 
-use crate::text::plain;
+use crate::look::is_of_library;
+use crate::text::escaped;
 
 /// An order of the rows: its name, and the function that sorts them.
 type Order = (&'static str, fn(&mut [Row]));
@@ -91,16 +92,19 @@ fn mark(held: &HeldLock, left: Option<Duration>, answered: usize) -> &'static st
     }
 }
 
-/// The name of the holder, or its token if it has no name.
+/// The name of the holder, or its token if it has no name, escaped.
 pub(super) fn holder(held: &HeldLock) -> String {
     let name = held.holder.name();
-    if name.is_empty() { held.holder.id.to_string() } else { plain(name) }
+    if name.is_empty() { held.holder.id.to_string() } else { escaped(name) }
 }
 
 /// The holder, or the reason why this lock cannot be released by force.
 pub(super) fn releasable(row: &Row) -> Result<&HeldLock, &'static str> {
     match row.holders.first().map(|held| held.kind) {
-        Some(LockKind::Mutex) => row.holders.iter().max_by_key(|held| held.nodes).ok_or(""),
+        Some(LockKind::Mutex) => {
+            let ours = row.holders.iter().filter(|held| is_of_library(held)).max_by_key(|held| held.nodes);
+            ours.ok_or("it has no time to live, so another program set it: delete the key by hand")
+        }
         Some(_) => Err("only a mutex can be taken away: end the process of the holder, and its lease runs out"),
         None => Err("a latch has no holder; `reset` of the latch forgets what has arrived"),
     }

@@ -39,7 +39,7 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         (&["inspect"], "KEY is missing"),
         (&["inspect", "a", "b"], "unexpected argument `b`"),
         (&["release", "job"], "--holder TOKEN is missing"),
-        (&["release", "job", "--holder", "0123"], "too short"),
+        (&["release", "job", "--holder", "0123"], "is no token"),
         (&["doctor", "job"], "unexpected argument `job`"),
         (&["top", "--every", "50ms"], "--every must be at least 100ms"),
         (&["queue"], "ls, peek, dead or revive is missing"),

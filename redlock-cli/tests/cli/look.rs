@@ -151,6 +151,72 @@ fn a_lock_is_taken_from_the_holder_that_was_shown() {
     assert_eq!(release("list", "01234567").1, Some(64));
 }
 
+/// A string that is no lock gets one answer, whatever a holder is named. Otherwise the answers would tell its value.
+#[test]
+fn a_string_of_another_program_is_neither_told_nor_deleted() {
+    let server = Server::start();
+    let release = |key, holder: &str| outcome(&mut on(&server, ["release", key, "--holder", holder]));
+    let hex = "0123456789abcdef0123456789abcdef";
+    let like_a_token = format!("{hex}:billing");
+    for (key, value) in [("text", "deadbeef is secret"), ("digits", hex), ("token", &like_a_token)] {
+        server.set(key, value);
+        let (said, code) = release(key, "deadbee0");
+        assert!(code == Some(64) && said.contains("no token") && said.contains("by hand"), "{code:?} {said}");
+        for holder in ["deadbeef", "01234567", hex, &like_a_token, "01234567…:billing"] {
+            assert_eq!(release(key, holder), (said.clone(), code), "{key} {holder}");
+        }
+        assert_eq!(server.get(key).as_deref(), Some(value));
+    }
+    // Only what a token can be is accepted.
+    for holder in ["0123456", "0123456…", "deadbeef is", "01234567:billing", "0123456g", &format!("{hex}0"), "", "…:x"]
+    {
+        let (said, code) = release("text", holder);
+        assert!(code == Some(64) && said.contains("is no token"), "{holder}: {code:?} {said}");
+    }
+    // With a time to live, it cannot be told from a lock.
+    server.ask::<()>(redis::cmd("PEXPIRE").arg("token").arg(600_000));
+    assert_eq!(release("token", "01234568").1, Some(75));
+    assert_eq!(release("token", &like_a_token).1, Some(0));
+    assert_eq!(server.get("token"), None);
+}
+
+/// No two of these names are shown alike, and what `--json` tells is the exact name.
+#[test]
+fn names_that_look_alike_are_shown_differently() {
+    let server = Server::start();
+    let names = [
+        "a\u{1b}b",
+        "a\\u{1b}b",
+        "ab",
+        "a\u{34f}b",
+        "a\u{115f}b",
+        "a\u{2800}b",
+        "a\u{fe0f}b",
+        "a\u{e0101}b",
+        "ab ",
+        "a\u{a0}b",
+        "a b",
+    ];
+    for name in names {
+        server.ask::<()>(redis::cmd("SET").arg(name).arg(format!("{:032x}:\u{ffa0}", 1)).arg("PX").arg(600_000));
+    }
+    let (said, code) = outcome(&mut on(&server, ["ls"]));
+    let shown = rows(&said);
+    let distinct: std::collections::BTreeSet<&String> = shown.iter().collect();
+    assert!(code == Some(0) && distinct.len() == names.len(), "{said}");
+    for part in ["a\\\\u{1b}b ", "a\\u{1b}b ", "ab\\u{20} ", "a\\u{34f}b ", "a\\u{2800}b ", "00000000…:\\u{ffa0}"] {
+        assert!(said.contains(part), "{part} {said}");
+    }
+    assert!(said.chars().all(|c| c.is_ascii() || c == '…'), "{said}");
+    let (said, _) = outcome(&mut on(&server, ["ls", "--json"]));
+    assert!(said.is_ascii(), "{said}");
+    let tree: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let told: Vec<&str> = tree["locks"].as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect();
+    assert!(told.len() == names.len() && names.iter().all(|name| told.contains(name)), "{told:?}");
+    let (said, _) = outcome(&mut on(&server, ["inspect", "a\\\u{2800}"]));
+    assert_eq!(said, "a\\\\\\u{2800} is free\n");
+}
+
 #[test]
 fn the_doctor_says_how_bad_it_is() {
     let doctor = |server: &Server| -> (String, Option<i32>) { outcome(&mut on(server, ["doctor"])) };

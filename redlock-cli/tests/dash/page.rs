@@ -108,6 +108,20 @@ impl Dash {
         self.try_raw(&self.request("GET", path, &[], ""))
     }
 
+    /// Sends a request, and reads nothing.
+    pub(crate) fn begin(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        // The server closes the connection if it has too many.
+        _ = stream.write_all(&self.request("GET", path, &[], ""));
+        stream
+    }
+
+    /// The memory of the process, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let ps = Command::new("ps").args(["-o", "rss=", "-p", &self.child.id().to_string()]).output().unwrap();
+        String::from_utf8(ps.stdout).unwrap().trim().parse::<usize>().unwrap() * 1024
+    }
+
     /// Sends a request in the way of the page.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask("POST", path, &[("Content-Type", "application/json"), ("Origin", &self.origin())], &body.to_string())

@@ -111,6 +111,19 @@ fn a_dead_task_is_revived_and_another_removed() {
 }
 
 #[test]
+fn a_string_that_never_ends_has_no_button() {
+    let server = Server::start();
+    server.set("order:1", &format!("{:032x}:billing", 1));
+    let dash = Dash::start(&server, &["--allow-release"]);
+    let mut browser = Browser::start();
+    browser.go(&dash.origin());
+    browser.until("document.querySelector('#locks tbody tr')?.innerText.includes('never ends')");
+    browser.value("document.querySelector('#locks tbody button').click()");
+    browser.until("document.getElementById('details-body').innerText.includes('billing')");
+    assert_eq!(browser.value("document.querySelectorAll('#details-body button').length"), 0);
+}
+
+#[test]
 fn a_token_is_asked_for_in_the_page() {
     let server = Server::start();
     let file = server.dir().join("token");
@@ -235,7 +248,17 @@ fn odd_names_and_a_server_that_is_down() {
     browser.look(WIDE.0, WIDE.1, "light");
     browser.go(&dash.origin());
     browser.until(&row("<script>alert(1)</script>"));
-    browser.until(&row("a\\u{1b}[2J\\u{202e}b\\u{a}c"));
+    browser.until(&row("a\\u{1b}[2J\\u{202e}b\\nc"));
+    // The page has the rules of the library. In these blocks, no newer version of Unicode assigns another character.
+    let blocks = ['\0'..'\u{370}', '\u{2000}'..'\u{2072}', '\u{e000}'..'\u{e010}', '\u{fe00}'..'\u{fe10}'];
+    let unseen: String = blocks.into_iter().flatten().collect();
+    for name in [" a  b ", "a\\u{1b}b", "\u{1d159}\u{1d173}\u{13441}\u{e0001}\u{e0101}\u{f0000}日\u{301}🔒", &unseen]
+    {
+        let text = serde_json::to_string(name).unwrap();
+        let library = [redlock_sync::__private::escaped(name), redlock_sync::__private::printable(name)];
+        let page = browser.value(&format!("[escaped({text}), printable({text})]"));
+        assert_eq!(page, serde_json::json!(library));
+    }
     three[0].kill();
     browser.until("document.querySelector('#servers').innerText.includes('down: ')");
     browser.picture(&shot("dash-odd.png"));

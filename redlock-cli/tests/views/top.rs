@@ -122,6 +122,19 @@ fn the_details_stay_with_their_lock() {
 }
 
 #[test]
+fn a_string_that_never_ends_is_not_released() {
+    let servers = one();
+    let token = format!("{:032x}:billing", 1);
+    servers[0].set("order:1", &token);
+    let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
+    top.until(&["order:1", "never ends"]);
+    top.keys(&["k"]);
+    top.until(&["no time to live", "by hand"]);
+    top.keys(&["y"]);
+    assert_eq!(servers[0].get("order:1"), Some(token));
+}
+
+#[test]
 fn a_paste_goes_to_the_filter() {
     let servers = one();
     let locks = client(&servers).build().unwrap();
@@ -205,11 +218,13 @@ fn names_of_all_sorts_leave_the_screen_whole() {
         "锁:订单".to_owned(),
         "a\u{1b}[2J\u{9b}31m\u{202e}b\nc".to_owned(),
         "<script>'\"".to_owned(),
+        "a\u{fe0f}\u{2800}b\\".to_owned(),
         "x".repeat(1024),
     ];
     let _guards: Vec<_> = names.iter().map(|name| locks.mutex(name).holder_name("持有者").lock().unwrap()).collect();
     let top = Terminal::start(&servers, (120, 30), "", "top");
-    let screen = top.until(&["锁:订单", "a\\u{1b}[2J\\u{9b}", "<script>'\"", "xxxx", "持有者"]);
+    let screen =
+        top.until(&["锁:订单", "a\\u{1b}[2J\\u{9b}", "a\\u{fe0f}\\u{2800}b\\\\", "<script>'\"", "xxxx", "持有者"]);
     for name in ["锁:订单", "<script>", "xxxx"] {
         let row = screen.lines().find(|line| line.contains(name)).unwrap();
         assert!(row.contains("mutex") && row.contains("持有者") && row.trim_end().ends_with('0'), "{row}");

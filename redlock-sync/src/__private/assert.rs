@@ -1,5 +1,6 @@
 //! `assert_locked!`.
 
+use crate::names::escaped;
 use crate::{Error, Redlock};
 
 /// Panics unless this thread holds the lock. No I/O.
@@ -11,5 +12,5 @@ pub fn assert_locked(client: Result<Redlock, Error>, name: &str) {
         Ok(false) => "it was not locked in this thread through this client, or it was lost".to_owned(),
         Err(error) => error.to_string(),
     };
-    panic!("assertion failed: this thread does not hold lock `{}`: {why}", name.escape_debug());
+    panic!("assertion failed: this thread does not hold lock `{}`: {why}", escaped(name));
 }

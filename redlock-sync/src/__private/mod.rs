@@ -7,6 +7,7 @@
 //! 5. `span`: the span of a body, with feature `tracing`.
 //! 6. `memory`: sends commands to a node in memory, as any client of a server can.
 //! 7. `duration`: parses lengths of time as environment variables have them, for `redlock-cli`.
+//! 8. `is_odd`, `escaped`, `printable`: how texts of unknown origin are shown, for `redlock-cli` too.
 
 mod assert;
 mod escape;
@@ -34,4 +35,22 @@ pub fn scripts() -> Vec<(&'static str, String)> {
 #[must_use]
 pub fn duration(text: &str) -> Option<std::time::Duration> {
     crate::client::duration(text)
+}
+
+/// True for a character that a terminal obeys, that changes how others are shown, or that cannot be seen.
+#[must_use]
+pub fn is_odd(c: char) -> bool {
+    crate::names::is_odd(c)
+}
+
+/// Escapes a name of unknown origin for a person, so that no two names look alike by what cannot be seen.
+#[must_use]
+pub fn escaped(name: &str) -> String {
+    crate::names::escaped(name)
+}
+
+/// Escapes the odd characters of a message, in which names are escaped already.
+#[must_use]
+pub fn printable(message: &str) -> String {
+    crate::names::printable(message)
 }

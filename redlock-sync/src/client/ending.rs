@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Redlock;
 use crate::error::Error;
 use crate::lease::GivenUp;
-use crate::names::printable;
+use crate::names::escaped;
 
 /// What [`Redlock::shutdown`], [`Redlock::close`] or [`Redlock::unlock_all`] gave up.
 ///
@@ -137,7 +137,7 @@ impl Redlock {
     pub fn shutdown(&self, grace: Duration) -> Result<Ended, Error> {
         let ended = Ended::new(self.inner.end(grace)?);
         if !ended.given_up.is_empty() {
-            let keys = printable(&ended.given_up.join(", "));
+            let keys = ended.given_up.iter().map(|key| escaped(key)).collect::<Vec<_>>().join(", ");
             log::warn!("the shutdown gave up locks that were still held after {grace:?}: {keys}");
         }
         Ok(ended)

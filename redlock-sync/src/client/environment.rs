@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Builder;
 use crate::error::Error;
-use crate::names::printable;
+use crate::names::{escaped, printable};
 use crate::node::NodeUrl;
 use crate::options::Retry;
 
@@ -127,7 +127,7 @@ fn from_variables(all: impl Iterator<Item = (OsString, OsString)>) -> Result<Bui
     for (variable, form, set) in &SETTINGS {
         if let Some(value) = value(&variables, variable)? {
             let value = if *variable == "REDLOCK_KEY_PREFIX" { value } else { value.trim() };
-            let wrong = || Error::config(format!("{variable} = `{}` is not {form}", value.escape_debug()));
+            let wrong = || Error::config(format!("{variable} = `{}` is not {form}", escaped(value)));
             builder = set(builder, value).ok_or_else(wrong)?;
             builder.variables.push(variable);
         }

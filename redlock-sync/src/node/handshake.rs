@@ -64,7 +64,8 @@ fn attempt(
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
-    let slots = if in_cluster { SlotsReply::read(&receive(link, by, clock)?) } else { None };
+    let impossible = |why| Failure::unsent(FailureKind::Misuse, why);
+    let slots = if in_cluster { SlotsReply::read(&receive(link, by, clock)?).map_err(impossible)? } else { None };
     // The mode and the version are checked first, since a server may refuse the login or the database because of
     // either.
     let identity = identity(&facts, clock.now());

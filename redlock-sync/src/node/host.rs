@@ -236,7 +236,15 @@ impl Host {
         let halves = self.server.dial(by, &*self.context.clock)?;
         let dialled = self.server.display_address().into_owned();
         let mut link = Link::new(halves, generation);
-        let (identity, slots) = self.log_in(&mut link, now, by)?;
+        let (identity, slots) = self.log_in(&mut link, now, by).map_err(|mut failure| {
+            // A server with TLS answers plain text by an alert, or closes the connection.
+            if failure.kind == FailureKind::Unreachable && !link.is_redis && self.server.is_plain_tcp() {
+                failure
+                    .message
+                    .push_str(" (if the server at this port speaks TLS, use `rediss` in place of `redis` in the URL)");
+            }
+            failure
+        })?;
         if self.breaker.outage().is_some() {
             self.server.check_is_current(&dialled, timeout / 2)?;
         }

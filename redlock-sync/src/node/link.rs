@@ -47,6 +47,11 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
         None
     }
 
+    /// True if commands go over TCP without TLS.
+    fn is_plain_tcp(&self) -> bool {
+        false
+    }
+
     /// How long the server has been master at least. `None` if it is not in a Sentinel group.
     fn master_for(&self) -> Option<Duration> {
         None
@@ -102,7 +107,7 @@ pub(super) struct Link {
     pub(super) halves: Halves,
     framer: Framer,
     /// True once a valid reply was read.
-    is_redis: bool,
+    pub(super) is_redis: bool,
     /// The value of [`Host::generation`](super::host::Host::generation) before the connection was made.
     pub(super) generation: u64,
     /// When to replace the connection, and when it must no longer be used because its login expires. `None` if the
@@ -157,6 +162,11 @@ impl Link {
     fn garbled(&self) -> Broken {
         if self.is_redis || self.framer.is_at_resp3() {
             return Broken::Closed("sent data that is not a Redis reply".into());
+        }
+        if self.framer.is_at_tls() {
+            return Broken::Unusable(
+                "the server at this address speaks TLS: use `rediss` in place of `redis` in the URL".into(),
+            );
         }
         Broken::Unusable(
             "the server at this address does not speak the Redis protocol: give the port of the Redis server, \
@@ -222,6 +232,10 @@ mod tests {
         for reads in [&["HTTP/1.1 400 Bad Request\r\n"][..], &["* OK IMAP\r\n"]] {
             let refused = link(reads).receive(LATER, &SystemClock).unwrap_err();
             assert!(matches!(&refused, Broken::Unusable(why) if why.contains("does not speak the Redis protocol")));
+        }
+        for reads in [&["\u{15}\u{3}\u{1}\0\u{2}\u{2}F"][..], &["\u{15}\u{3}"], &["\u{15}", "\u{3}\u{3}"]] {
+            let refused = link(reads).receive(LATER, &SystemClock).unwrap_err();
+            assert!(matches!(&refused, Broken::Unusable(why) if why.contains("use `rediss`")), "{reads:?} {refused:?}");
         }
         for reads in [&["+OK\r\nHTTP/1.1\r\n"][..], &["%1\r\n+a\r\n:1\r\n"], &["*1\r\n_\r\n"], &["+OK\r\n$1\r\nabc"]] {
             let mut link = link(reads);

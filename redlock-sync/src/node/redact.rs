@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::names::escaped;
+
 /// Replaces passwords by stars. Works on any text, since a URL that cannot be parsed must be shown too. All passwords
 /// are located in the original text, so that stars for one cannot hide the start of another.
 pub(super) fn redact(text: &str) -> String {
@@ -76,5 +78,5 @@ pub(super) fn check_parameters<'a>(
     let has_value = |query: &str| query.split('&').any(|pair| pair.split_once('=').is_some_and(|(of, _)| of == name));
     let may_be_secret =
         !is_word(&name) || !query.is_some_and(has_value) || query.is_some_and(|query| query.contains('@'));
-    Err(if may_be_secret { "unknown parameter".into() } else { format!("unknown parameter `{}`", name.escape_debug()) })
+    Err(if may_be_secret { "unknown parameter".into() } else { format!("unknown parameter `{}`", escaped(&name)) })
 }

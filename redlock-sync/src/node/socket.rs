@@ -78,6 +78,10 @@ impl Dial for RedisServer {
         self.url.address()
     }
 
+    fn is_plain_tcp(&self) -> bool {
+        matches!(self.url.info.addr(), ConnectionAddr::Tcp(..))
+    }
+
     fn login(&self) -> Result<Login, Failure> {
         self.url.login()
     }

@@ -16,6 +16,7 @@ use super::Tls;
 use super::redact::{check_parameters, redact};
 use super::{CredentialSource, Failure, Login};
 use crate::error::Error;
+use crate::names::escaped;
 
 /// The kernel probes a peer that was silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ impl NodeUrl {
             None => NodeUrl::check_one(text),
         };
         let hint = if may_need_encoding(text) { ENCODING } else { "" };
-        url.map_err(|why| Error::config(format!("node URL `{}`: {why}{hint}", redact(text).escape_debug())))
+        url.map_err(|why| Error::config(format!("node URL `{}`: {why}{hint}", escaped(&redact(text)))))
     }
 
     /// The server to which a client of the `redis` crate connects.

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use super::job::Job;
 use super::task::{Entry, Task};
 use crate::error::Error;
+use crate::names::escaped;
 
 impl Task {
     /// Makes a task like [`Task::new`], with this value as JSON for its body. Needs feature `json`.
@@ -72,9 +73,8 @@ impl Entry {
 }
 
 fn parse_body<T: DeserializeOwned>(id: &str, body: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| {
-        Error::config(format!("the body of task `{}` cannot be read as JSON: {error}", id.escape_debug()))
-    })
+    serde_json::from_slice(body)
+        .map_err(|error| Error::config(format!("the body of task `{}` cannot be read as JSON: {error}", escaped(id))))
 }
 
 #[cfg(test)]

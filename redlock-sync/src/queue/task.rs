@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
+use crate::names::escaped;
 use crate::protocol::task_queue::{Due, NewTask, SeenTask};
 use crate::token::random_part;
 
@@ -174,7 +175,7 @@ impl Task {
             let length = self.body.len();
             return Err(Error::config(format!(
                 "the body of task `{}` has {length} bytes, more than max_body = {max_body}",
-                id.escape_debug()
+                escaped(id)
             )));
         }
         check_due(self.due)

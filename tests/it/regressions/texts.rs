@@ -33,6 +33,56 @@ fn a_web_server_in_place_of_redis_is_named_as_such() {
     is_config(&locks.mutex("a").lock().unwrap_err(), &["does not speak the Redis protocol", "127.0.0.1"]);
 }
 
+/// A server whose TLS is OpenSSL, as Redis is, reads the first bytes of plain text and closes the connection.
+#[test]
+fn a_server_that_closes_at_once_may_want_tls() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            _ = socket.unwrap().read(&mut [0; 5]);
+        }
+    });
+    let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).unavailable_after(ms(0)).build().unwrap();
+    let error = locks.mutex("a").lock().unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("use `rediss`"), "{error}");
+}
+
+/// A server that a restart replaced by a program that closes each connection has spoken Redis before.
+#[test]
+fn a_server_that_is_down_is_not_said_to_want_tls() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let settings = Redlock::builder().node(proxy.url()).node_timeout(ms(500));
+    let locks = settings.unavailable_after(ms(0)).build().unwrap();
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    proxy.black_hole();
+    let error = locks.mutex("a").lock().unwrap_err();
+    assert!(error.is_unavailable() && !error.to_string().contains("rediss"), "{error}");
+}
+
+/// Without a bound, the client would make thousands of servers, with state for each.
+#[test]
+fn a_cluster_of_thousands_of_masters_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let masters: Vec<String> = (0..5000).map(|n| format!("*3\r\n:{n}\r\n:{n}\r\n*2\r\n+h{n}\r\n:1\r\n")).collect();
+    let text = "redis_version:7.2.0\r\nredis_mode:cluster\r\nrole:master\r\n";
+    let info = format!("${}\r\n{text}\r\n", text.len());
+    let greeting = format!("{info}{info}*{}\r\n{}", masters.len(), masters.concat());
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            _ = socket.read(&mut [0; 512]);
+            _ = socket.write_all(greeting.as_bytes());
+        }
+    });
+    let url = format!("redis+cluster://{address}");
+    let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap();
+    let error = locks.mutex("a").lock().unwrap_err();
+    is_config(&error, &["5000 masters", "at most 1000", "CLUSTER SLOTS", &address]);
+}
+
 #[test]
 fn a_prefix_with_which_most_names_are_refused_is_refused() {
     let build = |prefix: &str| Redlock::builder().node("redis://127.0.0.1/").key_prefix(prefix).build();

@@ -44,7 +44,7 @@ const LAYERS: [(&str, u8); 33] = [
 ];
 
 /// The allowed imports within a layer.
-const EDGES: [(&str, &str); 16] = [
+const EDGES: [(&str, &str); 17] = [
     ("__private", "testing"),
     ("cancel", "clock"),
     ("client", "leader"),
@@ -60,6 +60,7 @@ const EDGES: [(&str, &str); 16] = [
     ("observer", "handler"),
     ("sync", "simulation"),
     ("token", "error"),
+    ("token", "names"),
     ("token", "simulation"),
 ];
 

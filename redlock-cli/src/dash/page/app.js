@@ -11,13 +11,14 @@ const find = (id) => document.getElementById(id);
 const state = { seen: null, problem: null, mayChange: false, etag: null, age: 0, at: 0, sort: "waiting", down: true, all: false, failed: null };
 const rows = new Map();
 
-// Characters that are not seen, or turn the direction of others, are shown by their numbers.
-function plain(text) {
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu,
-    (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
-}
+// The same rules as in redlock-sync/src/names.rs. A message has its names escaped already.
+const ODD = /\p{C}|[^\P{Z} ]|\p{DI}|[\u2800\u{1d159}\u{13441}\u{13442}]/gu;
+const NAMED = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
+const number = (c) => NAMED[c] ?? `\\u{${c.codePointAt(0).toString(16)}}`;
+const printable = (message) => message.replace(ODD, number);
+const escaped = (name) => printable(name.replaceAll("\\", "\\\\")).replace(/^ | $/g, number);
 
-const short = (text) => (text.length > NAME ? `${plain(text.slice(0, NAME))}…` : plain(text));
+const short = (name) => (name.length > NAME ? `${escaped(name.slice(0, NAME))}…` : escaped(name));
 
 function time(ms) {
   const s = Math.floor(ms / 1000);
@@ -145,13 +146,13 @@ function show() {
   const problem = state.failed || state.problem;
   told.classList.toggle("bad", Boolean(problem) || (seen !== null && !seen.health.ready));
   if (!seen) {
-    put(told, problem ? plain(problem) : "asking");
+    put(told, problem ? printable(problem) : "asking");
     return;
   }
   const nodes = seen.health.nodes;
   const well = `${nodes.filter((node) => !node.problem).length} of ${nodes.length} servers well`;
   const ready = seen.health.ready ? well : `${well}: no lock can be taken`;
-  put(told, problem ? `as of ${time(age())} ago: ${plain(problem)}` : `${ready}, ${time(age())} ago`);
+  put(told, problem ? `as of ${time(age())} ago: ${printable(problem)}` : `${ready}, ${time(age())} ago`);
   servers(seen);
   locks();
   queues(seen);
@@ -169,13 +170,13 @@ function servers(seen) {
     const row = body.rows[at] || body.insertRow();
     const round = seen.round_trips_ms[at];
     const trip = round === null ? "no answer" : round === 0 ? "< 1 ms" : `${round} ms`;
-    cells(row, [plain(node.address), node.problem ? `down: ${plain(node.problem)}` : "well", trip, plain(node.version ?? "")]);
+    cells(row, [printable(node.address), node.problem ? `down: ${printable(node.problem)}` : "well", trip, printable(node.version ?? "")]);
     row.cells[1].classList.toggle("bad", Boolean(node.problem));
     row.cells[2].classList.add("number");
     row.cells[3].classList.add("wide");
   });
   const warnings = find("warnings");
-  const texts = seen.health.warnings.map(plain);
+  const texts = seen.health.warnings.map(printable);
   if (warnings.dataset.shown !== texts.join("\n")) {
     warnings.dataset.shown = texts.join("\n");
     warnings.replaceChildren(...texts.map((text) => make("li", text)));
@@ -248,14 +249,14 @@ function queues(seen) {
   seen.queues.forEach((queue, at) => {
     const row = body.rows[at] || body.insertRow();
     const number = (n) => (queue.problem ? "?" : String(n));
-    const name = queue.problem ? `${short(queue.name)} (${plain(queue.problem)})` : short(queue.name);
+    const name = queue.problem ? `${short(queue.name)} (${printable(queue.problem)})` : short(queue.name);
     const oldest = queue.due ? time(queue.oldest_ms + age()) : "";
     cells(row, [name, number(queue.tasks), number(queue.due), number(queue.claimed), null, oldest]);
     const dead = row.cells[4];
     if (dead.dataset.of !== `${queue.dead} ${queue.name}`) {
       dead.dataset.of = `${queue.dead} ${queue.name}`;
       const show = button(`${queue.dead}`, () => deadTasks(queue.name));
-      show.setAttribute("aria-label", `${queue.dead} dead tasks of ${plain(queue.name)}`);
+      show.setAttribute("aria-label", `${queue.dead} dead tasks of ${escaped(queue.name)}`);
       dead.replaceChildren(queue.dead ? show : number(queue.dead));
     }
     [1, 2, 3, 4, 5].forEach((cell) => row.cells[cell].classList.add("number"));
@@ -287,20 +288,21 @@ function details(name) {
   const holders = lock.holders.map((held) => {
     const left = held.remaining_ms === null ? "never ends" : `${time(Math.max(0, held.remaining_ms - age()))} left`;
     const lines = [
-      `${plain(held.holder_name) || "a holder without a name"}, token ${plain(held.holder)}…`,
+      `${escaped(held.holder_name) || "a holder without a name"}, token ${escaped(held.holder)}…`,
       `${held.kind}, held for ${time(held.seen_for_ms)} or more, ${left}, on ${held.nodes} of ${held.of} servers`,
     ];
-    if (state.mayChange && held.kind === "mutex") lines.push(make("p", null, button("Release by force", () => confirmRelease(name, held))));
+    // This library gives each lock a time to live. Another program set what never ends.
+    if (state.mayChange && held.kind === "mutex" && held.remaining_ms !== null) lines.push(make("p", null, button("Release by force", () => confirmRelease(name, held))));
     return entry(...lines);
   });
   const why = lock.holders.length && lock.kind !== "mutex"
     ? "Only a mutex can be taken away. To free this one, end the process of its holder: its lease runs out." : "";
-  open(plain(name), about, ...holders, make("p", why));
+  open(escaped(name), about, ...holders, make("p", why));
 }
 
 function confirmRelease(name, held) {
-  const holder = plain(held.holder_name) || `${plain(held.holder)}…`;
-  open(plain(name),
+  const holder = escaped(held.holder_name) || `${escaped(held.holder)}…`;
+  open(escaped(name),
     make("p", `Take the lock away from ${holder}? It may still be at work, and learns of it up to a third of its lease later.`),
     make("p", null,
       button("Release it", () => act("/api/release", { name, holder: held.holder }, "released")),
@@ -312,7 +314,7 @@ async function act(path, what, done, then) {
   put(said, "asking");
   try {
     const why = await send(path, what);
-    put(said, why ? plain(why) : done);
+    put(said, why ? printable(why) : done);
     if (!why) {
       if (then) then();
       else find("details-body").replaceChildren();
@@ -324,7 +326,7 @@ async function act(path, what, done, then) {
 }
 
 async function deadTasks(queue) {
-  open(`Dead tasks of ${plain(queue)}`, make("p", "asking"));
+  open(`Dead tasks of ${escaped(queue)}`, make("p", "asking"));
   try {
     const answer = await ask(`/api/dead?queue=${encodeURIComponent(queue)}`);
     const told = await answer.json();
@@ -332,13 +334,13 @@ async function deadTasks(queue) {
     const shown = told.tasks.map((task) => deadTask(queue, task));
     find("details-body").replaceChildren(...(shown.length ? shown : [make("p", "There are none.")]));
   } catch (error) {
-    find("details-body").replaceChildren(make("p", plain(error.message)));
+    find("details-body").replaceChildren(make("p", printable(error.message)));
   }
 }
 
 function deadTask(queue, task) {
-  const body = make("details", null, make("summary", task.is_text ? "Body" : "Body, which is no text"), make("pre", plain(task.body)));
-  const made = entry(`${plain(task.id)}, ${task.attempts} attempts, died ${new Date(task.at_ms).toLocaleString()}`, plain(task.why), body);
+  const body = make("details", null, make("summary", task.is_text ? "Body" : "Body, which is no text"), make("pre", escaped(task.body)));
+  const made = entry(`${escaped(task.id)}, ${task.attempts} attempts, died ${new Date(task.at_ms).toLocaleString()}`, escaped(task.why), body);
   if (state.mayChange) {
     const what = { queue, id: task.id };
     const gone = () => made.remove();
@@ -363,7 +365,7 @@ find("login-form").addEventListener("submit", async (event) => {
   put(find("login-said"), "asking");
   try {
     const why = await send("/api/login", { token: find("token").value });
-    put(find("login-said"), why ?? "");
+    put(find("login-said"), printable(why ?? ""));
     if (!why) {
       find("token").value = "";
       find("login").close();

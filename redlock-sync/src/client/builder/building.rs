@@ -9,7 +9,7 @@ use super::{Builder, MAX_CONNECTIONS, Redlock};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::names::has_hash_tag;
+use crate::names::{escaped, has_hash_tag};
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeUrl, Nodes};
@@ -59,7 +59,7 @@ impl Builder {
             let prefix = self.prefix.chars().take(40).collect::<String>();
             return Err(Error::config(format!(
                 "key_prefix = `{}` has a `}}` but no hash tag (`{{…}}` that is not empty); remove the `}}`",
-                prefix.escape_debug()
+                escaped(&prefix)
             )));
         }
         self.options.check(&self.settings)

@@ -26,7 +26,7 @@ use parking_lot::{Mutex, RwLock};
 use self::redirect::{Address, Redirect, Route};
 use self::slot_map::SlotMap;
 use self::slots::slot_of;
-use self::slots_reply::SlotsReply;
+use self::slots_reply::{MOST_MASTERS, SlotsReply};
 pub(super) use self::subscription::subscribe;
 use super::host::{Host, HostContext, SlotMapOwner};
 use super::server::Server;
@@ -130,9 +130,9 @@ impl Cluster {
                 None
             }
             _ if route.redirects == MAX_REDIRECTS => None,
-            Redirect::Ask(address) => Some((self.server_at(address, from), on(true))),
+            Redirect::Ask(address) => Some((self.server_at(address, from)?, on(true))),
             Redirect::Moved(slot, address) => {
-                let server = self.server_at(address, from);
+                let server = self.server_at(address, from)?;
                 self.map.write().correct(slot, &server);
                 self.refresh_soon();
                 Some((server, on(false)))
@@ -140,17 +140,21 @@ impl Cluster {
         }
     }
 
-    /// The server at this address. It may be new.
-    fn server_at(&self, (host, port): Address, from: &Server) -> Arc<Server> {
+    /// The server at this address. It may be new. `None` if redirects named too many servers that are in no map.
+    fn server_at(&self, (host, port): Address, from: &Server) -> Option<Arc<Server>> {
         let host = host.unwrap_or_else(|| host_of(from.address()));
         let address = host_port(&host, port);
         let mut map = self.map.write();
         if let Some(known) = map.server_at(&address) {
-            return Arc::clone(known);
+            return Some(Arc::clone(known));
+        }
+        if map.servers.len() >= 2 * MOST_MASTERS {
+            self.refresh_soon();
+            return None;
         }
         let server = self.server(&host, port);
         map.servers.push(Arc::clone(&server));
-        server
+        Some(server)
     }
 
     // --- the map -----------------------------------------------------------------------------------------------------
@@ -251,5 +255,46 @@ fn host_of(address: &str) -> String {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.url.fmt(f)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+    use crate::node::Nodes;
+    use crate::node::members::Node;
+    use crate::options::ClientOptions;
+    use crate::protocol::script::HEALTH;
+
+    /// A broken server could name another server in each reply.
+    #[test]
+    fn the_servers_of_a_cluster_have_a_bound() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let url = NodeUrl::parse("redis+cluster://127.0.0.1:1").unwrap();
+        let nodes = Nodes::new(&[url], &ClientOptions::default(), &clock).unwrap();
+        let Some(Node::Cluster(cluster)) = nodes.all.first() else { panic!("a cluster") };
+        let call = Call::new(&HEALTH, &[], &[]);
+        let first = cluster.any().unwrap();
+        let named = |n: usize| {
+            let line = format!("-MOVED {n} h{n}:1\r\n");
+            let reply = redis::parse_redis_value(line.as_bytes()).unwrap();
+            cluster.redirect(&reply, &first, &call, Route::default()).is_some()
+        };
+        assert_eq!((0..3 * MOST_MASTERS).filter(|n| named(*n)).count(), 2 * MOST_MASTERS - 1);
+        // The servers of former maps are kept, in case that the new map is wrong.
+        for round in 0..5 {
+            let entry = |n: usize| format!("*3\r\n:{n}\r\n:{n}\r\n*2\r\n+m{round}-{n}\r\n:1\r\n");
+            let entries: String = (0..MOST_MASTERS).map(entry).collect();
+            let reply = redis::parse_redis_value(format!("*{MOST_MASTERS}\r\n{entries}").as_bytes()).unwrap();
+            assert!(cluster.update(&SlotsReply::read(&reply).unwrap().unwrap(), first.address()));
+            let map = cluster.map.read();
+            assert!(
+                map.servers.len() == MOST_MASTERS && map.all().count() <= 2 * MOST_MASTERS,
+                "{}",
+                map.all().count()
+            );
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::slots::SLOTS;
-use super::slots_reply::{Range, SlotsReply};
+use super::slots_reply::{MOST_MASTERS, Range, SlotsReply};
 use crate::node::server::Server;
 
 /// The server of each slot, as far as known.
@@ -63,10 +63,10 @@ impl SlotMap {
         self.servers.iter().chain(&self.others)
     }
 
-    /// Keeps servers of the former map that are not in this one, if they are not left out.
+    /// Keeps servers of the former map that are not in this one, if they are not left out, up to a bound.
     pub(super) fn keep(&mut self, met: Vec<Arc<Server>>) {
         let is_other = |server: &Arc<Server>| server.outage().is_none() && self.server_at(server.address()).is_none();
-        self.others = met.into_iter().filter(is_other).collect();
+        self.others = met.into_iter().filter(is_other).take(MOST_MASTERS).collect();
     }
 
     /// Records that the slot is now served by this server.

@@ -85,6 +85,11 @@ impl Framer {
         unread.first().is_some_and(|mark| b"_,#!=(%~>|".contains(mark))
     }
 
+    /// True if the next bytes begin an alert of TLS, by which a server refuses what is not TLS.
+    pub(crate) fn is_at_tls(&self) -> bool {
+        self.bytes.get(self.begin + self.counted..self.end).unwrap_or_default().starts_with(&[0x15])
+    }
+
     /// Takes the next complete reply. `None` if more bytes are needed.
     pub(crate) fn take_reply(&mut self) -> Result<Option<WireReply>, Garbled> {
         while self.missing > 0 {

@@ -62,7 +62,7 @@ pub(super) fn request(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u
 pub(super) fn parse(address: redis::Value, facts: redis::Value, name: &str, now: Tick) -> Result<MasterReply, Failure> {
     let found = redis::from_redis_value::<Option<(String, u16)>>(accepted(address)?);
     let found = found.map_err(|_| lasting("sent an unexpected reply"))?;
-    let unknown = || lasting(&format!("watches no master named `{}`", name.escape_debug()));
+    let unknown = || lasting(&format!("watches no master named `{}`", crate::names::escaped(name)));
     let (host, port) = found.ok_or_else(unknown)?;
     // Empty if the user lacks the permission.
     let facts: HashMap<String, String> = redis::from_redis_value(facts).unwrap_or_default();
