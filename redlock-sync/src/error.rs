@@ -97,9 +97,9 @@ pub enum Error {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key on the server, or one of its [helper keys][keys], holds something other than this kind of lock has there.
-    /// The call does not touch it. After an
-    /// acquire or a release, nothing is held. After an extend or a fence, call [`Lease::check`](crate::Lease::check).
+    /// The key on the server, or one of its [helper keys][keys], holds something other than this kind of lock has
+    /// there. The call does not touch it. After an acquire or a release, nothing is held. After an extend or a fence,
+    /// call [`Lease::check`](crate::Lease::check).
     ///
     /// [keys]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/keys.md
     WrongType {
