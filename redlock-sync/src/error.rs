@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::{helper, key_in_message, printable, queue_of};
+use crate::names::{key_in_message, printable};
 
 /// Why an operation on a lock did not succeed. **If a call that acquires a lock returns `Ok`, its guard held the lock
 /// when the call returned.**
@@ -311,17 +311,7 @@ impl fmt::Display for Error {
                 key.escape_debug()
             ),
             Error::WrongType { op, key, node } => {
-                // The server does not say which of the keys it was.
-                let helper = match queue_of(key) {
-                    None => helper(key, "queue"),
-                    Some(queue) => helper(queue, "q:body"),
-                };
-                let (place, helper) = (place(key), helper.escape_debug().to_string());
-                write!(
-                    f,
-                    "failed to {op} {place}: the key or one of its helper keys, such as `{helper}`, holds a value of \
-                     another type (the command TYPE tells which): {node}"
-                )
+                write!(f, "failed to {op} {}: a key holds a value of another type: {node}", place(key))
             }
             Error::Full { key, len } => {
                 write!(f, "{} is full: it has {len} tasks", key_in_message(key, "queue ", "queue "))
@@ -422,18 +412,6 @@ mod tests {
         let of = |of| Error::Unconfirmed { key: "k".into(), confirmed: 0, of, nodes: vec![] }.to_string();
         assert_eq!(of(1), "release of `k` was not confirmed by the server");
         assert_eq!(of(3), "release of `k` was confirmed by only 0 of 3 nodes");
-    }
-
-    #[test]
-    fn a_wrong_type_may_be_that_of_a_helper_key() {
-        let told = |key: &str| Error::WrongType { op: "acquire", key: key.into(), node: node() }.to_string();
-        assert!(
-            told("order:42").contains("`order:42`: the key or one of its helper keys, such as `{order:42}:queue`,")
-        );
-        assert!(
-            told("{emails}:q:due")
-                .contains("in queue `emails`: the key or one of its helper keys, such as `{emails}:q:body`,")
-        );
     }
 
     #[test]
