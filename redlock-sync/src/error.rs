@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::{escaped, helper, key_in_message, printable, queue_of};
+use crate::names::{escaped, key_in_message, printable};
 
 /// Why an operation on a lock did not succeed. **If a call that acquires a lock returns `Ok`, its guard held the lock
 /// when the call returned.**
@@ -97,9 +97,9 @@ pub enum Error {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key on the server, or one of its [helper keys][keys], holds something other than this kind of lock has there.
-    /// The call does not touch it. After an
-    /// acquire or a release, nothing is held. After an extend or a fence, call [`Lease::check`](crate::Lease::check).
+    /// The key on the server, or one of its [helper keys][keys], holds something other than this kind of lock has
+    /// there. The call does not touch it. After an acquire or a release, nothing is held. After an extend or a fence,
+    /// call [`Lease::check`](crate::Lease::check).
     ///
     /// [keys]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/keys.md
     WrongType {
@@ -311,21 +311,7 @@ impl fmt::Display for Error {
                 escaped(key)
             ),
             Error::WrongType { op, key, node } => {
-                // A script looks at the lock's own key first, and returns the error as it is. Another error tells the script,
-                // but not which of its keys it was.
-                if !node.message.contains("script") {
-                    return write!(f, "failed to {op} {}: the key holds a value of another type: {node}", place(key));
-                }
-                let helper = match queue_of(key) {
-                    None => helper(key, "queue"),
-                    Some(queue) => helper(queue, "q:body"),
-                };
-                let (place, helper) = (place(key), escaped(&helper));
-                write!(
-                    f,
-                    "failed to {op} {place}: the key or one of its helper keys, such as `{helper}`, holds a value of \
-                     another type (the command TYPE tells which): {node}"
-                )
+                write!(f, "failed to {op} {}: a key holds a value of another type: {node}", place(key))
             }
             Error::Full { key, len } => {
                 write!(f, "{} is full: it has {len} tasks", key_in_message(key, "queue ", "queue "))
@@ -426,18 +412,6 @@ mod tests {
         let of = |of| Error::Unconfirmed { key: "k".into(), confirmed: 0, of, nodes: vec![] }.to_string();
         assert_eq!(of(1), "release of `k` was not confirmed by the server");
         assert_eq!(of(3), "release of `k` was confirmed by only 0 of 3 nodes");
-    }
-
-    #[test]
-    fn a_wrong_type_may_be_that_of_a_helper_key() {
-        let told = |key: &str| Error::WrongType { op: "acquire", key: key.into(), node: node() }.to_string();
-        assert!(
-            told("order:42").contains("`order:42`: the key or one of its helper keys, such as `{order:42}:queue`,")
-        );
-        assert!(
-            told("{emails}:q:due")
-                .contains("in queue `emails`: the key or one of its helper keys, such as `{emails}:q:body`,")
-        );
     }
 
     #[test]

@@ -84,6 +84,16 @@ fn owner<'a>(key: &'a str, suffix: &str) -> Option<&'a str> {
     wrapped.or_else(|| owner.strip_suffix(':').filter(|o| has_hash_tag(o)))
 }
 
+/// The command that reads a helper key, if the key has the type that it should have. `None` for the key of a lock.
+pub(crate) fn reader_of_helper(key: &str) -> Option<&'static str> {
+    let suffix = HELPERS.iter().chain(&OF_QUEUES).find(|suffix| owner(key, suffix).is_some())?;
+    Some(match *suffix {
+        "fence" | "q:fence" => "GET",
+        "q:body" | "q:meta" | "q:claims" => "HGET",
+        _ => "ZCARD",
+    })
+}
+
 /// The name, with prefix, of the queue whose tasks or dead tasks are stored at this key.
 pub(crate) fn queue_of(key: &str) -> Option<&str> {
     ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))

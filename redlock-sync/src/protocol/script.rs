@@ -90,6 +90,7 @@ scripts! {
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen" { purpose: Purpose::Urgent },
     LIST = "list" for "list",
+    WRONG_TYPE = "wrong_type" for "look for a wrong type of",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
     SEMAPHORE_ACQUIRE = "semaphore_acquire"
@@ -276,6 +277,13 @@ impl Call {
         let mut words = Words(self.packed.get(self.tail..)?);
         words.next().filter(|keys| *keys != b"0")?;
         words.next().filter(|key| !key.is_empty())
+    }
+
+    /// All keys of the call, as text.
+    pub(crate) fn key_names(&self) -> Vec<String> {
+        let mut words = Words(self.packed.get(self.tail..).unwrap_or_default());
+        let count = words.next().and_then(|keys| std::str::from_utf8(keys).ok()?.parse().ok()).unwrap_or(0);
+        words.take(count).map(|key| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
     /// The same call with only as many of its keys as the script needs (`Script::min_keys`).

@@ -23,12 +23,12 @@ pub(crate) use self::refusal::Refusal;
 use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
-use crate::names::key_in_message;
+use crate::names::{key_in_message, reader_of_helper};
 use crate::node::{Answers, Node, NodeFilter, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
-use crate::protocol::script::Call;
+use crate::protocol::script::{Arg, Call, WRONG_TYPE};
 
 /// The nodes, and the round that asks them.
 #[derive(Debug)]
@@ -110,7 +110,29 @@ impl Quorum {
 
     /// Like [`round`](Quorum::round), for the nodes that `ask` selects.
     pub(crate) fn round_on<R: Reply>(&self, call: &TypedCall<R>, by: Tick, ask: NodeFilter<'_>) -> Ballot<R> {
-        ballot(self.ask(&call.call, by, ask))
+        let mut ballot = ballot(self.ask(&call.call, by, ask));
+        for (node, vote) in ballot.votes.iter_mut().enumerate() {
+            if let Vote::Failed(failure) = vote
+                && failure.kind == FailureKind::WrongType
+            {
+                failure.message += &self.wrong_key(node, &call.call, by);
+            }
+        }
+        ballot
+    }
+
+    /// Which key of a call has another type, for its error. The server does not name it, so this asks again.
+    fn wrong_key(&self, node: usize, call: &Call, by: Tick) -> String {
+        let keys = call.key_names();
+        let helpers: Vec<(&str, &str)> = keys.iter().filter_map(|key| Some((&**key, reader_of_helper(key)?))).collect();
+        let names: Vec<&str> = helpers.iter().map(|(key, _)| *key).collect();
+        let readers: Vec<Arg<'_>> = helpers.iter().map(|(_, reader)| Arg::Text(reader)).collect();
+        let asked = self.ask(&Call::new(&WRONG_TYPE, &names, &readers), by, &|i| i == node);
+        let Ok(Value::Int(number)) = reply_of(node, asked) else { return String::new() };
+        let helper = usize::try_from(number).ok().and_then(|number| names.get(number.checked_sub(1)?).copied());
+        // If no helper key has another type, it is the key of the lock.
+        let wrong = helper.or(keys.first().map(String::as_str)).unwrap_or_default();
+        format!(" (the key `{}`)", wrong.escape_debug())
     }
 
     /// Makes a round for each call, all at the same time.

@@ -102,6 +102,29 @@ fn a_server_without_scripts_is_named_as_such() {
 }
 
 #[test]
+fn a_key_of_another_type_is_named() {
+    let server = Server::start();
+    let [locks, other] = [(); 2].map(|()| redlock_tests::open(server.url()));
+    let says = |error: Error, key: &str| {
+        assert!(matches!(error, Error::WrongType { .. }), "{error}");
+        assert!(error.to_string().ends_with(&format!("(the key `{key}`)")), "{key}: {error}");
+    };
+    let spoil = |key: &str| server.ask::<()>(redis::cmd("LPUSH").arg(key).arg("x"));
+    spoil("own");
+    says(locks.mutex("own").lock().unwrap_err(), "own");
+    spoil("{counter}:fence");
+    let error = locks.mutex("counter").fenced(true).lock().unwrap_err();
+    is_config(&error, &["the fence counter has another type: delete its key {counter}:fence"]);
+    // The lock is taken without contention, and only a wait needs the queue.
+    spoil("{waits}:queue");
+    let held = locks.mutex("waits").lock().unwrap();
+    says(other.mutex("waits").lock().unwrap_err(), "{waits}:queue");
+    drop(held);
+    spoil("{mails}:q:body");
+    says(locks.queue("mails").push("x").unwrap_err(), "{mails}:q:body");
+}
+
+#[test]
 fn a_password_in_place_of_parameters_is_not_told() {
     for url in ["redis://host/?s3cr3tpw", "redis://host?s3cr3tpw", "redis://host/?protocol=resp2&s3cr3tpw"] {
         let error = Redlock::open(url).unwrap_err();

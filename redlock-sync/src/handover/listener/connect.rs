@@ -250,7 +250,7 @@ fn refused(step: &'static str, node: &Node, failure: &Failure) -> ListenError {
 }
 
 /// What an administrator can do, unless the message says it: after a refused login, permissions are not the matter.
-fn rule_against(message: &str) -> &'static str {
+pub(super) fn rule_against(message: &str) -> &'static str {
     let is_about_the_login = ["NOAUTH", "WRONGPASS"].iter().any(|code| message.starts_with(code));
     if is_about_the_login { "" } else { "; to allow this: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`" }
 }

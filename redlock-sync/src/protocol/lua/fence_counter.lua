@@ -8,10 +8,10 @@ local function fence_error(counter)
   local stored = redis.pcall('GET', counter)
   -- Not the error of the server: the client would take it for the state of the lock's own key.
   if type(stored) == 'table' then
-    return redis.error_reply('FENCEEND the fence counter has another type: delete its key')
+    return redis.error_reply('FENCEEND the fence counter has another type: delete its key ' .. counter)
   end
   if (tonumber(stored or 0) or 0) >= 9007199254740991 then
-    return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+    return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key ' .. counter)
   end
 end
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::handover::listener::connect::rule_against;
 
 /// A listener of a client whose user has only these rights.
 fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
