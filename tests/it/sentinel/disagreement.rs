@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::Redlock;
+use redlock_sync::{Error, Redlock};
 use redlock_tests::{Group, Server, eventually};
 
 use super::SOON;
@@ -61,7 +61,7 @@ fn one_sentinel_does_not_overrule_the_majority() {
         for _ in 0..3 {
             let another = open(&group.url_with(&[stray]));
             let taken = another.mutex(&name).try_lock().map(drop);
-            assert!(taken.as_ref().is_err_and(|error| error.is_busy()), "two holders: {taken:?}");
+            assert!(taken.as_ref().is_err_and(Error::is_busy), "two holders: {taken:?}");
             let warnings = warnings_of(&another, stray);
             assert!(warnings.len() == 1 && warnings[0].contains("disagree"), "{warnings:?}");
             assert!(another.is_ready());

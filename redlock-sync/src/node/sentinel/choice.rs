@@ -36,7 +36,7 @@ pub(super) enum Choice<'a> {
     Keep,
     /// Use this master. If it is in use already, the answer is newer.
     Follow(&'a MasterReply),
-    /// Use the first of these that proves that it comes from the master in use.
+    /// Use that one of these which proves that it comes from the master in use.
     Verify(Vec<&'a MasterReply>),
 }
 
@@ -107,8 +107,8 @@ mod tests {
         MasterReply { host: "a".into(), port, epoch, age: Duration::ZERO, at: NOW }
     }
 
-    fn ago(seconds: u64) -> Option<Tick> {
-        Some(Tick::from_nanos(NOW.as_nanos() - seconds * 1_000_000_000))
+    fn ago(seconds: u64) -> Tick {
+        Tick::from_nanos(NOW.as_nanos() - seconds * 1_000_000_000)
     }
 
     /// The port of the chosen master, or of those to verify.
@@ -159,19 +159,19 @@ mod tests {
         assert_eq!(chosen(&[new.clone(), aged(&stray)], 4, Some(&current)), Err(vec![2]));
         assert_eq!(chosen(&[aged(&new)], 3, Some(&current)), Err(vec![]));
         // Those that answer are believed if the master in use has been down for long.
-        let down = |seconds| CurrentMaster { down_since: ago(seconds), ..current.clone() };
+        let down = |seconds| CurrentMaster { down_since: Some(ago(seconds)), ..current.clone() };
         assert_eq!(chosen(std::slice::from_ref(&new), 3, Some(&down(4))), Err(vec![2]));
         assert_eq!(chosen(std::slice::from_ref(&new), 3, Some(&down(5))), Ok(2));
         assert_eq!(chosen(&[new.clone(), stray], 4, Some(&down(5))), Err(vec![9, 2]));
         // But not those that missed a failover.
-        let late = CurrentMaster { down_since: ago(9), ..CurrentMaster::new(new) };
+        let late = CurrentMaster { down_since: Some(ago(9)), ..CurrentMaster::new(new) };
         assert_eq!(chosen(&[old], 3, Some(&late)), Err(vec![1]));
     }
 
     #[test]
     fn most_sentinels_may_learn_of_a_verified_failover_later() {
         let [old, new] = [answer(1, Some(3)), answer(2, Some(4))];
-        let verified = |seconds| CurrentMaster { verified_at: ago(seconds), ..CurrentMaster::new(new.clone()) };
+        let verified = |seconds| CurrentMaster { verified_at: Some(ago(seconds)), ..CurrentMaster::new(new.clone()) };
         let all = [old.clone(), old.clone(), new.clone()];
         assert_eq!(chosen(&all, 3, Some(&verified(4))), Err(vec![1]));
         assert_eq!(chosen(&all, 3, Some(&verified(5))), Ok(1));

@@ -288,7 +288,8 @@ impl Group {
         log::warn!("{}", printable(&line));
     }
 
-    /// Has a thread ask these servers whether they come from the current master, and follow the first that does.
+    /// Has a thread ask these servers whether they come from the current master, and follow the one that does. If
+    /// several do, only a majority of the Sentinels can tell which one counts.
     fn verify(&self, state: &mut GroupState, others: Vec<MasterReply>) {
         let Some(replid) = state.current.as_ref().and_then(|current| current.replid.clone()) else { return };
         if std::mem::replace(&mut state.is_verifying, true) {
@@ -299,10 +300,11 @@ impl Group {
                 let asked = caught(|| group.comes_from(one, &replid));
                 asked.is_ok_and(|said| said.unwrap_or(false))
             };
-            let proven = others.into_iter().find(comes_from_it);
+            let mut proven = others.into_iter().filter(comes_from_it);
+            let proven = (proven.next(), proven.next());
             let mut state = group.state.lock();
             state.is_verifying = false;
-            if let Some(found) = proven {
+            if let (Some(found), None) = proven {
                 group.follow_verified(&mut state, &replid, &found);
             }
             // Unlocked before the notification, as in `record_answer`.
