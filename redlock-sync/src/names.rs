@@ -29,16 +29,17 @@ pub(crate) fn is_odd(c: char) -> bool {
         || EMPTY_GLYPHS.contains(&c)
 }
 
-/// Escapes a name of unknown origin for a person: odd characters, `\`, and a space at an end. So two names that differ
-/// by these look different.
+/// Escapes a name of unknown origin for a person: odd characters, `\`, and a space at an end or behind another one. So
+/// two names that differ by these look different, and none looks like several columns of a table.
 pub(crate) fn escaped(name: &str) -> String {
-    let is_end = |at: usize| at == 0 || at + 1 == name.len();
+    let mut is_behind_space = false;
     name.char_indices().fold(String::with_capacity(name.len()), |mut shown, (at, c)| {
         match c {
-            ' ' if is_end(at) => shown.push_str("\\u{20}"),
+            ' ' if is_behind_space || at == 0 || at + 1 == name.len() => shown.push_str("\\u{20}"),
             _ if c == '\\' || is_odd(c) => shown.extend(c.escape_default()),
             _ => shown.push(c),
         }
+        is_behind_space = c == ' ';
         shown
     })
 }
@@ -139,8 +140,22 @@ mod tests {
 
     #[test]
     fn no_two_names_are_shown_alike() {
-        let names =
-            ["a\u{1b}b", "a\\u{1b}b", "a\\\\u{1b}b", "a\nb", "a\\nb", "a", "a ", " a", "a\\u{20}", " ", "\\u{20}"];
+        let names = [
+            "a\u{1b}b",
+            "a\\u{1b}b",
+            "a\\\\u{1b}b",
+            "a\nb",
+            "a\\nb",
+            "a",
+            "a ",
+            " a",
+            "a  b",
+            "a b",
+            "a   b",
+            "a\\u{20}",
+            " ",
+            "\\u{20}",
+        ];
         let shown: std::collections::BTreeSet<String> = names.map(escaped).into();
         assert_eq!(shown.len(), names.len(), "{shown:?}");
         // What is escaped stays as it is in a message.

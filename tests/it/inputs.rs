@@ -61,16 +61,17 @@ fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
     let server = Server::start();
     let locks = redlock_tests::open(server.url());
     for (name, shown) in [
-        ("a\0b", "`a\\0b`"),
+        ("a\0b", "`a\\u{0}b`"),
         ("a\r\nb\tc", "`a\\r\\nb\\tc`"),
         ("a{b}c", "`a{b}c`"),
         ("}{a}{", "`}{a}{`"),
         ("{", "`{`"),
         ("grün 鎖 🔒", "`grün 鎖 🔒`"),
         ("\u{1b}[31mred\u{202e}", "`\\u{1b}[31mred\\u{202e}`"),
-        ("a`b\"c'd\\e", "`a`b\\\"c\\'d\\\\e`"),
+        ("a`b\"c'd\\e", "`a`b\"c'd\\\\e`"),
         ("*", "`*`"),
-        (" ", "` `"),
+        (" ", "`\\u{20}`"),
+        ("a\u{fe0f}\u{2800}", "`a\\u{fe0f}\\u{2800}`"),
     ] {
         let lock = K::new(&locks, name);
         let guard = lock.lock().unwrap();

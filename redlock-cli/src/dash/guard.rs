@@ -125,7 +125,7 @@ fn is_this_machine(host: &str) -> bool {
         .rsplit_once(':')
         .filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
         .map_or(host, |(name, _)| name);
-    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
@@ -143,7 +143,16 @@ mod tests {
         for host in ["localhost", "localhost:8900", "127.0.0.1:1", "127.8.8.8", "[::1]:8900", "LOCALHOST:1"] {
             assert!(is_this_machine(host), "{host}");
         }
-        for host in ["", "a.example", "a.example:8900", "127.0.0.1.a.example", "10.0.0.1", "localhost:8900.a.example"] {
+        for host in [
+            "",
+            "a.example",
+            "a.example:8900",
+            "127.0.0.1.a.example",
+            "10.0.0.1",
+            "localhost:8900.a.example",
+            "[[::1]]",
+            "\u{3000}localhost",
+        ] {
             assert!(!is_this_machine(host), "{host}");
         }
     }

@@ -139,7 +139,7 @@ fn parsed(bytes: &[u8]) -> Result<Option<(Request, usize, usize)>, NoRequest> {
         if headers.iter().any(|(known, _)| *known == name) {
             return Err(BAD);
         }
-        headers.push((name, String::from_utf8_lossy(header.value).trim().to_owned()));
+        headers.push((name, String::from_utf8_lossy(header.value).trim_matches([' ', '\t']).to_owned()));
     }
     let request = Request { method, path, query, headers, body: Vec::new() };
     if request.header("transfer-encoding").is_some() {
@@ -229,5 +229,8 @@ mod tests {
         // What a proxy may add twice is not read.
         let (request, ..) = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nVia: b\r\nVia: c\r\n\r\n").ok().flatten().unwrap();
         assert_eq!((request.header("host"), request.header("via")), (Some("a"), None));
+        let odd = "GET / HTTP/1.1\r\nHost: \u{3000}localhost\r\nOrigin: \t a \t\r\n\r\n";
+        let (request, ..) = parsed(odd.as_bytes()).ok().flatten().unwrap();
+        assert_eq!((request.header("host"), request.header("origin")), (Some("\u{3000}localhost"), Some("a")));
     }
 }

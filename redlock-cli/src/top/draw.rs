@@ -7,12 +7,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
+use redlock_sync::__private::printable;
 use redlock_sync::Snapshot;
 
 use super::rows::{ORDERS, Row, holder, rows};
 use super::{Mode, Screen};
 use crate::queue::row;
-use crate::text::{cut, escaped, length, printable};
+use crate::text::{cut, escaped, length};
 use crate::watch::Latest;
 
 /// The width of the bar of a lease, in cells.

@@ -180,6 +180,22 @@ fn a_string_of_another_program_is_neither_told_nor_deleted() {
     assert_eq!(server.get("token"), None);
 }
 
+#[test]
+fn a_lock_is_released_beside_a_string_on_another_server() {
+    let all = servers(3);
+    let locks = client(&all).build().unwrap();
+    let guard = locks.mutex("job").lock().unwrap();
+    all[2].set("job", "deadbeef is secret");
+    let nodes = all.iter().flat_map(|server| ["--node".to_owned(), server.url()]);
+    let nodes: Vec<String> = nodes.chain(["release", "job", "--holder"].map(str::to_owned)).collect();
+    let release = |holder: &str| outcome(redlock([]).args(&nodes).arg(holder));
+    let told = release("deadbeef").0.replace("deadbeef", "01234567");
+    assert_eq!(release("01234567"), (told, Some(75)));
+    assert_eq!(release(&guard.id().as_str()[..8]).1, Some(0));
+    assert_eq!(all[2].get("job").as_deref(), Some("deadbeef is secret"));
+    assert!(guard.unlock().unwrap_err().is_lost());
+}
+
 /// No two of these names are shown alike, and what `--json` tells is the exact name.
 #[test]
 fn names_that_look_alike_are_shown_differently() {

@@ -430,6 +430,9 @@ macro_rules! inspection {
         /// a writer can become a reader, and several permits can have one lease. So the call could end work that is not
         /// stuck. If such a holder is stuck, end its process. Then its lease ends by itself.
         ///
+        /// `inspect` shows a string of another program as a holder too. This library gives each lock a time-to-live, so
+        /// if [`remaining`](crate::Holder::remaining) is `None`, the string may be no lock.
+        ///
         /// Threads of one client that hand a lock to each other have the same token. So `force_unlock` can take the
         /// lock from the next thread of that client instead.
         ///

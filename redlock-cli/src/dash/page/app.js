@@ -16,7 +16,8 @@ const ODD = /\p{C}|[^\P{Z} ]|\p{DI}|[\u2800\u{1d159}\u{13441}\u{13442}]/gu;
 const NAMED = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
 const number = (c) => NAMED[c] ?? `\\u{${c.codePointAt(0).toString(16)}}`;
 const printable = (message) => message.replace(ODD, number);
-const escaped = (name) => printable(name.replaceAll("\\", "\\\\")).replace(/^ | $/g, number);
+const spaced = (name) => name.replace(/  +/g, (run) => " " + number(" ").repeat(run.length - 1)).replace(/^ | $/g, number);
+const escaped = (name) => spaced(printable(name.replaceAll("\\", "\\\\")));
 
 const short = (name) => (name.length > NAME ? `${escaped(name.slice(0, NAME))}…` : escaped(name));
 
