@@ -23,7 +23,7 @@ pub(crate) use self::refusal::Refusal;
 use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
-use crate::names::{key_in_message, reader_of_helper};
+use crate::names::{escaped, key_in_message, reader_of_helper};
 use crate::node::{Answers, Node, NodeFilter, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
@@ -132,7 +132,7 @@ impl Quorum {
         let helper = usize::try_from(number).ok().and_then(|number| names.get(number.checked_sub(1)?).copied());
         // If no helper key has another type, it is the key of the lock.
         let wrong = helper.or(keys.first().map(String::as_str)).unwrap_or_default();
-        format!(" (the key `{}`)", wrong.escape_debug())
+        format!(" (the key `{}`)", escaped(wrong))
     }
 
     /// Makes a round for each call, all at the same time.
