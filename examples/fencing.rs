@@ -10,9 +10,9 @@
 //! than the holder before, and sends it with each write. The resource refuses a token that is smaller than one that it
 //! has seen.
 //!
-//! Here, the resource is an `SQLite` table with a trigger that checks the token. The program pauses a process between
-//! its check of the lock and its write, once without and once with the trigger. It exits with 1 if anything differs
-//! from this description.
+//! Here, the resource is an `SQLite` table. The program pauses a process between its check of the lock and its write,
+//! once with a plain `UPDATE`, and once with one that compares the token. It exits with 1 if anything differs from this
+//! description.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
 use std::error::Error;
@@ -27,12 +27,9 @@ use rusqlite::{Connection, params};
 /// The lease is short to keep the example short. The default is 30 s.
 const LEASE: Duration = Duration::from_millis(600);
 
-/// The last fencing token is a column of the row that it protects. The table itself refuses a stale token, so no
-/// program can forget the check.
+/// The last fencing token is a column of the row that it protects.
 const SCHEMA: &str = "
     CREATE TABLE account (name TEXT PRIMARY KEY, balance INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);
-    CREATE TRIGGER fence BEFORE UPDATE ON account WHEN NEW.fence < OLD.fence
-        BEGIN SELECT RAISE(ABORT, 'stale fencing token'); END;
     INSERT INTO account (name, balance) VALUES ('till', 100);";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -117,7 +114,10 @@ fn deposit(who: &str, bank: &Connection, lease: &Lease, amount: i64, is_fenced: 
     thread::sleep(Duration::from_millis(100)); // The slow process is paused here.
     let balance = balance + amount;
     if is_fenced {
-        bank.execute("UPDATE account SET balance = ?1, fence = ?2", params![balance, token.cast_signed()])?;
+        let sql = "UPDATE account SET balance = ?1, fence = ?2 WHERE fence <= ?2";
+        if bank.execute(sql, params![balance, token.cast_signed()])? == 0 {
+            return Err("no row has changed: a later holder of the lock has written".into());
+        }
     } else {
         bank.execute("UPDATE account SET balance = ?1", params![balance])?;
     }

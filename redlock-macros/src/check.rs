@@ -13,8 +13,11 @@ use crate::function::{Function, plain};
 use crate::given::Given;
 use crate::kind::{Kind, Lock};
 
-/// The limits of a lease, as in the library's `options.rs`.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The shortest lease of a client with the default settings of the library: what is longer than drift (1 % + 2 ms),
+/// `node_timeout` (250 ms) and `min_validity` (10 ms) together. The test `the_shortest_lease_is_that_of_the_library`
+/// checks that it is. A client with a shorter `node_timeout` takes a shorter lease from an expression.
+const SHORTEST: Duration = Duration::from_millis(265);
+/// The longest lease, as in the library's `options.rs`.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// The limits of `remember`, as in the library's `options.rs`.
 const REMEMBERED: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
@@ -146,15 +149,20 @@ fn lengths(args: &Args) -> Result<()> {
     if let Some((lease, span)) = known(args.lease.as_ref())
         && !(SHORTEST..=LONGEST).contains(&lease)
     {
-        return Err(Error::new(span, "a lease lasts from 10 ms to 24 h"));
+        return Err(Error::new(span, too_short_or_long("a lease lasts from 265 ms to 24 h", lease)));
     }
     if let Some((max, span)) = known(args.max_hold.as_ref())
         && max < SHORTEST
     {
-        return Err(Error::new(span, "`max_hold` must be 10 ms or more"));
+        return Err(Error::new(span, too_short_or_long("`max_hold` must be 265 ms or more", max)));
     }
     within(args, args.lease.as_ref(), "lease")?;
     within(args, args.max_hold.as_ref(), "max_hold")
+}
+
+fn too_short_or_long(rule: &str, length: Duration) -> String {
+    let way = "; if the client has a shorter `node_timeout` than 250 ms, write a constant in place of the text";
+    format!("{rule}{}", if length < SHORTEST { way } else { "" })
 }
 
 fn known(length: Option<&Given<Duration>>) -> Option<(Duration, Span)> {
@@ -279,9 +287,11 @@ mod tests {
         assert_eq!(of("lease = \"10s\", min_hold = \"10s\", max_hold = \"10s\""), "fine");
         assert!(of("lease = \"10s\", min_hold = \"11s\"").contains("longer than `lease`"));
         assert!(of("max_hold = \"10s\", min_hold = \"11s\"").contains("longer than `max_hold`"));
-        assert!(of("lease = \"9ms\"").contains("10 ms to 24 h"));
-        assert!(of("lease = \"25h\"").contains("10 ms to 24 h"));
-        assert!(of("max_hold = \"0s\"").contains("10 ms or more"));
+        assert!(of("lease = \"264ms\"").contains("265 ms to 24 h; if the client"));
+        assert!(of("lease = \"25h\"").ends_with("265 ms to 24 h"));
+        assert!(of("max_hold = \"264ms\"").contains("265 ms or more; if the client"));
+        assert_eq!(of("lease = \"265ms\""), "fine");
+        assert_eq!(of("max_hold = \"265ms\""), "fine");
         assert_eq!(of("lease = LEASE, min_hold = \"11s\", max_hold = config().max_hold"), "fine");
     }
 

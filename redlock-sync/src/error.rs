@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::{key_in_message, printable};
+use crate::names::{helper, key_in_message, printable, queue_of};
 
 /// Why an operation on a lock did not succeed. **If a call that acquires a lock returns `Ok`, its guard held the lock
 /// when the call returned.**
@@ -51,6 +51,8 @@ pub enum Error {
         /// True if the calling thread itself holds the lock, by another guard of the same client. Then waiting does not
         /// help.
         by_this_thread: bool,
+        /// True if the call waited for a [`CountDownLatch`](crate::CountDownLatch), which is not open yet.
+        is_latch: bool,
     },
     /// No majority of the nodes could be asked, or could answer. After an acquire, the client has sent a release to
     /// every node that may have voted. If that could not be delivered, the key ends with its time-to-live. After an
@@ -95,8 +97,11 @@ pub enum Error {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key on the server holds something other than a lock of this kind. The call does not touch it. After an
-    /// acquire or a release, nothing is held. After an extend or a fence, call [`Lease::check`](crate::Lease::check).
+    /// The key on the server, or one of its [helper keys][keys], holds something other than this kind of lock has
+    /// there. The call does not touch it. After an acquire or a release, nothing is held. After an extend or a fence,
+    /// call [`Lease::check`](crate::Lease::check).
+    ///
+    /// [keys]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/keys.md
     WrongType {
         /// What was tried.
         op: &'static str,
@@ -275,18 +280,18 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = |key: &str| key_in_message(key, "", "in queue ");
         match self {
-            Error::Busy { key, expires_in, by_this_thread } => {
-                let holder = match (by_this_thread, expires_in) {
-                    (true, _) => "another guard of this thread",
-                    (false, Some(_)) => "another holder",
-                    // A latch has no holder, and nothing that expires.
-                    (false, None) => "another holder, or it is a latch that is still closed",
-                };
+            Error::Busy { key, is_latch: true, .. } => write!(f, "latch `{}` is still closed", key.escape_debug()),
+            Error::Busy { key, expires_in, by_this_thread, is_latch: false } => {
+                let holder = if *by_this_thread { "another guard of this thread" } else { "another holder" };
                 write!(f, "lock `{}` is held by {holder}", key.escape_debug())?;
                 expires_in.map_or(Ok(()), |d| write!(f, "; the lease ends in {} ms unless renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
-                write!(f, "failed to {op} {}: no majority of {of} node(s) can be reached", place(key))?;
+                write!(f, "failed to {op} {}: ", place(key))?;
+                match of {
+                    1 => f.write_str("the server cannot be reached or used")?,
+                    of => write!(f, "no majority of {of} nodes can be reached or used")?,
+                }
                 write_nodes(f, nodes)
             }
             Error::Lost { key, reason } => {
@@ -294,7 +299,10 @@ impl fmt::Display for Error {
             }
             Error::Unconfirmed { key, confirmed, of, nodes } => {
                 let what = key_in_message(key, "release of ", "the end of a claim in queue ");
-                write!(f, "{what} was confirmed by only {confirmed} of {of} node(s)")?;
+                match of {
+                    1 => write!(f, "{what} was not confirmed by the server")?,
+                    of => write!(f, "{what} was confirmed by only {confirmed} of {of} nodes")?,
+                }
                 write_nodes(f, nodes)
             }
             Error::WouldDeadlock { key } => write!(
@@ -303,7 +311,17 @@ impl fmt::Display for Error {
                 key.escape_debug()
             ),
             Error::WrongType { op, key, node } => {
-                write!(f, "failed to {op} {}: the key holds a value of another type: {node}", place(key))
+                // The server does not say which of the keys it was.
+                let helper = match queue_of(key) {
+                    None => helper(key, "queue"),
+                    Some(queue) => helper(queue, "q:body"),
+                };
+                let (place, helper) = (place(key), helper.escape_debug().to_string());
+                write!(
+                    f,
+                    "failed to {op} {place}: the key or one of its helper keys, such as `{helper}`, holds a value of \
+                     another type (the command TYPE tells which): {node}"
+                )
             }
             Error::Full { key, len } => {
                 write!(f, "{} is full: it has {len} tasks", key_in_message(key, "queue ", "queue "))
@@ -393,14 +411,42 @@ mod tests {
         let e = Error::Unavailable { op: "extend", key: "order:7\n".into(), of: 3, nodes: vec![node(), node()] };
         assert_eq!(
             e.to_string(),
-            "failed to extend `order:7\\n`: no majority of 3 node(s) can be reached: \
+            "failed to extend `order:7\\n`: no majority of 3 nodes can be reached or used: \
              node 2 (10.0.0.2:6379): timed out after 200 ms; node 2 (10.0.0.2:6379): timed out after 200 ms"
+        );
+        let e = Error::Unavailable { op: "acquire", key: "k".into(), of: 1, nodes: vec![node()] };
+        assert!(
+            e.to_string().starts_with("failed to acquire `k`: the server cannot be reached or used: node 2"),
+            "{e}"
+        );
+        let of = |of| Error::Unconfirmed { key: "k".into(), confirmed: 0, of, nodes: vec![] }.to_string();
+        assert_eq!(of(1), "release of `k` was not confirmed by the server");
+        assert_eq!(of(3), "release of `k` was confirmed by only 0 of 3 nodes");
+    }
+
+    #[test]
+    fn a_wrong_type_may_be_that_of_a_helper_key() {
+        let told = |key: &str| Error::WrongType { op: "acquire", key: key.into(), node: node() }.to_string();
+        assert!(
+            told("order:42").contains("`order:42`: the key or one of its helper keys, such as `{order:42}:queue`,")
+        );
+        assert!(
+            told("{emails}:q:due")
+                .contains("in queue `emails`: the key or one of its helper keys, such as `{emails}:q:body`,")
         );
     }
 
     #[test]
+    fn a_busy_lock_is_no_latch() {
+        let busy = |is_latch| Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false, is_latch };
+        assert_eq!(busy(false).to_string(), "lock `k` is held by another holder");
+        assert_eq!(busy(true).to_string(), "latch `k` is still closed");
+    }
+
+    #[test]
     fn io_error_keeps_the_kind_and_the_source() {
-        let io: io::Error = Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false }.into();
+        let io: io::Error =
+            Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false, is_latch: false }.into();
         assert_eq!(io.kind(), io::ErrorKind::WouldBlock);
         assert!(io.to_string().contains("`k`"));
     }

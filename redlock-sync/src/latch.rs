@@ -216,7 +216,7 @@ impl Latch {
                     waiting.entered = waiting.entered.take().filter(|_| !is_last);
                     if is_last || waiting.limit.is_over() {
                         let key = self.name.as_str().to_owned();
-                        return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
+                        return Err(Error::Busy { key, expires_in: None, by_this_thread: false, is_latch: true });
                     }
                     waiting.sleep(id.is_some())?;
                 }

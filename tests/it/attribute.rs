@@ -265,6 +265,25 @@ fn settings(id: u8) -> Result<Duration, Error> {
     Ok(lock.remaining())
 }
 
+/// The shortest text that compiles: `tests/ui/fail/lease_too_short.rs` has the next shorter one.
+#[distributed_lock("shortest", wait = "0s", lease = "265ms", max_hold = "265ms", client = client)]
+fn shortest(client: &Redlock) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock("shortest", wait = "0s", lease = Duration::from_millis(264), client = client)]
+fn too_short(client: &Redlock) -> Result<(), Error> {
+    Ok(())
+}
+
+/// The macro has the shortest lease as a number of its own.
+#[test]
+fn the_shortest_lease_is_that_of_the_library() {
+    let down = Redlock::open("redis://127.0.0.1:1/").unwrap();
+    assert!(too_short(&down).unwrap_err().to_string().contains("is too short"));
+    assert!(shortest(&down).unwrap_err().is_unavailable(), "no server listens there");
+}
+
 const PREFIX: &str = "app:";
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{Builder, Credentials, Error, MutexGuard, Redlock};
-use redlock_tests::{Server, Stopwatch, eventually};
+use redlock_tests::{Group, Server, Stopwatch, eventually};
 
 /// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -49,6 +49,74 @@ fn a_password_file_is_read_at_each_connection() {
     assert!(error.contains("WRONGPASS") && !error.contains("second"), "{error}");
     fs::write(&file, "third").unwrap();
     eventually("the new password is read", SOON, || locks.mutex("b").try_lock().is_ok());
+}
+
+/// Asserts that the connections of this client are those of the user `ann`.
+fn is_ann(locks: &Redlock, server: &Server) {
+    let guard = locks.mutex("a").lock().unwrap();
+    let clients: String = server.ask(cmd("CLIENT").arg("LIST"));
+    assert!(clients.lines().any(|line| line.contains("user=ann")), "{clients}");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_user_without_a_password_is_no_other_user() {
+    let group = Group::start(0, 1);
+    let server = &group.servers[0];
+    let nopass = ["on", "nopass", "~*", "&*", "+@all"];
+    for server in [server, &group.sentinels[0]] {
+        server.ask::<()>(cmd("ACL").arg("SETUSER").arg("ann").arg(&nopass));
+    }
+    let (addr, of_group) = (server.addr(), group.url());
+    for url in [format!("redis://ann@{addr}/"), format!("redis://ann:@{addr}/"), of_group.replace("://", "://ann@")] {
+        is_ann(&redlock_tests::open(&url), server);
+    }
+    let with_socket = Server::builder().unix_socket().start();
+    with_socket.ask::<()>(cmd("ACL").arg("SETUSER").arg("ann").arg(&nopass));
+    is_ann(&redlock_tests::open(format!("{}?user=ann", with_socket.unix_url())), &with_socket);
+    let by_sentinel = redlock_tests::open(format!("{of_group}?sentinel_user=ann"));
+    is_known_as_ann(&by_sentinel, &group.sentinels[0]);
+    // If the user has a password, the client does not act as another user.
+    password(server, "secret");
+    let refused = redlock_tests::open(format!("redis://locks@{addr}/")).mutex("a").lock().unwrap_err();
+    assert!(matches!(&refused, Error::Config { message } if message.contains("WRONGPASS")), "{refused}");
+}
+
+fn is_known_as_ann(locks: &Redlock, sentinel: &Server) {
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    let commands: String = sentinel.ask(cmd("CLIENT").arg("LIST"));
+    assert!(commands.lines().any(|line| line.contains("user=ann")), "{commands}");
+}
+
+#[test]
+fn a_password_file_without_a_password_is_told() {
+    let server = Server::start();
+    password(&server, "first");
+    let file = server.dir().join("password");
+    let told = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let locks = settings(&server).password_file(&file).build().unwrap();
+        locks.mutex("a").try_lock().map(drop).map_err(|error| error.to_string())
+    };
+    for empty in ["", "\nfirst\n", "\u{feff}"] {
+        assert!(told(empty).unwrap_err().contains("is empty: write the password there"), "{empty:?}");
+    }
+    assert_eq!(told("\u{feff}first\r\n"), Ok(()), "a byte order mark is no part of a password");
+}
+
+#[test]
+fn a_refused_login_is_told_with_what_to_do() {
+    let server = Server::builder().password("secret").start();
+    let told = |login: &str| {
+        let error = redlock_tests::open(format!("redis://{login}{}/", server.addr())).mutex("a").lock().unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error}");
+        error.to_string()
+    };
+    let none = told("");
+    assert!(none.contains("NOAUTH") && none.contains("put it into the URL"), "{none}");
+    let wrong = told(":guess@");
+    assert!(wrong.contains("WRONGPASS") && wrong.contains("correct the user name or the password"), "{wrong}");
+    assert!(!wrong.contains("ACL") && !wrong.contains("guess"), "{wrong}");
 }
 
 #[test]

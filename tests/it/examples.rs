@@ -157,7 +157,7 @@ fn three_nodes_lose_one_and_go_on() {
 
 #[test]
 fn fencing_refuses_the_late_write() {
-    shows(&mut example("fencing"), &["never knew better", "write refused: stale fencing token", "OK"]);
+    shows(&mut example("fencing"), &["never knew better", "write refused: no row has changed", "OK"]);
 }
 
 #[test]

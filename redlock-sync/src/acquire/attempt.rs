@@ -178,7 +178,12 @@ impl<'a> Attempt<'a> {
         quorum.no_conflict()?;
         if !ballot.won() {
             return Err(if ballot.is_answered() {
-                Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
+                Error::Busy {
+                    key: key.to_owned(),
+                    expires_in: ballot.expires_in(),
+                    by_this_thread: false,
+                    is_latch: false,
+                }
             } else {
                 quorum.failed(op, key, ballot)
             });

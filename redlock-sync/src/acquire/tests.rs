@@ -42,7 +42,7 @@ fn ballot(client: &ClientInner, votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> 
 }
 
 fn busy() -> Error {
-    Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false }
+    Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false, is_latch: false }
 }
 
 fn unavailable() -> Error {

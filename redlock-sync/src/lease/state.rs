@@ -40,11 +40,13 @@ pub(super) struct LeaseStatus {
     pub(super) until: Tick,
     /// No node keeps the lock for longer, whatever became of the extensions that were sent.
     pub(super) latest: Tick,
+    /// The end of the minimum hold.
+    pub(super) keep_until: Tick,
 }
 
 impl LeaseStatus {
     pub(super) fn held(until: Tick) -> LeaseStatus {
-        LeaseStatus { now: LeaseState::Held, until, latest: until }
+        LeaseStatus { now: LeaseState::Held, until, latest: until, keep_until: Tick::ZERO }
     }
 
     pub(super) fn is_live(&self) -> bool {

@@ -84,7 +84,7 @@ impl Handle {
         if wait == MaxWait::Forever {
             return Err(Error::WouldDeadlock { key });
         }
-        Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true })
+        Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true, is_latch: false })
     }
 
     /// Asks all nodes for the holder of a lock that has one.
@@ -176,7 +176,7 @@ macro_rules! settings {
         /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default
         /// zero, at most the lease. Use it for scheduled jobs that can finish before the machine with the slowest clock
         /// starts the same job. With a longer time, the clocks may differ more. With a shorter time, the next run can
-        /// start sooner.
+        /// start sooner. If calls of a thread nest, the lock stays taken for the time of each, counted from that call.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();

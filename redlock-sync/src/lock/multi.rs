@@ -213,7 +213,7 @@ impl MultiLock {
             match guard.check() {
                 Ok(()) => return Ok(guard),
                 Err(Error::Lost { key, .. }) if self.client.quorum.now() >= until => {
-                    return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
+                    return Err(Error::Busy { key, expires_in: None, by_this_thread: false, is_latch: false });
                 }
                 // A lease ended while the thread waited for another mutex: it begins again with the first.
                 Err(Error::Lost { .. }) => {}

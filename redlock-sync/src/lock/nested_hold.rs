@@ -45,8 +45,16 @@ impl NestedHold {
         let (client, kind) = (handle.client.id, protocol.kind());
         let is_exclusive = kind.mode == Mode::Exclusive;
         handle.client.serves_holders()?;
+        let min_hold = handle.options.min_hold;
+        if !min_hold.is_zero() {
+            handle.options.check(&handle.client.quorum.settings)?;
+        }
         let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), kind) {
-            nested?
+            let lease = nested?;
+            if !min_hold.is_zero() {
+                lease.core().hold_at_least(min_hold);
+            }
+            lease
         } else {
             handle.check_not_held(wait)?;
             let lease = Arc::new(handle.acquire(wait)?);

@@ -72,6 +72,15 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// The command that logs in with the password alone, or as this user. `None` for the user `default` without a password.
+/// A user without a password may have none (`nopass`).
+pub(super) fn auth(login: &RedisConnectionInfo, user: Option<&str>) -> Option<redis::Cmd> {
+    let password = login.password().or(user.map(|_| ""))?;
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(user).arg(password);
+    Some(auth)
+}
+
 /// The login of one connection.
 pub(crate) struct Login {
     pub(super) info: RedisConnectionInfo,
@@ -103,7 +112,14 @@ impl CredentialSource {
     pub(crate) fn file(path: &Path) -> CredentialSource {
         let path = path.to_owned();
         CredentialSource::of(move |_node: &str| match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(Credentials::password(text.lines().next().unwrap_or_default())),
+            Ok(text) => {
+                // Some editors write this mark in front of a text.
+                let line = text.strip_prefix('\u{feff}').unwrap_or(&text).lines().next().unwrap_or_default();
+                if line.is_empty() {
+                    return Err(format!("the first line of {} is empty: write the password there", path.display()));
+                }
+                Ok(Credentials::password(line))
+            }
             Err(error) => Err(format!("{}: {error}", path.display())),
         })
     }

@@ -10,7 +10,7 @@ use super::cluster::slots_reply::SlotsReply;
 use super::identities::Identity;
 use super::link::Link;
 use super::url::host_port;
-use super::{Failure, FailureKind, redis_reply};
+use super::{Failure, FailureKind, credentials, redis_reply};
 use crate::clock::{Clock, Tick};
 
 /// Older versions of Redis are refused. Tests run on 6.2. Version 6.0 has all that the scripts use, and many systems
@@ -42,8 +42,8 @@ fn attempt(
     clock: &dyn Clock,
 ) -> Result<(Identity, Option<SlotsReply>), Failure> {
     let mut pipe = redis::pipe();
-    if let Some(password) = login.password() {
-        pipe.cmd("AUTH").arg(user).arg(password);
+    if let Some(auth) = credentials::auth(login, user) {
+        pipe.add_command(auth);
     }
     if login.db() != 0 {
         pipe.cmd("SELECT").arg(login.db());

@@ -82,7 +82,8 @@ pub(super) fn lacks_permission(failure: &Failure) -> bool {
 
 /// True if the first acquire found that this user may not run all commands, whatever the key (`lua/permissions.lua`).
 pub(super) fn lacks_commands(failure: &Failure) -> bool {
-    failure.kind == FailureKind::Misuse && failure.message.starts_with("NOPERM this user may not run ")
+    let begins = |words| failure.message.starts_with(words);
+    failure.kind == FailureKind::Misuse && (begins("NOPERM this user may not run ") || begins("NOCOMMAND "))
 }
 
 /// The failure that an error reply stands for.
@@ -91,7 +92,7 @@ pub(super) fn failure(error: &ServerError) -> Failure {
 }
 
 /// Error codes and their meaning. Longer texts are searched for them in this order.
-const CODES: [(&str, FailureKind); 19] = [
+const CODES: [(&str, FailureKind); 20] = [
     ("WRONGTYPE", FailureKind::WrongType),
     ("READONLY", FailureKind::Replica),
     ("NOPERM", FailureKind::Misuse),
@@ -101,7 +102,9 @@ const CODES: [(&str, FailureKind); 19] = [
     ("MOVED", FailureKind::Misuse),
     ("ASK", FailureKind::Misuse),
     ("CROSSSLOT", FailureKind::Misuse),
-    // An error of the library's own scripts: the fence counter cannot rise, by its value or its type.
+    // Errors of the library's own scripts. The server has no such command. The fence counter cannot rise, by its value
+    // or its type.
+    ("NOCOMMAND", FailureKind::Misuse),
     ("FENCEEND", FailureKind::Misuse),
     ("LOADING", FailureKind::Transient),
     ("BUSY", FailureKind::Transient),
@@ -137,8 +140,7 @@ fn classify(code: &str, detail: &str) -> Failure {
 /// The command was renamed or disabled, or the server is not Redis. Nothing was executed.
 fn unknown_command(detail: &str) -> Failure {
     let what = text("ERR", detail.split(", with args").next().unwrap_or(detail));
-    let remedy = if what.contains("EVAL") { " (the library needs EVAL and EVALSHA under these names)" } else { "" };
-    Failure::unsent(FailureKind::Misuse, what + remedy)
+    Failure::unsent(FailureKind::Misuse, what + remedy("NOCOMMAND"))
 }
 
 /// A hint for users, where the server's own message has none.
@@ -150,6 +152,17 @@ fn remedy(code: &str) -> &'static str {
         "NOPERM" => {
             " (section \"Permissions\" of the documentation of redlock-sync has one line for `ACL SETUSER` \
              with all that a lock needs)"
+        }
+        "NOCOMMAND" => {
+            " (the library needs it under this name: remove its `rename-command` from the server's settings)"
+        }
+        "NOAUTH" => {
+            " (the server wants a password: put it into the URL, as in `redis://:password@host/` or \
+             `redis://user:password@host/`, or into a password file)"
+        }
+        "WRONGPASS" => {
+            " (correct the user name or the password; in a URL, percent-encode special characters, such as `%40` for \
+             `@`)"
         }
         // Of several calls that are sent together, only the first one brings the source (`Server::needs_source`).
         "NOSCRIPT" => " (the server forgot the script, or an earlier call that carried it failed)",

@@ -25,6 +25,9 @@ const SENTINEL_PORT: u16 = 26379;
 
 const NEEDS_TLS: &str = "TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }";
 
+const ENCODING: &str = "; in a user name or password, percent-encode special characters: `%23` for `#`, `%2F` for `/`, \
+                        `%3F` for `?`, `%40` for `@`";
+
 /// The parsed URL of one node.
 #[derive(Clone)]
 pub(crate) struct NodeUrl {
@@ -51,7 +54,8 @@ impl NodeUrl {
             Some(servers) => NodeUrl::check_cluster(&servers),
             None => NodeUrl::check_one(text),
         };
-        url.map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
+        let hint = if may_need_encoding(text) { ENCODING } else { "" };
+        url.map_err(|why| Error::config(format!("node URL `{}`: {why}{hint}", redact(text).escape_debug())))
     }
 
     /// The server to which a client of the `redis` crate connects.
@@ -269,6 +273,12 @@ fn with_sentinel_port(host: &str) -> String {
     // The colons of an IPv6 address are inside brackets.
     let behind = host.rsplit(']').next().unwrap_or_default();
     if behind.contains(':') { host.to_owned() } else { format!("{host}:{SENTINEL_PORT}") }
+}
+
+/// True if a special character stands before an `@`, as it does in a password that is not percent-encoded.
+fn may_need_encoding(text: &str) -> bool {
+    let (scheme, rest) = text.split_once("://").unwrap_or_default();
+    !scheme.ends_with("unix") && rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(['#', '/', '?']))
 }
 
 /// True if the host is empty: the port, the path or the end follows directly.

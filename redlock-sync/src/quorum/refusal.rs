@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_refusal_tells_if_others_wait_for_a_free_lock_and_if_it_is_clean() {
-        let busy = || Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false };
+        let busy = || Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false, is_latch: false };
         let free = || Vote::taken(String::new(), Some(Duration::ZERO));
         let held = || Vote::taken("t".to_owned(), None);
         assert!(refusal(busy(), vec![held(), free(), Vote::Absent]).is_queued());

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, LostReason, ReentrantMutex, ReentrantMutexGuard, Unlocked};
 use redlock_tests::{Proxy, Server};
@@ -97,6 +97,42 @@ fn guards_in_a_thread_local_nest_to_the_end_of_the_thread() {
     }
 }
 
+/// The lock stays taken after the last release, for the rest of the longest time.
+fn the_longest_min_hold_of_a_nest_counts<P: Place>() {
+    let (server, lock) = unwatched::<P>();
+    let hold = P::LEASE / 2;
+    for holds in [[ms(0), hold, ms(0)], [ms(0), ms(1), hold], [ms(1), hold, ms(1)]] {
+        let guards = holds.map(|hold| lock.clone().min_hold(hold).lock().unwrap());
+        for guard in guards {
+            guard.unlock().unwrap();
+        }
+        assert_eq!(locks_on(&server), ["order:42"], "{holds:?}: the lock is free before its min_hold");
+        let left = server.pttl("order:42").unwrap();
+        assert!(left <= hold, "{holds:?}: kept for {left:?}");
+        server.until("the minimum hold is over", || locks_on(&server).is_empty());
+    }
+    let _outer = lock.lock().unwrap();
+    let refused = lock.clone().min_hold(Duration::MAX).lock().unwrap_err();
+    assert!(refused.to_string().contains("min_hold"), "{refused}");
+}
+
+/// A waiting thread of the same client gets the lock no sooner.
+#[test]
+fn a_nested_min_hold_ends_before_another_thread_has_the_lock() {
+    let server = Server::start();
+    let locks = redlock_tests::open(server.url());
+    let (lock, hold) = (locks.reentrant_mutex("order:42"), ms(1000));
+    let outer = lock.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock().map(|_guard| Instant::now()));
+        let began = Instant::now();
+        let inner = lock.clone().min_hold(hold).lock().unwrap();
+        inner.unlock().unwrap();
+        outer.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap() >= began + hold, "the lock was handed over before its min_hold");
+    });
+}
+
 fn another_thread_does_not_nest<P: Place>() {
     let (_server, lock) = unwatched::<P>();
     let _outer = lock.lock().unwrap();
@@ -176,6 +212,7 @@ fn a_sendable_guard_is_not_this_threads<P: Place>() {
 }
 
 each_place!(
+    the_longest_min_hold_of_a_nest_counts,
     guards_may_go_in_any_order,
     handles_of_one_client_nest_and_those_of_another_do_not,
     another_thread_does_not_nest,

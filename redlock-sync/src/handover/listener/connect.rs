@@ -245,9 +245,14 @@ fn not_published(node: &Node, failure: &Failure) -> ListenError {
 }
 
 fn refused(step: &'static str, node: &Node, failure: &Failure) -> ListenError {
-    let rule = "to allow this: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`";
     let why = format!("node {} does not let this client {step}: {}", node.address(), failure.message);
-    ListenError::Refused(step, format!("{why}; {POLLS}; {rule}"))
+    ListenError::Refused(step, format!("{why}; {POLLS}{}", rule_against(&failure.message)))
+}
+
+/// What an administrator can do, unless the message says it: after a refused login, permissions are not the matter.
+pub(super) fn rule_against(message: &str) -> &'static str {
+    let is_about_the_login = ["NOAUTH", "WRONGPASS"].iter().any(|code| message.starts_with(code));
+    if is_about_the_login { "" } else { "; to allow this: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`" }
 }
 
 /// True if the server answered, and will not soon answer otherwise.

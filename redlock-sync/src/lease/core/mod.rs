@@ -173,6 +173,7 @@ impl Core {
         let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = io.expiry.deadline().min(hold_end);
+        let keep_until = born.after(options.min_hold);
         Core {
             is_observed: AtomicBool::new(false),
             quorum,
@@ -191,7 +192,7 @@ impl Core {
             is_renewal_stopped: AtomicBool::new(false),
             is_dropped: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
-            state: Mutex::new(LeaseStatus::held(until)),
+            state: Mutex::new(LeaseStatus { keep_until, ..LeaseStatus::held(until) }),
             io: Mutex::new(io),
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(None),
@@ -210,6 +211,13 @@ impl Core {
         if !self.state.lock().is_live() {
             self.release_queue_head();
         }
+    }
+
+    /// Raises the minimum hold for a nested call, which begins now.
+    pub(crate) fn hold_at_least(&self, min_hold: Duration) {
+        let end = self.quorum.now().after(min_hold);
+        let mut state = self.state.lock();
+        state.keep_until = state.keep_until.max(end);
     }
 
     pub(crate) fn take_head(&self) -> Option<QueueHead<Lease>> {

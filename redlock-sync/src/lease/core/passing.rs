@@ -19,7 +19,8 @@ impl Core {
     /// same token and deadline, and needs no round trip. Its fence is new, since a holder's fence must exceed those of
     /// earlier holders. `None` from time to time while other processes wait.
     pub(crate) fn pass_on(&self) -> Option<(Core, Arc<QueuedThread<Lease>>)> {
-        if !self.options.can_change_hands() || !self.has_successor() || self.pause().is_some() {
+        let may_pass = self.options.can_change_hands() && self.keep().is_zero();
+        if !may_pass || !self.has_successor() || self.pause().is_some() {
             return None;
         }
         // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a thread that

@@ -162,11 +162,9 @@ impl Core {
     }
 
     /// The rest of the minimum hold.
-    fn keep(&self) -> Duration {
-        if self.options.min_hold.is_zero() {
-            return Duration::ZERO;
-        }
-        self.born.after(self.options.min_hold).since(self.quorum.now())
+    pub(super) fn keep(&self) -> Duration {
+        let until = self.state.lock().keep_until;
+        until.since(self.quorum.now())
     }
 
     /// The outcome if the round under way did not end in time.
@@ -306,11 +304,12 @@ impl Core {
 
     /// The release to repeat, for a lease whose release was not confirmed.
     pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
+        let keep_until = self.state.lock().keep_until;
         PendingRelease {
             protocol: Arc::clone(self.protocol()),
             what: ReleaseTarget::Token(self.id.clone()),
             wait: self.origin.wait.clone(),
-            keep_until: self.born.after(self.options.min_hold),
+            keep_until,
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),
             at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.to_vec()),

@@ -7,7 +7,7 @@ use redis::RedisConnectionInfo;
 
 use crate::clock::Tick;
 use crate::node::url::host_port;
-use crate::node::{Failure, FailureKind, redis_reply};
+use crate::node::{Failure, FailureKind, credentials, redis_reply};
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl MasterReply {
 /// The request to a Sentinel, in one packet, and the number of replies that belong to the login.
 pub(super) fn request(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u8>, usize) {
     let mut pipe = redis::pipe();
-    if let Some((login, password)) = login.and_then(|login| Some((login, login.password()?))) {
-        pipe.cmd("AUTH").arg(login.username()).arg(password);
+    if let Some(auth) = login.and_then(|login| credentials::auth(login, login.username())) {
+        pipe.add_command(auth);
     }
     let logins = pipe.len();
     // Some users may run only the first command, and it shows a failover first. The second has the numbers.

@@ -111,6 +111,19 @@ fn bad_urls_are_refused_by_name_and_never_show_the_password() {
     assert!(!refusal("redis://ho\u{7f}st\n:x").contains(char::is_control));
 }
 
+#[test]
+fn special_characters_of_a_password_are_to_be_encoded() {
+    for bad in ["#", "/", "?"].map(|sign| format!("pa{sign}ss")) {
+        for url in [format!("redis://:{bad}@host/"), format!("redis://ann:12{bad}@host:6379/2")] {
+            assert!(refusal(&url).contains("percent-encode"), "{url}");
+        }
+        for url in [format!("redis+sentinel://:{bad}@h1,h2/main"), format!("redis+cluster://:{bad}@h1,h2")] {
+            assert!(refusal(&url).contains("percent-encode"), "{url}");
+        }
+    }
+    assert!(!refusal("redis://host:x/").contains("percent-encode"));
+}
+
 /// Tests are compiled with the feature `tls`, so this calls a function that takes it as a parameter.
 #[test]
 fn input_11_tls_without_the_feature() {

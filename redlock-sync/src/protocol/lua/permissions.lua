@@ -3,7 +3,8 @@
 -- no permission.
 -- KEYS[1], KEYS[2] keys of the script that follows, which can have more
 -- ARGV: the last one may be `check` and the name of a kind. It is then removed.
--- replies an error with the commands that the user may not run; if there are none, the script that follows continues
+-- replies an error with the commands that the server does not have, or that the user may not run; if there are none,
+-- the script that follows continues
 local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
 if kind then
   local needs = {
@@ -20,19 +21,21 @@ if kind then
     ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'},
     HGET = {''}, HSET = {'', '', ''}, HDEL = {''},
   }
-  local missing, is_full = {}, false
+  local missing, unknown, is_full = {}, {}, false
   local function need(command, ...)
     local is_allowed
     if redis.acl_check_cmd then
       -- This runs nothing, and leaves no entry in the ACL LOG. A command that the server does not know raises an error.
       local is_known, answer = pcall(redis.acl_check_cmd, command, ...)
-      is_allowed = is_known and answer
+      is_allowed = not is_known or answer
+      if not is_known then unknown[#unknown + 1] = command end
     else
       -- Redis 6 reports a missing permission only when the command runs.
       local reply = redis.pcall(command, ...)
       local said = type(reply) == 'table' and reply.err or ''
       is_allowed = not string.find(said, "can't run this command", 1, true)
       is_full = string.find(said, 'OOM', 1, true)
+      if string.find(said, 'Unknown Redis command', 1, true) then unknown[#unknown + 1] = command end
     end
     if not is_allowed then missing[#missing + 1] = command end
   end
@@ -51,5 +54,6 @@ if kind then
     if is_full then break end
   end
   ARGV[#ARGV] = nil
+  if #unknown > 0 then return redis.error_reply('NOCOMMAND this server has no ' .. table.concat(unknown, ', ')) end
   if #missing > 0 then return redis.error_reply('NOPERM this user may not run ' .. table.concat(missing, ', ')) end
 end

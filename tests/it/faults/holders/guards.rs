@@ -131,7 +131,7 @@ fn expect_would_deadlock<T>(outcome: Result<T, Error>) {
 }
 
 fn expect_busy<T>(outcome: Result<T, Error>, is_own: bool) {
-    let Error::Busy { key, expires_in: Some(left), by_this_thread } = err(outcome) else {
+    let Error::Busy { key, expires_in: Some(left), by_this_thread, .. } = err(outcome) else {
         panic!("not busy with a time")
     };
     assert_eq!(by_this_thread, is_own);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::handover::listener::connect::rule_against;
 
 /// A listener of a client whose user has only these rights.
 fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
@@ -26,6 +27,14 @@ fn a_user_without_channels_has_to_poll() {
         let wait = listener.begin();
         refused(&wait);
         refused(&listener.begin());
+    }
+}
+
+#[test]
+fn a_refused_login_is_not_mended_by_permissions() {
+    assert!(rule_against("NOPERM this user has no permissions").contains("ACL SETUSER"));
+    for message in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
+        assert_eq!(rule_against(message), "", "{message}");
     }
 }
 
