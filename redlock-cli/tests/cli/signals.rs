@@ -71,7 +71,9 @@ fn a_signal_ends_the_wait_and_starts_nothing() {
         let waiting: Vec<_> = some.iter().map(start).collect();
         let wait = || server.ask::<usize>(redis::cmd("ZCARD").arg("{job}:queue")) == some.len();
         eventually("they wait", LONG, wait);
-        waiting.iter().for_each(|(waiting, signal)| kill_process(waiting.id(), **signal).unwrap());
+        for (waiting, signal) in &waiting {
+            kill_process(waiting.id(), **signal).unwrap();
+        }
         for (waiting, signal) in waiting {
             assert_eq!(waiting.outcome(), (String::new(), Some(128 + signal.as_raw())), "{signal:?}");
         }
@@ -144,14 +146,14 @@ fn a_signal_in_the_first_milliseconds_ends_everything() {
 
 /// Runs a program with these signals ignored.
 fn ignoring(signals: &[Signal], server: &Server, args: &[&str]) -> Command {
-    let script = r#"
+    let script = r"
 import os, signal, sys
 for number in [signal.SIGPIPE, signal.SIGXFSZ]:  # Python ignores these
     signal.signal(number, signal.SIG_DFL)
 for number in sys.argv[1].split():
     signal.signal(int(number), signal.SIG_IGN)
 os.execv(sys.argv[2], sys.argv[2:])
-"#;
+";
     let signals: Vec<String> = signals.iter().map(|signal| signal.as_raw().to_string()).collect();
     let mut command = Command::new("python3");
     command.args(["-c", script, &signals.join(" "), env!("CARGO_BIN_EXE_redlock")]).args(args);
