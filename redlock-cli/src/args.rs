@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::time::Duration;
-use std::{iter, vec};
+use std::{env, iter, vec};
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::{Error, Parser, ValueExt};
 use redlock_sync::__private::duration;
 use redlock_sync::{Builder, Redlock};
+
+use crate::ending::{Failure, USAGE};
 
 const VERSION: &str = concat!("redlock ", env!("CARGO_PKG_VERSION"), "\n");
 /// The text of `--help` for each command, and without a command.
@@ -81,6 +83,29 @@ pub(crate) struct Run {
     pub(crate) min_hold: Duration,
     pub(crate) kill_after: Duration,
     pub(crate) fence: bool,
+    /// True if the program runs once for this key.
+    pub(crate) once: bool,
+    /// For how long its success is remembered.
+    pub(crate) remember: Option<Duration>,
+}
+
+impl Run {
+    /// The same, unless options contradict each other.
+    fn checked(mut self, no_wait: bool) -> Result<Run, Stop> {
+        if no_wait && self.wait.is_some() {
+            return Err("give either --wait or --no-wait".into());
+        }
+        if self.remember.is_some() && !self.once {
+            return Err("--remember needs --once".into());
+        }
+        if self.once && !self.min_hold.is_zero() {
+            return Err("--once has no --min-hold: --remember says for how long the program does not run again".into());
+        }
+        if no_wait {
+            self.wait = Some(Duration::ZERO);
+        }
+        Ok(self)
+    }
 }
 
 /// `redlock queue`
@@ -108,20 +133,29 @@ pub(crate) struct Servers(Vec<String>);
 
 impl Servers {
     /// Opens a client with the settings of the environment. `--node` replaces its servers.
-    pub(crate) fn open(&self) -> Result<Redlock, redlock_sync::Error> {
+    pub(crate) fn open(&self) -> Result<Redlock, Failure> {
         let builder = Builder::from_env()?;
-        if self.0.is_empty() { builder } else { builder.only_nodes(&self.0) }.build()
+        let is_set = |name| env::var_os(name).is_some_and(|urls| !urls.to_string_lossy().trim().is_empty());
+        if self.0.is_empty() && !["REDLOCK_NODES", "REDIS_URL"].into_iter().any(is_set) {
+            let how = "no server is given: add --node redis://127.0.0.1/ before the command, or set \
+                       REDIS_URL=redis://127.0.0.1/";
+            return Err(Failure::new(USAGE, how));
+        }
+        Ok(if self.0.is_empty() { builder } else { builder.only_nodes(&self.0) }.build()?)
     }
 }
 
 impl Args {
-    pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Error> {
+    pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Failure> {
         let parser = Parser::from_args(args);
         let mut reader = Reader { parser, servers: Servers::default(), of: "", as_json: false };
         let command = match reader.command() {
             Ok(command) => command,
             Err(Stop::Say(text)) => Command::Say(text),
-            Err(Stop::Wrong(error)) => return Err(error),
+            Err(Stop::Wrong(error)) => {
+                let space = if reader.of.is_empty() { "" } else { " " };
+                return Err(Failure::new(USAGE, format!("{error}; see redlock{space}{} --help", reader.of)));
+            }
         };
         Ok(Args { servers: reader.servers, command, as_json: reader.as_json })
     }
@@ -220,25 +254,28 @@ impl Reader {
     }
 
     fn run(&mut self) -> Result<Command, Stop> {
-        let mut given = None;
+        let (mut given, mut no_wait) = (None, false);
         let (key, program) = (String::new(), Vec::new());
         let (wait, lease, min_hold, kill_after) = (None, None, Duration::ZERO, Duration::from_secs(10));
-        let mut run = Run { key, program, wait, lease, min_hold, kill_after, fence: false };
+        let (fence, once, remember) = (false, false, None);
+        let mut run = Run { key, program, wait, lease, min_hold, kill_after, fence, once, remember };
         loop {
             match self.next()? {
                 Word::Value(key) if given.is_none() => given = Some(key.string()?),
                 Word::Value(program) => {
                     run.key = given.unwrap_or_default();
                     run.program = iter::once(program).chain(self.parser.raw_args()?).collect();
-                    return Ok(Command::Run(run));
+                    return run.checked(no_wait).map(Command::Run);
                 }
                 Word::Option(name) => match name.as_str() {
                     "--wait" => run.wait = Some(length(&mut self.parser)?),
-                    "--no-wait" => run.wait = Some(Duration::ZERO),
+                    "--no-wait" => no_wait = true,
                     "--lease" => run.lease = Some(length(&mut self.parser)?),
                     "--min-hold" => run.min_hold = length(&mut self.parser)?,
                     "--kill-after" => run.kill_after = length(&mut self.parser)?,
                     "--fence" => run.fence = true,
+                    "--once" => run.once = true,
+                    "--remember" => run.remember = Some(length(&mut self.parser)?),
                     _ => return Err(unknown(&name)),
                 },
                 Word::End => {

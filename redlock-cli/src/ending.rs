@@ -81,12 +81,6 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<lexopt::Error> for Failure {
-    fn from(error: lexopt::Error) -> Failure {
-        Failure::new(USAGE, format!("{error}; see redlock --help"))
-    }
-}
-
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::new(OS, error.to_string())

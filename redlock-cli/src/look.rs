@@ -20,8 +20,22 @@ pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answe
     Ok(match code {
         _ if as_json => Answer::json(BTreeMap::from([("locks", &held)]), code),
         0 => Answer::well(table(&held, &[])),
-        _ => Answer::new(format!("{} is free\n", escaped(key)), code),
+        _ => Answer::new(free(key), code),
     })
+}
+
+/// Says which key was looked at. A program with another prefix has another key for the same name.
+fn free(name: &str) -> String {
+    let prefix = std::env::var("REDLOCK_KEY_PREFIX").unwrap_or_default();
+    let key = plain(&format!("{prefix}{name}"));
+    let all = if prefix.is_empty() { "" } else { "REDLOCK_KEY_PREFIX= " };
+    let escaped = name.replace(['\\', '*'], "?").replace('\'', "'\\''");
+    format!(
+        "{} is free: no lock has the key {key}\nIf its program has another key_prefix, this finds the key: \
+         {all}redlock ls '*{}'\n",
+        plain(name),
+        plain(&escaped)
+    )
 }
 
 #[derive(Serialize)]
@@ -33,7 +47,26 @@ struct Listed {
 pub(crate) fn list(locks: &Redlock, pattern: &str, as_json: bool) -> Result<Answer, Failure> {
     let seen = locks.snapshot(&SnapshotOptions::default().pattern(pattern))?;
     let listed = Listed { locks: seen.locks, latches: seen.latches };
-    Ok(if as_json { Answer::json(listed, 0) } else { Answer::well(table(&listed.locks, &listed.latches)) })
+    if as_json {
+        return Ok(Answer::json(listed, 0));
+    }
+    Ok(Answer::well(table(&listed.locks, &listed.latches) + &total(&listed)))
+}
+
+/// The last line of the list: the number of locks, and of waits for them. Several lines can be about one lock.
+fn total(listed: &Listed) -> String {
+    let mut waiting: BTreeMap<&str, u64> = listed.locks.iter().map(|held| (&*held.name, held.waiting)).collect();
+    let locks = waiting.len();
+    waiting.extend(listed.latches.iter().map(|latch| (&*latch.name, latch.waiting)));
+    let latches = waiting.len() - locks;
+    let number =
+        |number: u64, what: &str, more: &str| format!("{number} {what}{}", if number == 1 { "" } else { more });
+    let mut parts = vec![number(locks as u64, "lock", "s")];
+    if latches > 0 {
+        parts.push(number(latches as u64, "latch", "es"));
+    }
+    parts.push(number(waiting.values().sum(), "waiter", "s"));
+    parts.join(", ") + "\n"
 }
 
 /// Releases the lock of the given holder by force. The servers compare the whole token.

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     _ = log::set_logger(&ending::Warnings).map(|()| log::set_max_level(log::LevelFilter::Warn));
     let args = match Args::read(env::args_os().skip(1)) {
         Ok(args) => args,
-        Err(error) => return Failure::from(error).tell(),
+        Err(failure) => return failure.tell(),
     };
     let as_json = args.as_json;
     match obey(args) {
@@ -52,7 +52,7 @@ fn obey(args: Args) -> Result<Answer, Failure> {
     let (servers, as_json) = (args.servers, args.as_json);
     match args.command {
         Command::Say(text) => Ok(Answer::well(text.to_owned())),
-        Command::Run(order) => run::run(&servers.open()?, &order),
+        Command::Run(order) => run::run(&servers, &order),
         Command::Inspect { key } => look::inspect(&servers.open()?, &key, as_json),
         Command::List { pattern } => look::list(&servers.open()?, &pattern, as_json),
         Command::Release { key, holder } => look::release(&servers.open()?, &key, &holder),

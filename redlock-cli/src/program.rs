@@ -1,16 +1,16 @@
 //! The program that runs under the lock.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
-use rustix::termios::tcgetpgrp;
-use signal_hook::consts::{SIGINT, SIGQUIT};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+#[cfg(target_os = "linux")]
+use rustix_libc_wrappers::process::SignalExt;
+use signal_hook::consts::{SIGCONT, SIGTERM};
 
 use crate::ending::{Failure, OS, USAGE};
 use crate::signals::{Event, signalled};
@@ -21,13 +21,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts the program. Sends its end to `events`.
-    pub(crate) fn start(
-        words: &[OsString],
-        key: &str,
-        fence: Option<u64>,
-        events: Sender<Event>,
-    ) -> Result<Program, Failure> {
+    pub(crate) fn start(words: &[OsString], key: &str, fence: Option<u64>) -> Result<Program, Failure> {
         let (program, args) = words.split_first().ok_or_else(|| Failure::new(USAGE, "PROGRAM is missing"))?;
         let mut command = Command::new(program);
         command.args(args).env("REDLOCK_KEY", key);
@@ -36,11 +30,17 @@ impl Program {
             // A variable of an outer `redlock run` does not describe this lock.
             None => command.env_remove("REDLOCK_FENCE"),
         };
-        let mut child = command.spawn().map_err(|error| {
+        let child = command.spawn().map_err(|error| {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
             Failure::new(code, format!("{}: {error}", program.display()))
         })?;
         let pid = Pid::from_child(&child);
+        Ok(Program { child, pid })
+    }
+
+    /// Sends the end of the program to `events`.
+    pub(crate) fn report_end(&mut self, events: Sender<Event>) -> io::Result<()> {
+        let pid = self.pid;
         let watching = thread::Builder::new().name("redlock-program".to_owned()).spawn(move || {
             // The wait does not reap the program. Its process id stays in use until `code` reaps it, so no signal hits
             // another process.
@@ -49,25 +49,29 @@ impl Program {
         });
         if let Err(error) = watching {
             // The program must not continue after the lock is released.
-            child.kill()?;
-            child.wait()?;
-            return Err(error.into());
+            self.child.kill()?;
+            self.child.wait()?;
+            return Err(error);
         }
-        Ok(Program { child, pid })
-    }
-
-    /// Forwards a signal that this process received. A signal from the terminal has already reached the program.
-    pub(crate) fn pass_on(&self, signal: i32) {
-        if !([SIGINT, SIGQUIT].contains(&signal) && is_in_foreground()) {
-            self.send(signal);
-        }
+        Ok(())
     }
 
     /// Sends a signal. It has no effect if the program has ended.
-    pub(crate) fn send(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
+    pub(crate) fn send(&self, number: i32) {
+        #[cfg(target_os = "linux")]
+        let signal = Signal::from_raw(number);
+        // Other systems have no real-time signals.
+        #[cfg(not(target_os = "linux"))]
+        let signal = Signal::from_named_raw(number);
+        if let Some(signal) = signal {
             _ = kill_process(self.pid, signal);
         }
+    }
+
+    /// Tells the program to end, also if it is stopped.
+    pub(crate) fn end(&self) {
+        self.send(SIGTERM);
+        self.send(SIGCONT);
     }
 
     pub(crate) fn kill(&mut self) -> io::Result<()> {
@@ -80,10 +84,4 @@ impl Program {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         Ok(code.or_else(|| status.signal().map(signalled)).unwrap_or(OS))
     }
-}
-
-/// Returns true if this process is in the foreground process group, to which its terminal sends signals.
-fn is_in_foreground() -> bool {
-    let group = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
-    group == Some(getpgrp())
 }

@@ -1,83 +1,175 @@
-//! `redlock run`: runs a program under a lock.
+//! `redlock run`: runs a program under a lock, or once for a name.
 
+use std::cell::Cell;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, MutexGuard, Redlock};
-use signal_hook::consts::SIGTERM;
+use redlock_sync::{Error, Lease, MutexGuard, Once, Redlock, RunOnce};
 
-use crate::args::Run;
-use crate::ending::{Answer, Failure, LOST, say};
+use crate::args::{Run, Servers};
+use crate::ending::{Answer, BUSY, Failure, LOST, say};
 use crate::program::Program;
-use crate::signals::{Event, Signals, signalled};
+use crate::signals::{Caught, Event, Signals, signalled};
 
-pub(crate) fn run(locks: &Redlock, order: &Run) -> Result<Answer, Failure> {
+pub(crate) fn run(servers: &Servers, order: &Run) -> Result<Answer, Failure> {
+    let caught = Caught::all()?;
+    let locks = &servers.open()?;
     let (sender, events) = mpsc::channel();
-    let signals = Signals::catch(locks, sender.clone())?;
-    let outcome = lock(locks, order);
-    signals.go_on();
-    // A signal before this point ends the wait. The guard then releases the lock.
-    if let Ok(Event::Signal(signal)) = events.try_recv() {
-        return Ok(Answer::new(String::new(), signalled(signal)));
-    }
-    let guard = outcome?;
-    let mut program = match start(&guard, order, sender) {
-        Ok(program) => program,
-        Err(failure) => {
-            give_back(locks, order, guard);
-            return Err(failure);
+    let signals = caught.report(locks, sender.clone())?;
+    let runner = Runner { locks, order, signals, sender, events };
+    let code = if order.once { runner.once() } else { runner.under_lock() }?;
+    Ok(Answer::new(String::new(), code))
+}
+
+struct Runner<'a> {
+    locks: &'a Redlock,
+    order: &'a Run,
+    signals: Signals,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+}
+
+impl Runner<'_> {
+    fn under_lock(&self) -> Result<u8, Failure> {
+        let outcome = self.lock();
+        if let Some(signal) = self.end_wait() {
+            return Ok(signalled(signal));
         }
-    };
-    let lost = follow(&mut program, &events, order.kill_after)?;
-    let code = program.code()?;
-    Ok(finish(guard, lost, code))
-}
-
-fn lock(locks: &Redlock, order: &Run) -> Result<MutexGuard, Error> {
-    let mutex = locks.mutex(&order.key).min_hold(order.min_hold).fenced(order.fence);
-    let mutex = order.lease.into_iter().fold(mutex, redlock_sync::Mutex::lease);
-    match order.wait {
-        None => mutex.lock(),
-        Some(wait) => mutex.try_lock_for(wait),
-    }
-}
-
-fn start(guard: &MutexGuard, order: &Run, events: Sender<Event>) -> Result<Program, Failure> {
-    guard.on_lost({
-        let events = events.clone();
-        move |_| _ = events.send(Event::Lost)
-    });
-    let fence = order.fence.then(|| guard.fencing_token()).transpose()?;
-    Program::start(&order.program, guard.key(), fence, events)
-}
-
-/// Releases the lock at once, since the minimum hold applies only after the program has run.
-fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
-    let taken_over = guard.into_token().and_then(|token| locks.mutex(&order.key).adopt(&token));
-    if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
-        say(&error.to_string());
-    }
-}
-
-/// Waits until the program has ended. Forwards signals to it. If the lock is lost, it sends SIGTERM to the program.
-fn follow(program: &mut Program, events: &Receiver<Event>, kill_after: Duration) -> Result<bool, Failure> {
-    let (mut lost, mut deadline) = (false, None);
-    loop {
-        match next(events, deadline) {
-            Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(lost),
-            Ok(Event::Signal(signal)) => program.pass_on(signal),
-            // The library has logged the reason.
-            Ok(Event::Lost) => {
-                say("the program is told to end");
-                program.send(SIGTERM);
-                (lost, deadline) = (true, Instant::now().checked_add(kill_after));
+        let guard = outcome?;
+        let mut program = match self.start(&guard) {
+            Ok(program) => program,
+            Err(failure) => {
+                self.give_back(guard);
+                return Err(failure);
             }
-            Err(RecvTimeoutError::Timeout) => {
-                say("the program is killed");
-                program.kill()?;
-                deadline = None;
+        };
+        let has_lost = self.follow(&mut program)?;
+        Ok(finish(guard, has_lost, program.code()?))
+    }
+
+    fn lock(&self) -> Result<MutexGuard, Error> {
+        let order = self.order;
+        let mutex = self.locks.mutex(&order.key).min_hold(order.min_hold).fenced(order.fence);
+        let mutex = order.lease.into_iter().fold(mutex, redlock_sync::Mutex::lease);
+        match order.wait {
+            None => mutex.lock(),
+            Some(wait) => mutex.try_lock_for(wait),
+        }
+    }
+
+    /// Ends the wait for the lock. Returns the signal that ended it before. The guard then releases the lock.
+    fn end_wait(&self) -> Option<i32> {
+        self.signals.go_on();
+        match self.events.try_recv() {
+            Ok(Event::Signal(signal)) => Some(signal.number),
+            _ => None,
+        }
+    }
+
+    fn start(&self, lease: &Lease) -> Result<Program, Failure> {
+        lease.on_lost({
+            let events = self.sender.clone();
+            move |_| _ = events.send(Event::Lost)
+        });
+        let fence = self.order.fence.then(|| lease.fencing_token()).transpose()?;
+        let mut program = Program::start(&self.order.program, lease.key(), fence)?;
+        // A key that was typed before the start did not reach the program. If it was typed during the start, the program
+        // gets its signal twice.
+        self.signals.came().for_each(|signal| program.send(signal));
+        program.report_end(self.sender.clone())?;
+        Ok(program)
+    }
+
+    /// Releases the lock at once, since the minimum hold applies only after the program has run.
+    fn give_back(&self, guard: MutexGuard) {
+        let mutex = self.locks.mutex(&self.order.key);
+        let taken_over = guard.into_token().and_then(|token| mutex.adopt(&token));
+        if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
+            say(&error.to_string());
+        }
+    }
+
+    /// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is told to end, and
+    /// the result is true.
+    fn follow(&self, program: &mut Program) -> Result<bool, Failure> {
+        let (mut has_lost, mut deadline) = (false, None);
+        loop {
+            match next(&self.events, deadline) {
+                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(has_lost),
+                // The terminal has sent the signal to the program too.
+                Ok(Event::Signal(signal)) if signal.is_typed => {}
+                Ok(Event::Signal(signal)) => program.send(signal.number),
+                // The library has logged the reason.
+                Ok(Event::Lost) => {
+                    say("the program is told to end");
+                    program.end();
+                    (has_lost, deadline) = (true, Instant::now().checked_add(self.order.kill_after));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    say("the program is killed");
+                    program.kill()?;
+                    deadline = None;
+                }
             }
         }
+    }
+
+    /// Runs the program unless it has succeeded under this name. A program that fails leaves no mark.
+    fn once(&self) -> Result<u8, Failure> {
+        let order = self.order;
+        let once = self.locks.once(&order.key).fenced(order.fence);
+        let once = order.lease.into_iter().fold(once, RunOnce::lease);
+        let once = order.remember.into_iter().fold(once, RunOnce::remember);
+        let has_run = Cell::new(false);
+        let body = |lease: &Lease| {
+            if let Some(signal) = self.end_wait() {
+                return Err(Unmarked::Code(signalled(signal)));
+            }
+            let mut program = self.start(lease)?;
+            has_run.set(true);
+            match (self.follow(&mut program)?, program.code().map_err(Failure::from)?) {
+                (true, _) => Err(Unmarked::Code(LOST)),
+                (false, 0) => Ok(()),
+                (false, code) => Err(Unmarked::Code(code)),
+            }
+        };
+        let outcome = match order.wait {
+            Some(Duration::ZERO) => once.run(body),
+            wait => once.run_for(wait.unwrap_or(Duration::MAX), body),
+        };
+        if !has_run.get()
+            && let Some(signal) = self.end_wait()
+        {
+            return Ok(signalled(signal));
+        }
+        let key = order.key.escape_debug();
+        match outcome {
+            Ok(Once::Ran(())) => Ok(0),
+            Ok(Once::Done) => {
+                say(&format!("`{key}` has been done, so nothing was started"));
+                Ok(0)
+            }
+            Ok(Once::Busy) => Err(Failure::new(BUSY, format!("lock `{key}` is held by another holder"))),
+            Err(Unmarked::Code(code)) => Ok(code),
+            Err(Unmarked::Failure(failure)) if has_run.get() => Err(Failure::new(
+                failure.code,
+                format!("{}; the program has run, but that is not remembered for certain", failure.message),
+            )),
+            Err(Unmarked::Failure(failure)) => Err(failure),
+        }
+    }
+}
+
+/// Why a program that is to run once is not marked as done.
+enum Unmarked {
+    /// It has ended with this code, or a signal ended the wait.
+    Code(u8),
+    Failure(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Unmarked {
+    fn from(error: E) -> Unmarked {
+        Unmarked::Failure(error.into())
     }
 }
 
@@ -88,19 +180,19 @@ fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Result<Event, Re
     }
 }
 
-/// Releases the lock. The release also reports a loss that came too late to end the program.
-fn finish(guard: MutexGuard, lost: bool, code: u8) -> Answer {
+/// Releases the lock. The release also reports a loss that came too late to end the program. Returns the exit code.
+fn finish(guard: MutexGuard, has_lost: bool, code: u8) -> u8 {
     match guard.unlock() {
         Err(error) if error.is_lost() => {
-            if !lost {
+            if !has_lost {
                 say(&format!("{error}, before the program ended"));
             }
-            return Answer::new(String::new(), LOST);
+            return LOST;
         }
         // The program has run under the lock. If its release failed, other processes may have to wait until the lease
         // ends.
         Err(error) => say(&error.to_string()),
         Ok(()) => {}
     }
-    Answer::new(String::new(), code)
+    code
 }

@@ -2,54 +2,133 @@
 //! program.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
 use redlock_sync::Redlock;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    FORBIDDEN, SIGCHLD, SIGCONT, SIGINT, SIGPIPE, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
+};
+use signal_hook::flag;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
 /// An event while the program runs.
 pub(crate) enum Event {
     Ended,
     Lost,
-    Signal(i32),
+    Signal(Signal),
 }
 
-const CAUGHT: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
-
-pub(crate) struct Signals {
-    waiting: Arc<Mutex<bool>>,
+/// A signal that this process received.
+#[derive(Clone, Copy)]
+pub(crate) struct Signal {
+    pub(crate) number: i32,
+    /// True for a key of the terminal, such as Ctrl-C. The terminal sends the signal to its whole foreground group.
+    pub(crate) is_typed: bool,
 }
 
-impl Signals {
-    /// Catches signals from now on. Signals that are ignored, such as SIGHUP under `nohup`, stay ignored for this
-    /// process and for the program.
-    pub(crate) fn catch(locks: &Redlock, events: Sender<Event>) -> io::Result<Signals> {
-        let mut signals = signal_hook::iterator::Signals::new(not_ignored(CAUGHT))?;
+/// The signals that a key of the terminal sends, and that end a process.
+const TYPED: [i32; 2] = [SIGINT, SIGQUIT];
+/// The signals that do not end this process. Rust ignores SIGPIPE.
+const HARMLESS: &[i32] = &[
+    SIGCHLD,
+    SIGCONT,
+    SIGPIPE,
+    SIGTSTP,
+    SIGTTIN,
+    SIGTTOU,
+    SIGURG,
+    SIGWINCH,
+    #[cfg(target_os = "macos")]
+    signal_hook::consts::SIGINFO,
+];
+/// The last signal of Linux.
+const LAST: i32 = 64;
+/// `si_code` of signals that the kernel sends itself.
+#[cfg(target_os = "linux")]
+const SI_KERNEL: i32 = 0x80;
+
+/// All signals that would end this process are caught. They are kept until [`report`](Caught::report).
+pub(crate) struct Caught {
+    signals: SignalsInfo<WithRawSiginfo>,
+    came: Vec<(i32, Arc<AtomicBool>)>,
+}
+
+impl Caught {
+    /// Catches the signals from now on. Signals that are ignored, such as SIGHUP under `nohup`, stay ignored for this
+    /// process and for the program. This is called before other threads exist.
+    pub(crate) fn all() -> io::Result<Caught> {
+        // A signal would be lost if it came while its handler is set. So it is held back until then.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        // If SIGCHLD is ignored, the system discards the exit code of the program.
+        flag::register(SIGCHLD, Arc::default())?;
+        let signals = SignalsInfo::<WithRawSiginfo>::new(std::iter::empty::<i32>())?;
+        let fatal = (1..=LAST).filter(|signal| !HARMLESS.contains(signal) && !FORBIDDEN.contains(signal));
+        for signal in not_ignored(fatal) {
+            match signals.handle().add_signal(signal) {
+                // The system does not have this signal, or the C library keeps it for itself.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                added => added?,
+            }
+        }
+        let came: Vec<(i32, Arc<AtomicBool>)> = not_ignored(TYPED).map(|signal| (signal, Arc::default())).collect();
+        for (signal, came) in &came {
+            flag::register(*signal, Arc::clone(came))?;
+        }
+        mask.thread_set_mask()?;
+        Ok(Caught { signals, came })
+    }
+
+    /// Sends the signals to `events`. The first one closes the client, which ends the wait for the lock.
+    pub(crate) fn report(self, locks: &Redlock, events: Sender<Event>) -> io::Result<Signals> {
+        let Caught { mut signals, came } = self;
         let waiting = Arc::new(Mutex::new(true));
         let (is_waiting, locks) = (Arc::clone(&waiting), locks.clone());
         thread::Builder::new().name("redlock-signals".to_owned()).spawn(move || {
-            for signal in signals.forever() {
+            for info in &mut signals {
+                // On Linux, the kernel marks what it sends itself. Elsewhere such a signal has no sender.
+                #[cfg(target_os = "linux")]
+                let is_of_kernel = info.si_code == SI_KERNEL;
+                #[cfg(not(target_os = "linux"))]
+                let is_of_kernel = info.si_pid == 0;
+                let number = info.si_signo;
                 // The mutex stays locked until the wait has ended, so that the process does not end before.
                 let mut is_waiting = own(&is_waiting);
-                _ = events.send(Event::Signal(signal));
+                _ = events.send(Event::Signal(Signal { number, is_typed: is_of_kernel && TYPED.contains(&number) }));
                 if std::mem::take(&mut *is_waiting) {
                     _ = locks.close();
                 }
             }
         })?;
-        Ok(Signals { waiting })
+        Ok(Signals { waiting, came })
     }
+}
 
+pub(crate) struct Signals {
+    waiting: Arc<Mutex<bool>>,
+    /// For each signal of [`TYPED`], whether it has come.
+    came: Vec<(i32, Arc<AtomicBool>)>,
+}
+
+impl Signals {
     /// Ends the wait: signals that were sent before are in `events`, and later signals do not close the client.
     pub(crate) fn go_on(&self) {
         *own(&self.waiting) = false;
     }
+
+    /// Returns the signals of [`TYPED`] that have come until now. The handler of the signal itself records them, so none
+    /// is still on its way to `events` only.
+    pub(crate) fn came(&self) -> impl Iterator<Item = i32> {
+        self.came.iter().filter(|(_, came)| came.load(Ordering::SeqCst)).map(|(signal, _)| *signal)
+    }
 }
 
 /// Returns those of the signals that are not ignored. For example, `nohup` ignores SIGHUP.
-pub(crate) fn not_ignored<const N: usize>(signals: [i32; N]) -> impl Iterator<Item = i32> {
+pub(crate) fn not_ignored(signals: impl IntoIterator<Item = i32>) -> impl Iterator<Item = i32> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }

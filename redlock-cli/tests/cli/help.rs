@@ -26,12 +26,21 @@ fn the_page_has_what_help_says() {
 
 #[test]
 fn wrong_usage_is_64_and_says_what_is_wrong() {
-    let cases: [(&[&str], &str); 25] = [
-        (&[], "a command is missing"),
+    let cases: [(&[&str], &str); 31] = [
+        (&[], "a command is missing; see redlock --help"),
+        (&["queue", "drop", "emails"], "; see redlock queue --help"),
         (&["watch"], "no command `watch`"),
         (&["--nodes"], "no option `--nodes`"),
-        (&["run"], "KEY is missing"),
-        (&["run", "job"], "PROGRAM is missing"),
+        (&["run"], "KEY is missing; see redlock run --help"),
+        (&["run", "job"], "PROGRAM is missing; see redlock run --help"),
+        (
+            &["run", "job", "--no-wait", "--wait", "2s", "true"],
+            "give either --wait or --no-wait; see redlock run --help",
+        ),
+        (&["run", "job", "--wait", "2s", "--no-wait", "true"], "give either --wait or --no-wait"),
+        (&["run", "job", "--remember", "48h", "true"], "--remember needs --once"),
+        (&["run", "job", "--once", "--min-hold", "1s", "true"], "--once has no --min-hold"),
+        (&["run", "job", "--once", "--remember", "1ms", "true"], "remember"),
         (&["run", "job", "--timeout", "3", "--", "true"], "no option `--timeout`"),
         (&["run", "job", "--wait", "3", "--", "true"], "such as 30s"),
         (&["run", "job", "--fence=yes", "--", "true"], "--fence"),
@@ -60,7 +69,8 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         assert!(code == Some(64) && said.contains(expected), "{args:?} {code:?}: {said}");
     }
     let (said, code) = outcome(&mut redlock(["doctor"]));
-    assert!(code == Some(64) && said.contains("no node given") && said.contains("REDIS_URL="), "{code:?} {said}");
+    assert!(code == Some(64) && said.contains("--node redis://127.0.0.1/ before the command"), "{code:?} {said}");
+    assert!(said.contains("set REDIS_URL=redis://127.0.0.1/") && !said.contains(".node("), "{said}");
     let (said, code) = outcome(&mut redlock(["--node", "http://127.0.0.1/", "doctor"]));
     assert!(code == Some(64) && said.contains("http://127.0.0.1/"), "{code:?} {said}");
 }

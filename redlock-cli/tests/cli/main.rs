@@ -10,11 +10,14 @@
 
 mod help;
 mod look;
+mod once;
 mod queue;
 mod run;
 mod signals;
+#[cfg(target_os = "linux")]
+mod terminal;
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use redlock_sync::{Builder, Redlock};
@@ -74,8 +77,14 @@ impl Running {
         rustix::process::Pid::from_child(self.0.as_ref().unwrap())
     }
 
-    fn outcome(mut self) -> (String, Option<i32>) {
+    /// Waits for the end.
+    fn end(&mut self) -> ExitStatus {
         eventually("it ends", LONG, || self.0.as_mut().unwrap().try_wait().unwrap().is_some());
+        self.0.as_mut().unwrap().wait().unwrap()
+    }
+
+    fn outcome(mut self) -> (String, Option<i32>) {
+        self.end();
         told(self.0.take().unwrap().wait_with_output().unwrap())
     }
 }

@@ -91,6 +91,12 @@ fn a_program_whose_lock_is_lost_is_ended() {
     let server = Server::start();
     let cases = [
         ("--kill-after=1m", "trap 'echo told; exit 3' TERM; echo up; while :; do sleep 0.05; done", "told to end"),
+        // A stopped program goes on, so that it can end by itself.
+        (
+            "--kill-after=1m",
+            "trap 'echo told; exit 3' TERM; echo up; kill -STOP $$; while :; do sleep 0.05; done",
+            "told to end",
+        ),
         ("--kill-after=100ms", "trap '' TERM; echo up; while :; do sleep 0.05; done", "the program is killed"),
     ];
     for (kill_after, script, expected) in cases {

@@ -1,33 +1,41 @@
 //! Signals to `redlock run`.
 
 use std::fs;
-#[cfg(target_os = "linux")]
-use std::{
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    process::{Command, Stdio},
-};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use redlock_tests::{Server, eventually};
 use rustix::process::{Signal, kill_process};
 
-use crate::{LONG, Running, on};
+use crate::{LONG, Running, on, outcome};
+
+/// A shell program that runs for as long as redlock does.
+pub(crate) const STAY: &str = "while kill -0 $PPID 2> /dev/null; do sleep 0.05; done";
 
 /// A shell program that writes `up` to a file once it runs.
-fn program(server: &Server, script: &str) -> String {
-    format!("exec > {}; {script}; echo up; while :; do sleep 0.05; done", server.dir().join("said").display())
+pub(crate) fn program(server: &Server, script: &str) -> String {
+    format!("exec > {}; {script}; echo up; {STAY}", server.dir().join("said").display())
 }
 
-fn is_up(server: &Server) -> bool {
-    fs::read_to_string(server.dir().join("said")).is_ok_and(|said| said.contains("up"))
+fn said(server: &Server) -> String {
+    fs::read_to_string(server.dir().join("said")).unwrap_or_default()
+}
+
+pub(crate) fn is_up(server: &Server) -> bool {
+    said(server).contains("up")
+}
+
+/// The ignored signals in the status of a process; none where a process has no such file.
+fn mask_of(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap())
 }
 
 /// Returns whether the signal is not ignored. The process that runs the tests may ignore some signals, as `nohup` and
 /// the jobs of a shell do. Programs that the tests start then ignore them too.
 fn arrives(signal: Signal) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    let ignored = mask_of(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     let arrives = ignored & 1 << (signal.as_raw() - 1) == 0;
     if !arrives {
         eprintln!("{signal:?} is ignored here, and not tried");
@@ -35,29 +43,82 @@ fn arrives(signal: Signal) -> bool {
     arrives
 }
 
+/// All signals that end a process and that can be caught. SIGPIPE is not one of them, since Rust ignores it.
+#[cfg(target_os = "linux")]
+fn all() -> Vec<Signal> {
+    use rustix_libc_wrappers::process::SignalExt;
+    let uncatchable = [Signal::KILL, Signal::STOP];
+    let of_faults = [Signal::ILL, Signal::FPE, Signal::SEGV];
+    let stops = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
+    let harmless = [Signal::CHILD, Signal::CONT, Signal::PIPE, Signal::URG, Signal::WINCH];
+    let others = [&uncatchable[..], &of_faults, &stops, &harmless].concat();
+    // The C library keeps two or three of the signals for itself.
+    let all = (1..=64).filter_map(Signal::from_raw);
+    all.filter(|signal| !others.contains(signal) && arrives(*signal)).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn all() -> Vec<Signal> {
+    [Signal::HUP, Signal::INT, Signal::ALARM, Signal::TERM, Signal::USR1].into_iter().filter(|s| arrives(*s)).collect()
+}
+
 #[test]
 fn a_signal_ends_the_wait_and_starts_nothing() {
     let server = Server::start();
     server.set("job", "held by another program");
-    let cases = [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)];
-    for (signal, code) in cases.into_iter().filter(|case| arrives(case.0)) {
-        let waiting = Running::start(&mut on(&server, ["run", "job", "--", "echo", "ran"]));
-        let waits = || server.ask::<usize>(redis::cmd("ZCARD").arg("{job}:queue")) == 1;
-        eventually("it waits", LONG, waits);
-        kill_process(waiting.id(), signal).unwrap();
-        assert_eq!(waiting.outcome(), (String::new(), Some(code)));
-        assert_eq!(server.keys(), ["job"], "its wait is taken out of the queue");
+    for some in all().chunks(8) {
+        let start = |signal| (Running::start(&mut on(&server, ["run", "job", "--", "echo", "ran"])), signal);
+        let waiting: Vec<_> = some.iter().map(start).collect();
+        let wait = || server.ask::<usize>(redis::cmd("ZCARD").arg("{job}:queue")) == some.len();
+        eventually("they wait", LONG, wait);
+        for (waiting, signal) in &waiting {
+            kill_process(waiting.id(), **signal).unwrap();
+        }
+        for (waiting, signal) in waiting {
+            assert_eq!(waiting.outcome(), (String::new(), Some(128 + signal.as_raw())), "{signal:?}");
+        }
+        assert_eq!(server.keys(), ["job"], "their waits are taken out of the queue");
     }
 }
 
 #[test]
-fn a_signal_goes_on_to_the_program() {
+fn every_signal_that_ends_a_process_goes_on_to_the_program() {
+    let server = Server::start();
+    let script = r#"
+import os, signal, sys, time
+out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def told(number, frame):
+    os.write(out, b"got %d.\n" % number)
+for number in sys.argv[2:]:
+    signal.signal(int(number), told)
+os.write(out, b"up\n")
+redlock = os.getppid()
+while os.getppid() == redlock:
+    time.sleep(0.05)
+"#;
+    let signals: Vec<Signal> = all().into_iter().filter(|signal| *signal != Signal::TERM).collect();
+    let mut command = on(&server, ["run", "job", "--", "python3", "-c", script]);
+    command.arg(server.dir().join("said")).args(signals.iter().map(|signal| signal.as_raw().to_string()));
+    let running = Running::start(&mut command);
+    eventually("the program is up", LONG, || is_up(&server));
+    for signal in signals {
+        kill_process(running.id(), signal).unwrap();
+        let got = format!("got {}.", signal.as_raw());
+        eventually(&format!("the program has {signal:?}"), LONG, || said(&server).contains(&got));
+    }
+    kill_process(running.id(), Signal::TERM).unwrap();
+    assert_eq!(running.outcome(), (String::new(), Some(143)));
+    assert_eq!(server.get("job"), None, "released, also after a signal");
+}
+
+#[test]
+fn the_code_is_that_of_the_program_also_after_a_signal() {
     let server = Server::start();
     let cases = [
         (Signal::TERM, "trap 'exit 5' TERM", 5),
         (Signal::INT, "trap 'exit 6' INT", 6),
-        (Signal::USR1, "trap 'exit 7' USR1", 7),
-        (Signal::TERM, ":", 143),
+        (Signal::USR1, ":", 138),
+        (Signal::ALARM, ":", 142),
     ];
     for (signal, script, code) in cases.into_iter().filter(|case| arrives(case.0)) {
         let running = Running::start(&mut on(&server, ["run", "job", "--", "sh", "-c", &program(&server, script)]));
@@ -69,52 +130,82 @@ fn a_signal_goes_on_to_the_program() {
     }
 }
 
-/// The shell ignores the signal like `nohup`.
+/// The signals come before the handlers are set, during the request for the lock, during the start of the program, and
+/// after it. None leaves the program behind.
+#[test]
+fn a_signal_in_the_first_milliseconds_ends_everything() {
+    let server = Server::start();
+    for after in 0..30 {
+        let mut running = Running::start(&mut on(&server, ["run", "job", "--", "sh", "-c", STAY]));
+        std::thread::sleep(Duration::from_millis(after));
+        kill_process(running.id(), Signal::TERM).unwrap();
+        let ended = running.end();
+        assert!(ended.code() == Some(143) || ended.signal() == Some(15), "after {after} ms: {ended:?}");
+    }
+}
+
+/// Runs a program with these signals ignored.
+fn ignoring(signals: &[Signal], server: &Server, args: &[&str]) -> Command {
+    let script = r"
+import os, signal, sys
+for number in [signal.SIGPIPE, signal.SIGXFSZ]:  # Python ignores these
+    signal.signal(number, signal.SIG_DFL)
+for number in sys.argv[1].split():
+    signal.signal(int(number), signal.SIG_IGN)
+os.execv(sys.argv[2], sys.argv[2:])
+";
+    let signals: Vec<String> = signals.iter().map(|signal| signal.as_raw().to_string()).collect();
+    let mut command = Command::new("python3");
+    command.args(["-c", script, &signals.join(" "), env!("CARGO_BIN_EXE_redlock")]).args(args);
+    command.env("REDIS_URL", server.url()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_that_is_ignored_stays_so() {
     let server = Server::start();
-    let redlock = env!("CARGO_BIN_EXE_redlock");
-    let script = program(&server, "trap 'exit 5' TERM");
-    let command = format!("trap '' HUP; exec {redlock} run job -- sh -c \"$SCRIPT\"");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &command]).env("SCRIPT", script).env("REDIS_URL", server.url());
-    let running = Running::start(shell.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let script = program(&server, "trap 'exit 5' TERM; grep SigIgn /proc/self/status");
+    let ignored = [Signal::HUP, Signal::USR1, Signal::ALARM];
+    let running = Running::start(&mut ignoring(&ignored, &server, &["run", "job", "--", "sh", "-c", &script]));
     eventually("the program is up", LONG, || is_up(&server));
-    kill_process(running.id(), Signal::HUP).unwrap();
+    for signal in ignored {
+        kill_process(running.id(), signal).unwrap();
+    }
     kill_process(running.id(), Signal::TERM).unwrap();
     assert_eq!(running.outcome(), (String::new(), Some(5)));
+    let mask = mask_of(&said(&server));
+    for signal in ignored {
+        assert!(mask >> (signal.as_raw() - 1) & 1 == 1, "{signal:?}: {mask:x}");
+    }
 }
 
-/// The terminal sends Ctrl-C to its whole foreground group. The program here is in another session, so only a forwarded
-/// signal would reach it.
+/// The system discards the exit codes of children of a process that ignores SIGCHLD.
+#[test]
+fn a_caller_that_ignores_the_ends_of_children_gets_the_code() {
+    let server = Server::start();
+    let ignored = [Signal::CHILD, Signal::PIPE];
+    let (said, code) = outcome(&mut ignoring(&ignored, &server, &["run", "job", "--", "sh", "-c", "exit 7"]));
+    assert_eq!((&*said, code), ("", Some(7)));
+    // As `run --help` says, both signals have their default action in the program.
+    if cfg!(target_os = "linux") {
+        let run = ["run", "job", "--", "grep", "SigIgn", "/proc/self/status"];
+        let mask = mask_of(&outcome(&mut ignoring(&ignored, &server, &run)).0);
+        for signal in ignored {
+            assert!(mask >> (signal.as_raw() - 1) & 1 == 0, "{signal:?}: {mask:x}");
+        }
+    }
+}
+
+/// This is what `run --help` proposes, since nothing can catch SIGKILL.
 #[test]
 #[cfg(target_os = "linux")]
-fn what_comes_from_the_terminal_is_not_passed_on() {
+fn setpriv_ends_the_program_if_redlock_is_killed() {
     let server = Server::start();
-    let (mut terminal, end) = terminal();
-    let script = program(&server, "trap 'echo told' INT; trap 'exit 5' TERM");
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", env!("CARGO_BIN_EXE_redlock"), "run", "job", "--", "setsid", "sh", "-c", &script]);
-    command.env("REDIS_URL", server.url()).stdin(end).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let running = Running::start(&mut command);
+    let script = program(&server, "trap 'echo told; exit' TERM");
+    let run = ["run", "job", "--", "setpriv", "--pdeathsig", "TERM", "sh", "-c", &script];
+    let running = Running::start(&mut on(&server, run));
     eventually("the program is up", LONG, || is_up(&server));
-    terminal.write_all(b"\x03").unwrap();
-    // Signals are taken in the order of their numbers, so INT comes first.
-    kill_process(running.id(), Signal::TERM).unwrap();
-    assert_eq!(running.outcome(), (String::new(), Some(5)));
-    assert_eq!(fs::read_to_string(server.dir().join("said")).unwrap(), "up\n");
-}
-
-/// A terminal: the end of the test, and the end of the program.
-#[cfg(target_os = "linux")]
-fn terminal() -> (fs::File, fs::File) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
-    let no_owner = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap();
-    let end = fs::File::options().read(true).write(true).custom_flags(no_owner).open(name).unwrap();
-    (terminal.into(), end)
+    kill_process(running.id(), Signal::KILL).unwrap();
+    eventually("the program is told", LONG, || said(&server).contains("told"));
 }

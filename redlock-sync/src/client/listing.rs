@@ -48,8 +48,8 @@ pub struct HeldLock {
     /// How many nodes the client has.
     pub of: usize,
     /// How many waiters the lock has, on both sides of a read-write lock: the largest number that a node reported.
-    /// Threads of one client that want the same lock in the same way count once. Waiters of other libraries do not
-    /// count.
+    /// Threads of one client that want the same lock in the same way count once, but each thread that waits for permits
+    /// counts. Waiters of other libraries do not count.
     pub waiting: u64,
     /// For how long this holder was seen with the lock, at least. Servers do not store when a holder got a lock. So
     /// this is zero, except in a [`Snapshot`](crate::Snapshot) that [follows](crate::Snapshot::following) another one.
