@@ -24,7 +24,9 @@ pub(crate) fn run(locks: &Redlock, order: &Run) -> Result<Answer, Failure> {
     let mut program = match start(&guard, order, sender) {
         Ok(program) => program,
         Err(failure) => {
-            give_back(locks, order, guard);
+            if let Err(error) = release_at_once(locks, order, guard) {
+                say(&error.to_string());
+            }
             return Err(failure);
         }
     };
@@ -51,12 +53,15 @@ fn start(guard: &MutexGuard, order: &Run, events: Sender<Event>) -> Result<Progr
     Program::start(&order.program, guard.key(), fence, events)
 }
 
-/// Releases the lock at once, since the minimum hold applies only after the program has run.
-fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
-    let taken_over = guard.into_token().and_then(|token| locks.mutex(&order.key).adopt(&token));
-    if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
-        say(&error.to_string());
+/// Releases the lock although its minimum hold is not over, since that is for a lock whose program has run.
+fn release_at_once(locks: &Redlock, order: &Run, guard: MutexGuard) -> Result<(), Error> {
+    let (mutex, id) = (locks.mutex(&order.key), guard.id().clone());
+    // For the rest of the minimum hold, the servers keep the lock.
+    guard.unlock()?;
+    if let Some(kept) = mutex.inspect()?.filter(|holder| holder.id == id) {
+        mutex.force_unlock(&kept)?;
     }
+    Ok(())
 }
 
 /// Waits until the program has ended. Forwards signals to it. If the lock is lost, it sends SIGTERM to the program.
