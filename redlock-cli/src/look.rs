@@ -27,14 +27,14 @@ pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answe
 /// Says which key was looked at. A program with another prefix has another key for the same name.
 fn free(name: &str) -> String {
     let prefix = std::env::var("REDLOCK_KEY_PREFIX").unwrap_or_default();
-    let key = plain(&format!("{prefix}{name}"));
+    let key = escaped(&format!("{prefix}{name}"));
     let all = if prefix.is_empty() { "" } else { "REDLOCK_KEY_PREFIX= " };
-    let escaped = name.replace(['\\', '*'], "?").replace('\'', "'\\''");
+    let pattern = name.replace(['\\', '*'], "?").replace('\'', "'\\''");
     format!(
         "{} is free: no lock has the key {key}\nIf its program has another key_prefix, this finds the key: \
          {all}redlock ls '*{}'\n",
-        plain(name),
-        plain(&escaped)
+        escaped(name),
+        escaped(&pattern)
     )
 }
 

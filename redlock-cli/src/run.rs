@@ -39,7 +39,9 @@ impl Runner<'_> {
         let mut program = match self.start(&guard) {
             Ok(program) => program,
             Err(failure) => {
-                self.give_back(guard);
+                if let Err(error) = self.give_back(guard) {
+                    say(&error.to_string());
+                }
                 return Err(failure);
             }
         };
@@ -80,13 +82,15 @@ impl Runner<'_> {
         Ok(program)
     }
 
-    /// Releases the lock at once, since the minimum hold applies only after the program has run.
-    fn give_back(&self, guard: MutexGuard) {
-        let mutex = self.locks.mutex(&self.order.key);
-        let taken_over = guard.into_token().and_then(|token| mutex.adopt(&token));
-        if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
-            say(&error.to_string());
+    /// Releases the lock although its minimum hold is not over, since that is for a lock whose program has run.
+    fn give_back(&self, guard: MutexGuard) -> Result<(), Error> {
+        let (mutex, id) = (self.locks.mutex(&self.order.key), guard.id().clone());
+        // For the rest of the minimum hold, the servers keep the lock.
+        guard.unlock()?;
+        if let Some(kept) = mutex.inspect()?.filter(|holder| holder.id == id) {
+            mutex.force_unlock(&kept)?;
         }
+        Ok(())
     }
 
     /// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is told to end, and

@@ -206,7 +206,8 @@ impl Thread {
         if lease.check().is_err() && !self.is_dead() {
             self.ran_out(key, &lease);
         }
-        let is_left = plan.kinds[key] == DrawnKind::Mutex && options.min_hold.is_zero() && chance(150);
+        let may_be_left = plan.kinds[key] == DrawnKind::Mutex && plan.nodes == 1 && options.min_hold.is_zero();
+        let is_left = may_be_left && chance(150);
         if is_left && lease.check().is_ok() && letters::leave(self, key, &lease) {
             return;
         }

@@ -173,13 +173,8 @@ fn attempt<'a>(
         .call
 }
 
-fn adopt(token: &str, from: &[&str], fenced: bool) -> Arc<Call> {
-    let from: Vec<LockId> = from.iter().map(|token| id(token)).collect();
-    exclusive().adopt(&id(token), 2 * LEASE, &from, fenced).call
-}
-
-fn give_back(token: &str, former: &str) -> Arc<Call> {
-    exclusive().give_back(&id(token), &id(former)).call
+fn adopt(token: &str, former: &str, fenced: bool) -> Arc<Call> {
+    exclusive().adopt(&id(token), 2 * LEASE, &id(former), fenced).call
 }
 
 fn count(id: &LockId, lease: Duration) -> Arc<Call> {
@@ -195,11 +190,11 @@ fn acquire<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> 
 }
 
 fn enters(id: &str) -> WaitArgs<'_> {
-    WaitArgs { id, stays: 6 * SECOND, waited: Duration::ZERO }
+    WaitArgs { id, stays: 6 * SECOND }
 }
 
 fn leaves(id: &str) -> WaitArgs<'_> {
-    WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }
+    WaitArgs { id, stays: Duration::ZERO }
 }
 
 fn release_with(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
@@ -343,8 +338,7 @@ fn random_call(several: bool) -> Arc<Call> {
         26 => exclusive().unreserve(any()).call,
         27 if fastrand::u32(0..4) == 0 => spoil(fastrand::usize(0..3)),
         28 => expire(fastrand::usize(0..2)),
-        29 | 30 => adopt(any(), &[any(), any()], fastrand::bool()),
-        31 => give_back(any(), any()),
+        29..32 => adopt(any(), any(), fastrand::bool()),
         _ => inspect_exclusive(),
     }
 }

@@ -68,7 +68,7 @@ impl DrawnKind {
             }
             DrawnKind::Semaphore { permits } => {
                 let reservation = RESERVATION.max(node_timeout * 2);
-                let many = if chance(300) { fastrand::u32(1..=permits) } else { 1 };
+                let many = if !several && chance(300) { fastrand::u32(1..=permits) } else { 1 };
                 let access = Access::Shares { many: many as usize, of: permits as usize };
                 let lock = Permits { key, total: permits, many, several, reservation, first: None, slots: Vec::new() };
                 (Protocol::Semaphore(lock), access)

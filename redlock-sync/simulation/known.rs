@@ -149,8 +149,6 @@ pub(super) struct Trace {
     pub(super) used: Time,
     pub(super) was_held: bool,
     pub(super) is_released: bool,
-    /// The lease that an adoption by this token asked for.
-    pub(super) adopts_for: Time,
     /// True if a call that was executed after the release set or extended the token once more. No release follows such
     /// a call.
     pub(super) is_late: bool,
@@ -173,7 +171,7 @@ impl Tokens {
 
 impl Trace {
     pub(super) fn new(client: usize, key: &str, used: Time) -> Trace {
-        Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, adopts_for: 0, is_late: false }
+        Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, is_late: false }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Locks that are left held and adopted by their token. At most one thread adopts a lock, before its lease ends.
+//! Locks of one node that are left held and adopted by their token. At most one thread adopts a lock, before its lease
+//! ends.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crate::node::memory::{self, MemoryReply, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
-use crate::protocol::script::{ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE};
+use crate::protocol::script::{ACQUIRE, ADOPT, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE};
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use crate::protocol::script::{
     SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
@@ -61,7 +61,6 @@ pub(super) fn name(script: &Script) -> &'static str {
     let files = [
         (&ACQUIRE, "acquire"),
         (&ADOPT, "adopt"),
-        (&GIVE_BACK, "give_back"),
         (&EXTEND, "extend"),
         (&FENCE, "fence"),
         (&INSPECT, "inspect"),

@@ -10,7 +10,6 @@ use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::scripts::{self, Execution};
 use super::server::{Command, short};
-use super::settings::milliseconds;
 use super::world::World;
 
 /// The longest time that a token may stay on a node after the faults have ended, or after it was given up. Some node
@@ -47,20 +46,11 @@ impl World {
                     self.note_wait(wait, token);
                 }
             }
-            ("adopt", [token, ms, ..]) => {
-                self.note_attempt(&keys[0], token);
-                if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
-                    trace.adopts_for = nanos(milliseconds(ms));
-                }
-            }
-            ("give_back", [token, left]) => {
-                self.note_release(token);
-                self.note_given_back(token, left);
-            }
+            ("adopt", [token, ..]) => self.note_attempt(&keys[0], token),
             ("rw_extend" | "semaphore_extend", [token, ms, ..]) => {
                 self.note_length("extend", token, ms);
             }
-            ("rw_release", [token, _, rest @ ..]) | ("semaphore_release", [token, _, _, _, rest @ ..]) => {
+            ("rw_release", [token, _, rest @ ..]) | ("semaphore_release", [token, _, _, rest @ ..]) => {
                 self.note_release(token);
                 if let Some(wait) = rest.get(1) {
                     self.note_leaver(wait);
@@ -105,17 +95,6 @@ impl World {
             && !std::mem::replace(&mut trace.is_released, true)
         {
             trace.used = trace.used.max(now);
-        }
-    }
-
-    /// An adoption that gets no majority gives its nodes back to the former token. On these nodes, the former token
-    /// lives for as long as the adoption asked for. On a node that is cut off, that time begins when it executes the
-    /// call.
-    fn note_given_back(&mut self, token: &str, left: &str) {
-        let traces = &mut self.invariants.tokens.traces;
-        let stays = traces.get(token).map_or(0, |trace| trace.adopts_for);
-        if let Some(trace) = traces.get_mut(left) {
-            trace.used = trace.used.max(self.now.max(self.plan.healed) + stays);
         }
     }
 

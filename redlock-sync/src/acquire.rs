@@ -278,10 +278,10 @@ impl<'a> AcquireLoop<'a> {
     fn attempt(&mut self, id: Option<&str>, is_last: bool, now: Tick) -> Result<Lease, Box<Refusal>> {
         let by = now.after(self.client.quorum.settings.node_timeout);
         let leftover_tokens = self.more_leftover_tokens(now);
-        let (stays, waited) = (if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, now.since(self.began));
+        let stays = if is_last { Duration::ZERO } else { QUEUE_LIFETIME };
         let options = AttemptOptions {
             is_fast_path: self.made == 0 && id.is_none() && !is_last && self.wait.may_queue(),
-            wait: id.map(|id| WaitArgs { id, stays, waited }),
+            wait: id.map(|id| WaitArgs { id, stays }),
             keeps_wait: self.wait.evidence.wait_may_remain,
             leftover_tokens: &leftover_tokens,
             chain: self.wait.chain,

@@ -190,8 +190,8 @@ pub enum LostReason {
     Taken,
     /// The key is gone from so many nodes that no majority can hold this lease's token. It was deleted by hand, taken
     /// away by [`Mutex::force_unlock`](crate::Mutex::force_unlock) through another client, or lost by a restart or a
-    /// failover. If [`Mutex::adopt`](crate::Mutex::adopt) returns it, the lease has ended, or the token is that of
-    /// another lock.
+    /// failover. If [`Mutex::adopt`](crate::Mutex::adopt) returns it, the lease has ended, the token is that of another
+    /// lock, or an earlier `adopt` failed and its lock was released.
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,

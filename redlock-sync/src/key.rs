@@ -131,11 +131,6 @@ impl Key {
         permit_queue
     }
 
-    /// The sorted set of the waits for several permits of a semaphore, used with several nodes.
-    pub(crate) fn many_permits(&self) -> String {
-        helper(&self.name, "many_permits")
-    }
-
     /// The sorted sets of the waits for a read-write lock: those that want to read, and those that want to write.
     pub(crate) fn rw_queues(&self) -> [String; 2] {
         ["readers", "writers"].map(|suffix| helper(&self.name, suffix))
@@ -234,7 +229,6 @@ mod tests {
             "{a}:readers",
             "{a}::writers",
             "{a}:latch_waits",
-            "{a}:many_permits",
             "{a}:done",
         ] {
             assert!(Key::new("", taken).is_err(), "{taken}");
@@ -286,8 +280,7 @@ mod tests {
             accepted += 1;
             let [readers, writers] = key.rw_queues();
             let latch = key.latch_waits();
-            let many = key.many_permits();
-            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue(), &many, &readers, &writers, &latch] {
+            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue(), &readers, &writers, &latch] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

@@ -205,7 +205,7 @@ impl Latch {
             // The thread sleeps for less time than the nodes keep the wait, so it is recorded whenever the latch opens.
             let longest = if quorum.len() > 1 { WAIT_LIFETIME_SEVERAL } else { QUEUE_LIFETIME };
             let stays = longest.min(waiting.limit.until.since(tried_at));
-            let wait = id.as_deref().map(|id| WaitArgs { id, stays, waited: Duration::ZERO });
+            let wait = id.as_deref().map(|id| WaitArgs { id, stays });
             waiting.entered = id.clone().or(waiting.entered.take());
             match self.check(wait, waiting.is_full_check_due(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
@@ -345,7 +345,7 @@ impl<'a> LatchWait<'a> {
         let quorum = &client.quorum;
         // The check that was under way and this call together end two node timeouts after the deadline at the latest.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.settings.two_rounds()));
-        let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
+        let call = calls.check(Some(WaitArgs { id, stays: Duration::ZERO }), false);
         drop(quorum.round(&call, by));
     }
 

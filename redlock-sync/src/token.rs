@@ -122,9 +122,9 @@ impl fmt::Debug for LockId {
 }
 
 /// The right to take over a lock that is held. [`MutexGuard::into_token`](crate::MutexGuard::into_token) makes it, and
-/// [`Mutex::adopt`](crate::Mutex::adopt) uses it, in this process or another one. It does not contain the name of the
-/// lock, so send the name along. Its text is a secret: `Debug` shows only the readable part. The [id](LockId) of a
-/// guard cannot be used as a `LockToken`.
+/// [`Mutex::adopt`](crate::Mutex::adopt) uses it, in this process or another one. Both need a client of one server. The
+/// token does not contain the name of the lock, so send the name along. Its text is a secret: `Debug` shows only the
+/// readable part. The [id](LockId) of a guard cannot be used as a `LockToken`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -23,6 +23,9 @@ use crate::place::Place;
 pub(crate) trait Kind: Clone + Send + Sync + 'static {
     type Guard: Deref<Target = Lease>;
 
+    /// The numbers of servers with which the tests of features run.
+    const NODES: &'static [usize] = &[1, 3];
+
     /// A handle with this name.
     fn new(locks: &Redlock, key: &str) -> Self;
     /// The settings of a handle, as builder methods.
@@ -266,12 +269,14 @@ impl Kind for Reader {
     member!("r");
 }
 
-/// Both permits of a semaphore of two, acquired together.
+/// Both permits of a semaphore of two, acquired together on one server.
 #[derive(Clone)]
 pub(crate) struct Pair(Semaphore);
 
 impl Kind for Pair {
     type Guard = SemaphorePermit;
+
+    const NODES: &'static [usize] = &[1];
 
     fn new(locks: &Redlock, key: &str) -> Self {
         Pair(locks.semaphore(key, 2))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Server, eventually, servers};
 
 use crate::{LONG, Running, on, outcome, redlock};
 
@@ -78,11 +78,17 @@ fn a_lock_is_kept_for_the_time_that_it_is_to_be() {
 /// The lock is released at once, since another machine may have the program.
 #[test]
 fn a_lock_whose_program_cannot_be_started_is_not_kept() {
-    let server = Server::start();
-    for (program, expected) in [("no-such-program", 127), ("/", 126)] {
-        let (said, code) = outcome(&mut on(&server, ["run", "job", "--min-hold", "30s", "--fence", "--", program]));
-        assert!(code == Some(expected) && said.contains(program), "{code:?} {said}");
-        assert_eq!(outcome(&mut on(&server, ["run", "job", "--no-wait", "--", "echo", "ran"])).0, "ran\n");
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let urls: Vec<String> = servers.iter().map(Server::url).collect();
+        for (program, expected) in [("no-such-program", 127), ("/", 126)] {
+            let failing = ["run", "job", "--min-hold", "30s", "--fence", "--", program];
+            let (said, code) = outcome(redlock(failing).env("REDLOCK_NODES", urls.join(",")));
+            assert!(code == Some(expected) && said.contains(program), "{code:?} {said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+            let works = ["run", "job", "--no-wait", "--", "echo", "ran"];
+            assert_eq!(outcome(redlock(works).env("REDLOCK_NODES", urls.join(","))).0, "ran\n");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Semaphores: random calls on a node in memory and on a server. A reference model predicts the slots that are lent and
 //! the waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::protocol::permits::Permits;
@@ -49,20 +49,11 @@ fn listens(wait: &str) -> bool {
     client(wait) == ALIVE || client(wait) == SECOND_ALIVE
 }
 
-/// The age of a wait in hours. It makes all ages different.
-fn age(wait: &str) -> usize {
-    let (permits, many) = wants(wait);
-    let which = WAITS.iter().position(|other| *other == client(wait)).unwrap();
-    which * 25 + usize::try_from(permits).unwrap() * 5 + many
-}
-
 /// The expected state of one node, and the messages that it is expected to have published.
 #[derive(Debug, Default)]
 struct Model {
     slots: BTreeMap<u32, String>,
     queue: Vec<String>,
-    /// With several nodes: the waits for more than one permit.
-    marks: BTreeSet<String>,
     told: Vec<String>,
     several: bool,
 }
@@ -142,8 +133,7 @@ impl Model {
         if place.len() == many {
             return Some(place);
         }
-        let is_older = |mark: &String| mark != wait && (wait.is_empty() || age(mark) > age(wait));
-        if self.several && self.marks.iter().any(is_older) || !self.several && self.serve(wait, permits, first) {
+        if !self.several && self.serve(wait, permits, first) {
             return None;
         }
         self.free(permits, first, many)
@@ -162,10 +152,6 @@ impl Model {
         }
         let was_there = self.queue.iter().any(|queued| queued == wait);
         let stays = lent.is_none() && attempt.stays;
-        self.marks.remove(wait);
-        if stays && self.several && many > 1 {
-            self.marks.insert(wait.to_owned());
-        }
         if !stays {
             self.queue.retain(|queued| queued != wait);
         } else if !was_there {
@@ -205,7 +191,6 @@ impl Model {
         }
         if let Some(wait) = wait {
             self.queue.retain(|queued| queued != wait);
-            self.marks.remove(wait);
         }
         self.slots.retain(|_, held| held != token && wait.is_none_or(|wait| *held != reserved(wait)));
         let is_lent = slots.iter().any(|slot| self.slots.contains_key(slot));
@@ -235,22 +220,18 @@ fn short(reply: &Value) -> String {
 fn stored() -> Arc<Call> {
     let source = "local all = redis.call('ZRANGE', KEYS[1], 0, -1)\n\
                   table.sort(all)\n\
-                  local marks = redis.call('ZRANGE', KEYS[4], 0, -1)\n\
-                  for i, mark in ipairs(marks) do marks[i] = string.match(mark, '^%S+ (.*)$') end\n\
-                  table.sort(marks)\n\
-                  return table.concat(all, '|') .. ' / ' .. table.concat(redis.call('ZRANGE', KEYS[2], 0, -1), '|') \
-                  .. ' / ' .. table.concat(marks, '|')";
+                  return table.concat(all, '|') .. ' / ' .. table.concat(redis.call('ZRANGE', KEYS[2], 0, -1), '|')";
     with_queue("stored", source)
 }
 
 fn clear() -> Arc<Call> {
-    with_queue("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])")
+    with_queue("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")
 }
 
 fn with_queue(operation: &'static str, source: &'static str) -> Arc<Call> {
     let call = own(operation, source);
     let key = exclusive().key;
-    let keys = [key.as_str(), key.permit_queue(), key.fence(), &key.many_permits()];
+    let keys = [key.as_str(), key.permit_queue(), key.fence()];
     Call::new(call.script, &keys, &[])
 }
 
@@ -261,7 +242,7 @@ fn any<T: Copy>(all: &[T]) -> T {
 /// Draws one call. Returns it with the reply that the model predicts.
 fn random_step(model: &mut Model) -> (Arc<Call>, String) {
     let (token, permits) = (any(&TOKENS), any(&[1, 2, 3, 4]));
-    let many = any(&[1, 1, 1, 2, 3]).min(permits);
+    let many = if model.several { 1 } else { any(&[1, 1, 1, 2, 3]).min(permits) };
     let mut slots: Vec<u32> = (0..permits).collect();
     fastrand::shuffle(&mut slots);
     slots.truncate(usize::try_from(many).unwrap());
@@ -273,9 +254,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
     match fastrand::u32(0..20) {
         0..10 => {
             let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
-            let waited = SECOND * 3600 * u32::try_from(age(&named(wait))).unwrap();
-            let entry = any(&[None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))]);
-            let wait = entry.map(|entry| WaitArgs { waited, ..entry });
+            let wait = any(&[None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))]);
             let leftover = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
             let leftover_tokens: Vec<LockId> = leftover.map(id).into_iter().collect();
             let id = id(token);
@@ -330,8 +309,7 @@ fn compare(side: &mut dyn Side, seeds: u64) {
             assert_eq!(told, std::mem::take(&mut model.told), "seed {seed}: published after\n{done}");
             let mut lent: Vec<String> = model.slots.iter().map(|(slot, token)| format!("{slot} {token}")).collect();
             lent.sort_unstable();
-            let marks: Vec<&str> = model.marks.iter().map(String::as_str).collect();
-            let expected = format!("{} / {} / {}", lent.join("|"), model.queue.join("|"), marks.join("|"));
+            let expected = format!("{} / {}", lent.join("|"), model.queue.join("|"));
             let Ok(Value::Text(stored)) = side.call(&stored()) else { panic!("nothing is stored") };
             assert_eq!(String::from_utf8(stored).unwrap(), expected, "seed {seed}: stored after\n{done}");
         }

@@ -55,7 +55,7 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
         );
     }
     let outcome = match &outcome {
-        Err(refusal) => retry_on_common_slots(client, request, refusal, by)
+        Err(refusal) => retry_on_common_slot(client, request, refusal, by)
             .map_or(outcome, |restricted| attempt(client, &restricted, &AttemptOptions::default(), by)),
         Ok(_) => outcome,
     };
@@ -86,16 +86,16 @@ fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec
 }
 
 /// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt. It names
-/// slots that are free on a majority of the nodes, if there are such slots. Called after the slots of the
-/// first attempt were released.
-fn retry_on_common_slots(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
+/// a slot that is free on a majority of the nodes, if there is one. Called after the slots of the first attempt were
+/// released.
+fn retry_on_common_slot(client: &ClientInner, request: &Request, refusal: &Refusal, by: Tick) -> Option<Request> {
     let (quorum, semaphore) = (&client.quorum, request.protocol.semaphore()?);
     let is_split = refusal.ballot.as_ref()?.votes.contains(&Vote::Void);
     if !is_split || !refusal.error.is_busy() || quorum.now() >= by {
         return None;
     }
     let held = quorum.round(&request.protocol.inspect(), by);
-    let restricted = Protocol::Semaphore(semaphore.with_common_slots(&held.votes)?);
+    let restricted = Protocol::Semaphore(semaphore.with_common_slot(&held.votes)?);
     Some(Request { protocol: Arc::new(restricted), ..request.clone() })
 }
 

@@ -232,7 +232,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let wait = Some(WaitArgs { id: "redlock-sync:0/1", stays: LEASE, waited: Duration::ZERO });
+        let wait = Some(WaitArgs { id: "redlock-sync:0/1", stays: LEASE });
         let options = AttemptOptions { wait, keeps_wait, ..AttemptOptions::default() };
         let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));

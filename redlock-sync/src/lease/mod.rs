@@ -360,8 +360,11 @@ impl Lease {
         release.result
     }
 
-    /// Ends the lease and leaves the lock held, for a holder that adopts its token.
+    /// Ends the lease and leaves the lock held, for a holder that adopts its token. With several nodes the call is
+    /// refused, and the lease goes on.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
+        let what = format!("leave lock `{}` to another holder", self.core.key);
+        self.core.quorum.needs_one_server(&what, "keep the guard in one process")?;
         let grace = self.core.quorum.settings.two_rounds();
         self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
         // Pairs with `is_over`, and with `prepare_end`: no later end of this lease releases the lock.

@@ -178,12 +178,12 @@ impl Mutex {
     /// Takes over a held lock by the [token](MutexGuard::into_token) of its former holder. That is one step, so the
     /// lock is never free in between. The guard that this returns has this handle's settings, a renewal thread, and a
     /// [fencing token](Lease::fencing_token) that is greater than the former one. The call does not wait for a lock. It
-    /// takes four node timeouts at most.
+    /// takes one node timeout at most.
     ///
-    /// If several calls use the same token, at most one of them gets the lock. With several nodes, calls at the same
-    /// time can each get some of the nodes, so that no call has a majority. Then each call gives its nodes back to the
-    /// token and tries again, up to four times within a node timeout. One of the calls gets the lock, and the others
-    /// return `Lost`. As long as no call has the lock, a call can return `Unavailable`.
+    /// **This works with one server only**: one server, one Sentinel group or one cluster. A client of several cannot
+    /// move a lock to another process. Keep the guard in one process there.
+    ///
+    /// If several calls use the same token, at most one of them gets the lock. The others return `Lost`.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
     /// [`key_prefix`](crate::Builder::key_prefix).
@@ -196,15 +196,14 @@ impl Mutex {
     /// # Errors
     /// - [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it
     ///   is the token of another lock
-    /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or if no call has a majority yet. If the token
-    ///   held the lock, it still holds it. That lasts for the rest of its lease or for one lease of this handle,
-    ///   whichever is shorter. If a node executes this call after it has failed, the lock is given back to the token.
-    ///   Try again with the same client, until the call succeeds or returns `Lost`. Another client can get `Lost` as
-    ///   long as a node has not given the lock back
+    /// - [`Unavailable`](Error::Unavailable) if the server did not answer in time. Try again, until the call succeeds
+    ///   or returns `Lost`. `Lost` then means that the server has executed the failed call. That lock is released, like
+    ///   that of any attempt that failed, and not given back to the token
     /// - [`Busy`](Error::Busy) if this thread holds the key already
     /// - [`Lost`](Error::Lost) also if this thread has guards of a [`ReentrantMutex`](crate::ReentrantMutex) that lost
     ///   the lock
-    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    /// - [`Config`](Error::Config), also with several servers
+    /// - [`WrongType`](Error::WrongType), [`Closed`](Error::Closed)
     ///
     /// After an error this call holds nothing.
     ///
@@ -387,9 +386,10 @@ impl<M> MutexGuard<M> {
     /// that this returns. The lock stays taken for the rest of the lease ([`remaining`](Lease::remaining)). If that may
     /// be too short, [`extend`](Lease::extend) the lease first. If no holder adopts the token by then, the lock is
     /// free. Settings do not travel with the token: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that
-    /// adopts the token has one.
+    /// adopts the token has one. Like `adopt`, this works with one server only.
     ///
     /// # Errors
+    /// - [`Config`](Error::Config) with several servers
     /// - [`Lost`](Error::Lost) if the lock was not held any more
     /// - [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two node timeouts
     /// - [`Closed`](Error::Closed) in a forked child

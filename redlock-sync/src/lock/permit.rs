@@ -7,7 +7,7 @@ use crate::lease::Lease;
 use crate::lock::handle::derefs_to_lease;
 use crate::lock::mutex::{GuardSend, ThreadBound};
 
-/// A permit of a [`Semaphore`](crate::Semaphore), or several that were [acquired at
+/// A permit of a [`Semaphore`](crate::Semaphore), or several of one server that were [acquired at
 /// once](crate::Semaphore::acquire_many). Its drop releases all of them.
 ///
 /// As with a [`MutexGuard`](crate::MutexGuard), the drop does not wait for the servers.

@@ -43,7 +43,7 @@ use crate::quorum::Quorum;
 /// holders than permits. All settings of locks apply. Where they say "lock", read "permit".
 ///
 /// A thread may hold several permits. If it waits for one while it holds others, it can wait for ever, and no error
-/// reports that. [`acquire_many`](Semaphore::acquire_many) takes several at once.
+/// reports that. With one server, [`acquire_many`](Semaphore::acquire_many) takes several at once.
 ///
 /// # Order
 ///
@@ -124,17 +124,19 @@ impl Semaphore {
 
     /// Blocks until this thread has this number of permits. It gets all of them at once, and holds none while it waits.
     ///
-    /// On one server, the thread has its place in the [order](Semaphore#order) like any other. When it is its turn,
-    /// free permits are kept for it until there are enough. Threads that came later wait meanwhile, although some
-    /// permits are free. On several servers, attempts of threads that began to wait later give way to it. If many
-    /// threads wait there, the permits can be free for up to a second between two holders. That makes about 30
-    /// acquisitions a second on three servers, where one server makes 800.
+    /// The thread has its place in the [order](Semaphore#order) like any other. When it is its turn, free permits are
+    /// kept for it until there are enough. Threads that came later wait meanwhile, although some permits are free.
+    ///
+    /// **This works with one server only**: one server, one Sentinel group or one cluster. With a client of several,
+    /// acquire one permit at a time. A thread that holds one and waits for the next can wait for ever, so give each
+    /// call a limit, and release what you have if one returns `Busy`.
     ///
     /// The permits are one lease, so they are renewed, released and lost together. If a process dies while permits are
     /// kept for one of its threads, these permits stay taken for about one lease of that process.
     ///
     /// # Errors
-    /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
+    /// - [`Config`](Error::Config) for zero permits, for more than the semaphore has, and for more than one permit with
+    ///   a client of several servers
     /// - the errors of [`acquire`](Semaphore::acquire)
     ///
     /// Nothing is held after an error.
@@ -382,6 +384,8 @@ impl Semaphore {
                 "cannot acquire {many} permits at once of semaphore `{key}`, which has {permits}"
             )));
         }
+        let what = format!("acquire {many} permits at once of semaphore `{key}`");
+        self.handle.client.quorum.needs_one_server(&what, "acquire one permit at a time, with a limit for the wait")?;
         let lock = Arc::new(for_many(key.clone(), self.permits, many, &self.handle.client.quorum));
         Ok(Handle { lock: Ok((key.clone(), lock)), ..self.handle.clone() })
     }

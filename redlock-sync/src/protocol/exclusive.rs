@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
-use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, RELEASE, UNRESERVE};
+use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, RELEASE, UNRESERVE};
 use super::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -69,18 +69,11 @@ impl Exclusive {
         Call::of_token(&FENCE, Some(id), &keys, &args).into()
     }
 
-    /// Passes the lock to a token, if one of the other tokens holds it.
-    pub(crate) fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired> {
-        let lease_ms = Number(millis(lease));
-        let mut args = vec![Text(id.as_str()), lease_ms, Number(fenced.into()), Number(millis(FENCE_LIFETIME))];
-        args.extend(from.iter().map(|former| Text(former.as_str())));
+    /// Passes the lock from the token `former` to another one, if `former` holds it.
+    pub(crate) fn adopt(&self, id: &LockId, lease: Duration, former: &LockId, fenced: bool) -> TypedCall<Acquired> {
+        let (lease_ms, fence_lifetime) = (Number(millis(lease)), Number(millis(FENCE_LIFETIME)));
+        let args = [Text(id.as_str()), lease_ms, Number(fenced.into()), fence_lifetime, Text(former.as_str())];
         Call::of_token(&ADOPT, Some(id), &self.keys(), &args).into()
-    }
-
-    /// Passes the lock back from a token to its former holder, if that token holds it.
-    pub(crate) fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
-        let args = [Text(id.as_str()), Text(former.as_str())];
-        Call::of_token(&GIVE_BACK, Some(id), &[self.key.as_str()], &args).into()
     }
 
     pub(crate) fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {

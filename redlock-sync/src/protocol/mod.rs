@@ -10,7 +10,7 @@
 //! |---|---|
 //! | fence | all locks |
 //! | extend and count the waits | mutex, read-write lock: threads of a process hand the lock to each other |
-//! | unreserve, adopt, give back | mutex: a release grants the lock to the first wait, and a holder can leave it held |
+//! | unreserve, adopt | mutex: a release grants the lock to the first wait, and a holder can leave it held |
 //! | choose, with common slots | semaphore |
 //! | shared, extend and check writers, downgrade | read-write lock |
 //!
@@ -117,8 +117,6 @@ pub(crate) struct WaitArgs<'a> {
     pub(crate) id: &'a str,
     /// How long the queue lives if the attempt does not get the lock; zero if the wait leaves the queue.
     pub(crate) stays: Duration,
-    /// How long its thread has waited.
-    pub(crate) waited: Duration,
 }
 
 /// The parameters of a release.
@@ -296,12 +294,6 @@ impl Protocol {
 
 pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {
     Arg::Text(id.map_or("", LockId::as_str))
-}
-
-/// The arguments without the last one, which says that there are several nodes. With one node it is left out, since
-/// each argument costs the server time.
-fn of_some<'a, 'b>(args: &'b [Arg<'a>], several: bool) -> &'b [Arg<'a>] {
-    args.split_last().filter(|_| !several).map_or(args, |(_, others)| others)
 }
 
 /// Whole milliseconds, rounded up: never zero for a time that is not zero.

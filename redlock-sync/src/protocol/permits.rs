@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_RELEASE};
-use super::{AcquireArgs, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -21,19 +21,15 @@ pub(super) const SEMAPHORE: Kind = Kind { name: "semaphore", mode: Mode::Shared 
 /// Most permits of a semaphore, since a script reads all that are lent.
 pub(crate) const MAX_PERMITS: u32 = 1024;
 
-/// With several nodes: how long a wait for several permits keeps later attempts away, after each of its own attempts.
-/// It makes one a second.
-const KEEPS_OFF: Duration = Duration::from_secs(3);
-
 #[derive(Debug, Clone)]
 pub(crate) struct Permits {
     pub(crate) key: Key,
     pub(crate) total: u32,
-    /// How many permits an attempt wants.
+    /// How many permits an attempt wants. One, with several nodes.
     pub(crate) many: u32,
     /// True with several nodes.
     pub(crate) several: bool,
-    /// How long a slot is reserved for a wait that was notified of it.
+    /// How long a slot is reserved for a wait that was notified of it. Several nodes reserve none.
     pub(crate) reservation: Duration,
     /// The slot at which an attempt begins to search. `None`: its token decides.
     pub(crate) first: Option<u32>,
@@ -54,12 +50,14 @@ impl Permits {
         }
     }
 
-    /// The slots that a node lends to an attempt that begins at `first`, if it has lent `lent`.
-    fn search(&self, first: u32, lent: &HashSet<u32>) -> Option<Vec<u32>> {
-        let around = (0..self.total).map(|at| (first + at) % self.total);
-        let many = usize::try_from(self.many).ok()?;
-        let slots: Vec<u32> = around.filter(|slot| !lent.contains(slot)).take(many).collect();
-        (slots.len() == many).then_some(slots)
+    /// The slot that a node lends to an attempt that begins at `first`, if it has lent `lent`.
+    fn search(&self, first: u32, lent: &HashSet<u32>) -> Option<u32> {
+        (0..self.total).map(|at| (first + at) % self.total).find(|slot| !lent.contains(slot))
+    }
+
+    /// For how many ms a node reserves a slot. 0 tells it that there are several nodes.
+    fn reserved_ms(&self) -> Arg<'static> {
+        Number(if self.several { 0 } else { millis(self.reservation) })
     }
 
     fn slots_text(&self) -> String {
@@ -77,22 +75,18 @@ impl Permits {
 
     pub(crate) fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
-        let marks = self.several.then(|| self.key.many_permits());
-        let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
-        keys.extend(marks.as_deref());
+        let keys = [self.key.as_str(), self.key.permit_queue(), self.key.fence()];
         let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_ACQUIRE, Some(id), &keys, args).into();
-        // For how long the servers reserve permits for a wait, or keep later attempts away.
-        let reservation = if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation };
-        let (first, reservation) = (self.first_slots(id), Number(millis(reservation)));
-        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.total.into()), Text(&first), reservation];
+        let (first, reserved) = (self.first_slots(id), self.reserved_ms());
+        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.total.into()), Text(&first), reserved];
         if attempt.is_fast_path() && self.many == 1 && self.slots.is_empty() {
             return call(&usual);
         }
         let stored_wait = self.stored_wait(wait.map(|wait| wait.id));
         let mut args = usual.to_vec();
         args.extend(attempt.wait_and_fence(&stored_wait));
-        let (is_lease, waited) = (!self.slots.is_empty(), wait.map_or(0, |w| millis(w.waited)));
-        args.extend([Number(is_lease.into()), Number(self.many.into()), Number(waited)]);
+        let is_lease = !self.slots.is_empty();
+        args.extend([Number(is_lease.into()), Number(self.many.into())]);
         args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
@@ -106,14 +100,11 @@ impl Permits {
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
         let (slots, stored_wait) = (self.slots_text(), self.stored_wait(wait));
-        let (permits, several) = (Number(self.total.into()), Number(self.several.into()));
-        let usual = [text(id), Text(&slots), permits, Number(millis(self.reservation)), several];
-        let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
-        let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
-        keys.extend(marks.as_deref());
+        let usual = [text(id), Text(&slots), Number(self.total.into()), self.reserved_ms()];
+        let keys = [self.key.as_str(), self.key.permit_queue()];
         let call = |args: &[Arg<'_>]| Call::of_token(&SEMAPHORE_RELEASE, id, &keys, args).into();
         if wait.is_none() && keep.is_zero() {
-            return call(of_some(&usual, self.several));
+            return call(&usual);
         }
         call(&[&usual[..], &[Text(&stored_wait), Number(millis(keep))]].concat())
     }
@@ -142,9 +133,9 @@ impl Permits {
         Permits { slots: most.cloned().unwrap_or_default(), ..self.clone() }
     }
 
-    /// An attempt to which a majority of the nodes would lend the same slots, judging by what they have lent. `None` if
-    /// there are no such slots.
-    pub(crate) fn with_common_slots(&self, lent: &[Vote<Holders>]) -> Option<Permits> {
+    /// An attempt to which a majority of the nodes would lend the same slot, judging by what they have lent. `None` if
+    /// there is no such slot.
+    pub(crate) fn with_common_slot(&self, lent: &[Vote<Holders>]) -> Option<Permits> {
         let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
         let taken = |vote: &Vote<Holders>| match vote {
             Vote::Yes(all) => Some(all.iter().filter_map(slot).collect()),
@@ -152,8 +143,8 @@ impl Permits {
         };
         let nodes: Vec<HashSet<u32>> = lent.iter().filter_map(taken).collect();
         let agree = |first: &u32| {
-            let found: Vec<Vec<u32>> = nodes.iter().filter_map(|lent| self.search(*first, lent)).collect();
-            found.iter().any(|slots| 2 * found.iter().filter(|other| *other == slots).count() > lent.len())
+            let found: Vec<u32> = nodes.iter().filter_map(|lent| self.search(*first, lent)).collect();
+            found.iter().any(|slot| 2 * found.iter().filter(|other| *other == slot).count() > lent.len())
         };
         let first = (0..self.total).find(agree)?;
         Some(Permits { first: Some(first), ..self.clone() })
@@ -182,27 +173,21 @@ mod tests {
         let mut votes = [yes(&[2]), yes(&[0]), yes(&[2]), Vote::Absent, yes(&[1])];
         assert_eq!(chosen(&mut votes), [2]);
         assert_eq!(votes, [yes(&[2]), Vote::Void, yes(&[2]), Vote::Absent, Vote::Void]);
-        let mut split = [yes(&[0, 1]), yes(&[0, 2]), yes(&[1, 2])];
-        chosen(&mut split);
-        assert_eq!(split.iter().filter(|vote| vote.is_yes()).count(), 1, "a slot in common is not enough");
         let mut none = [Vote::Absent, Vote::Yes(Acquired::default())];
         assert_eq!(chosen(&mut none), [0; 0]);
         assert_eq!(none, [Vote::Absent, Vote::Void], "a yes without a slot is none");
     }
 
     #[test]
-    fn a_retry_begins_where_a_majority_has_free_slots() {
+    fn a_retry_begins_where_a_majority_has_a_free_slot() {
         let lent = |slots: &[u32]| Vote::Yes(slots.iter().map(|slot| (format!("{slot} token"), None)).collect());
-        let retry = |many, votes: &[Vote<Holders>]| {
-            let lock = Permits { many, ..semaphore(true) };
-            lock.with_common_slots(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
+        let retry = |votes: &[Vote<Holders>]| {
+            semaphore(true).with_common_slot(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
         };
         // Attempts that begin at 0 are lent 1, 2 and 0.
-        assert_eq!(retry(1, &[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));
-        assert_eq!(retry(1, &[lent(&[0]), Vote::Absent, lent(&[1])]).as_deref(), Some("2"));
-        assert_eq!(retry(1, &[lent(&[0, 1]), lent(&[1, 2]), lent(&[0, 2])]), None);
-        assert_eq!(retry(2, &[lent(&[0]), lent(&[0]), lent(&[1])]).as_deref(), Some("0"));
-        assert_eq!(retry(2, &[lent(&[0]), lent(&[2]), lent(&[1])]), None);
+        assert_eq!(retry(&[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));
+        assert_eq!(retry(&[lent(&[0]), Vote::Absent, lent(&[1])]).as_deref(), Some("2"));
+        assert_eq!(retry(&[lent(&[0, 1]), lent(&[1, 2]), lent(&[0, 2])]), None);
     }
 
     fn attempt() -> AcquireArgs<'static> {
@@ -224,6 +209,6 @@ mod tests {
         begins.sort();
         assert_eq!(begins, ["0", "1", "2"]);
         assert_eq!(first(&semaphore(false), "b"), "0");
-        assert_eq!(first(&Permits { slots: vec![1, 2], ..semaphore(true) }, "a"), "1 2");
+        assert_eq!(first(&Permits { slots: vec![2], ..semaphore(true) }, "a"), "2");
     }
 }

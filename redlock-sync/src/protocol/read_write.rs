@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_RELEASE};
-use super::{AcquireArgs, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, of_some, text};
+use super::{AcquireArgs, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -118,4 +118,10 @@ impl ReadWrite {
 /// Splits a holder's name on the servers: whether it writes, and its token.
 pub(crate) fn read_holder(name: &str) -> (bool, &str) {
     name.strip_prefix(WRITER).map_or_else(|| (false, name.strip_prefix(READER).unwrap_or(name)), |token| (true, token))
+}
+
+/// The arguments without the last one, which says that there are several nodes. With one node it is left out, since
+/// each argument costs the server time.
+fn of_some<'a, 'b>(args: &'b [Arg<'a>], several: bool) -> &'b [Arg<'a>] {
+    args.split_last().filter(|_| !several).map_or(args, |(_, others)| others)
 }

@@ -81,7 +81,6 @@ scripts! {
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
     ADOPT = "adopt" behind "permissions" "fence_counter" for "adopt"
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
-    GIVE_BACK = "give_back" for "release" { purpose: Purpose::Release, min_keys: 1 },
     EXTEND = "extend" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
     FENCE = "fence" behind "fence_counter" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
     RELEASE = "release" behind "release_fast" "fence_counter" "push" "grant" for "release"

@@ -60,19 +60,6 @@ impl<R> Ballot<R> {
         (first > Duration::ZERO && first < Duration::MAX).then_some(first)
     }
 
-    /// True if our token can no longer get a majority, even if tokens without a majority are released. Too many nodes
-    /// have no key, or one other token has a majority.
-    pub(crate) fn is_lost_for_good(&self) -> bool {
-        let (of, need) = (self.votes.len(), votes_needed(self.votes.len()));
-        let absent = self.votes.iter().filter(|vote| matches!(vote, Vote::Absent)).count();
-        let has_majority = |holder: &str| {
-            let is_its = |vote: &&Vote<R>| matches!(vote, Vote::Taken { token, .. } if token == holder);
-            self.votes.iter().filter(is_its).count() >= need
-        };
-        absent > of - need
-            || self.votes.iter().any(|vote| matches!(vote, Vote::Taken { token, .. } if has_majority(token)))
-    }
-
     /// How long a lock that this round won is still held for certain.
     pub(crate) fn validity(&self, lease: Duration, now: Tick) -> Duration {
         self.started.after(lease).before(drift(lease)).since(now)
@@ -132,37 +119,6 @@ mod tests {
 
     fn failed() -> Vote<Acquired> {
         said(FailureKind::TimedOut, Executed::No)
-    }
-
-    #[test]
-    fn a_token_is_lost_for_good_only_to_a_majority() {
-        let taken = |by: &str| Vote::<Acquired>::taken(by.into(), None);
-        let (a, b, absent) = (|| taken("a"), || taken("b"), || Vote::Absent);
-        let yes = || Vote::Yes(Acquired::default());
-        let is_lost = |votes: Vec<Vote<Acquired>>| {
-            Ballot { votes: votes.into(), started: Tick::ZERO, duplicate: false }.is_lost_for_good()
-        };
-        for lost in [
-            vec![a()],
-            vec![absent()],
-            vec![a(), a(), yes()],
-            vec![absent(), absent(), yes()],
-            vec![absent(), absent(), yes(), yes()],
-            vec![a(), a(), a(), failed(), b()],
-        ] {
-            assert!(is_lost(lost.clone()), "{lost:?}");
-        }
-        // Two other attempts have nodes here. Both may give their nodes back.
-        for open in [
-            vec![failed()],
-            vec![a(), b(), yes()],
-            vec![a(), absent(), yes()],
-            vec![a(), a(), b(), b()],
-            vec![absent(), yes(), yes(), failed()],
-            vec![a(), a(), b(), b(), absent()],
-        ] {
-            assert!(!is_lost(open.clone()), "{open:?}");
-        }
     }
 
     fn said(kind: FailureKind, executed: Executed) -> Vote<Acquired> {

@@ -228,6 +228,17 @@ impl Quorum {
         self.nodes.conflict().map_or(Ok(()), |conflict| Err(Error::config(conflict)))
     }
 
+    /// Returns an error if there are several nodes. For calls that work on one node only.
+    pub(crate) fn needs_one_server(&self, what: &str, instead: &str) -> Result<(), Error> {
+        match self.len() {
+            1 => Ok(()),
+            nodes => Err(Error::config(format!(
+                "cannot {what}: this needs a client of one server, but this client has {nodes} servers; {instead}, or \
+                 use one server"
+            ))),
+        }
+    }
+
     /// The failures of a ballot, one for each node, for an error.
     pub(crate) fn node_errors<R>(&self, votes: &[Vote<R>]) -> Vec<NodeError> {
         self.errors(votes, |_| true).collect()

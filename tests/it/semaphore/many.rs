@@ -1,4 +1,4 @@
-//! Several permits are acquired at once.
+//! Several permits are acquired at once, on one server.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{Error, LostReason, Semaphore};
+use redlock_sync::testing::Memory;
+use redlock_sync::{Error, LostReason, Redlock, Semaphore};
 use redlock_tests::{Proxy, Server, Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
@@ -31,18 +32,40 @@ impl Room {
 
 #[test]
 fn never_more_permits_than_there_are() {
-    for (nodes, times) in [(1, 40), (3, 8)] {
-        let (servers, room) = (servers(nodes), Room(Mutex::default()));
-        thread::scope(|scope| {
-            for many in 1..=4 {
-                let semaphore = open(&servers).semaphore(KEY, 4);
-                for _ in 0..2 {
-                    let (semaphore, room) = (semaphore.clone(), &room);
-                    scope.spawn(move || (0..times).for_each(|_| room.visit(&semaphore, many)));
-                }
+    let (servers, room) = (servers(1), Room(Mutex::default()));
+    thread::scope(|scope| {
+        for many in 1..=4 {
+            let semaphore = open(&servers).semaphore(KEY, 4);
+            for _ in 0..2 {
+                let (semaphore, room) = (semaphore.clone(), &room);
+                scope.spawn(move || (0..40).for_each(|_| room.visit(&semaphore, many)));
             }
-        });
-        assert_eq!(open(&servers).semaphore(KEY, 4).available().unwrap(), 4);
+        }
+    });
+    assert_eq!(open(&servers).semaphore(KEY, 4).available().unwrap(), 4);
+}
+
+#[test]
+fn input_15_with_several_servers_permits_are_acquired_one_at_a_time() {
+    let (servers, memory) = (servers(3), Memory::new(5));
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let over_proxies = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
+    for (locks, nodes) in [(over_proxies, 3), (memory.client(), 5)] {
+        let semaphore = locks.semaphore(KEY, 4);
+        let refused = [
+            semaphore.acquire_many(2),
+            semaphore.try_acquire_many(2),
+            semaphore.try_acquire_many_for(2, SOON),
+            semaphore.try_acquire_many_until(2, Instant::now() + SOON),
+        ];
+        for error in refused.map(Result::unwrap_err) {
+            let parts = [KEY, "2 permits", &format!("{nodes} servers"), "one permit at a time", "one server"];
+            assert!(matches!(error, Error::Config { .. }), "{error}");
+            assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
+        }
+        assert!(proxies.iter().all(|proxy| proxy.seen().is_empty()), "a refused call was sent");
+        semaphore.acquire_many(1).unwrap().release().unwrap();
+        proxies.iter().for_each(Proxy::clear_log);
     }
 }
 
@@ -50,18 +73,16 @@ fn never_more_permits_than_there_are() {
 /// notify the waiter again for this.
 #[test]
 fn several_come_as_soon_as_a_minimum_hold_is_over() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let (holder, waiter) = (open(&servers).semaphore(KEY, 2), open(&servers).semaphore(KEY, 2));
-        let one = holder.min_hold(ms(1000)).acquire().unwrap();
-        let waiting = thread::spawn(move || waiter.acquire_many(2).unwrap().release().unwrap());
-        until_queued(&servers[0], 1);
-        let released = Stopwatch::start();
-        one.release().unwrap();
-        waiting.join().unwrap();
-        let took = released.elapsed();
-        assert!(took < Duration::from_secs(5), "{nodes} nodes: {took:?}, where the lease is 30 s");
-    }
+    let servers = servers(1);
+    let (holder, waiter) = (open(&servers).semaphore(KEY, 2), open(&servers).semaphore(KEY, 2));
+    let one = holder.min_hold(ms(1000)).acquire().unwrap();
+    let waiting = thread::spawn(move || waiter.acquire_many(2).unwrap().release().unwrap());
+    until_queued(&servers[0], 1);
+    let released = Stopwatch::start();
+    one.release().unwrap();
+    waiting.join().unwrap();
+    let took = released.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}, where the lease is 30 s");
 }
 
 /// Ends the other threads, also after a panic.
@@ -96,25 +117,22 @@ fn beside(servers: &[Server], threads: usize, many: u32, f: impl FnOnce()) {
 
 #[test]
 fn neither_those_that_want_one_nor_those_that_want_many_starve() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        for (others, many, wanted) in [(5, 1, 3), (3, 3, 1), (3, 2, 3)] {
-            beside(&servers, others, many, || {
-                let semaphore = open(&servers).semaphore(KEY, 3);
-                for turn in 0..3 {
-                    let permit = semaphore.try_acquire_many_for(wanted, SOON);
-                    let permit = permit.unwrap_or_else(|error| {
-                        panic!("{wanted} beside {others} x {many} on {nodes} nodes, turn {turn}: {error}")
-                    });
-                    permit.release().unwrap();
-                }
-            });
-        }
+    let servers = servers(1);
+    for (others, many, wanted) in [(5, 1, 3), (3, 3, 1), (3, 2, 3)] {
+        beside(&servers, others, many, || {
+            let semaphore = open(&servers).semaphore(KEY, 3);
+            for turn in 0..3 {
+                let permit = semaphore.try_acquire_many_for(wanted, SOON);
+                let permit =
+                    permit.unwrap_or_else(|error| panic!("{wanted} beside {others} x {many}, turn {turn}: {error}"));
+                permit.release().unwrap();
+            }
+        });
     }
 }
 
 #[test]
-fn on_one_node_threads_that_come_later_wait_though_some_are_free() {
+fn threads_that_come_later_wait_though_some_are_free() {
     let servers = servers(1);
     let [holder, many, late] = [(); 3].map(|()| open(&servers).semaphore(KEY, 2));
     let held = holder.acquire().unwrap();
@@ -181,31 +199,23 @@ fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_
 }
 
 #[test]
-fn they_are_renewed_filled_in_and_released_together() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let semaphore = brisk(&servers, ms(2100)).semaphore(KEY, 3);
-        let permit = semaphore.clone().fenced(true).acquire_many(2).unwrap();
-        let lent = |node: usize| servers[node].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
-        let both = || permit.slots().iter().map(|slot| format!("{slot} {}", permit.id().as_str()));
-        let has_both = |node| lent(node).len() == 2 && both().all(|member| lent(node).contains(&member));
-        if nodes > 1 {
-            let lost: i64 = servers[1].ask(cmd("ZREM").arg(KEY).arg(both().next().unwrap()));
-            assert_eq!(lost, 1);
-        }
-        thread::sleep(ms(2400));
-        permit.check().unwrap();
-        eventually("every node has both slots", SOON, || (0..nodes).all(has_both));
-        assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap().len()), (1, 2));
-        assert!(permit.fencing_token().unwrap() > 0);
-        // With a smaller number of permits, no slot is free beside these two, and no slot beyond the number is granted.
-        let smaller = open(&servers).semaphore(KEY, 2);
-        assert!(smaller.try_acquire_many(2).unwrap_err().is_busy());
-        permit.release().unwrap();
-        let taken = smaller.try_acquire_many_for(2, Duration::from_secs(10)).unwrap();
-        assert_eq!(taken.slots(), [0, 1]);
-        taken.release().unwrap();
-    }
+fn they_are_renewed_and_released_together() {
+    let servers = servers(1);
+    let semaphore = brisk(&servers, ms(2100)).semaphore(KEY, 3);
+    let permit = semaphore.clone().fenced(true).acquire_many(2).unwrap();
+    let lent: Vec<String> = servers[0].ask(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
+    assert_eq!(lent, [0, 1].map(|slot| format!("{slot} {}", permit.id().as_str())));
+    thread::sleep(ms(2400));
+    permit.check().unwrap();
+    assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap().len()), (1, 2));
+    assert!(permit.fencing_token().unwrap() > 0);
+    // With a smaller number of permits, no slot is free beside these two, and no slot beyond the number is granted.
+    let smaller = open(&servers).semaphore(KEY, 2);
+    assert!(smaller.try_acquire_many(2).unwrap_err().is_busy());
+    permit.release().unwrap();
+    let taken = smaller.try_acquire_many_for(2, Duration::from_secs(10)).unwrap();
+    assert_eq!(taken.slots(), [0, 1]);
+    taken.release().unwrap();
 }
 
 #[test]

@@ -4,9 +4,9 @@
 //! A majority is enough for the holder that released the lock. But a node that was left out at that moment would keep
 //! the token until it expires, and could not vote for the next holders.
 //!
-//! Only releases are sent from here, and calls that give an adoption back. They compare a token that is never used
-//! again, so a late or repeated call does no harm. All that are due are sent at the same time. A call that was sent and
-//! not answered can be sent once more when the client ends, or when it gives up all its locks.
+//! Only releases are sent from here. They compare a token that is never used again, so a late or repeated call does no
+//! harm. All that are due are sent at the same time. A call that was sent and not answered can be sent once more when
+//! the client ends, or when it gives up all its locks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,20 +34,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a background thread takes at most to handle what is left of releases, unless it gets no processor time.
 const LONGEST_HANDLING: Duration = Duration::from_secs(1);
-/// How long a failed adoption is remembered at least. A server that hangs may execute it this late.
-const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What has to be released. A token can be released by the lock's key alone. All others need all keys of the lock,
 /// since they concern the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ReleaseTarget {
     Token(LockId),
-    /// A token that has adopted the lock on too few nodes, or on none. These nodes give it back to the token that was
-    /// left.
-    Adoption {
-        id: LockId,
-        former: LockId,
-    },
     /// A wait that is over.
     Wait(Arc<str>),
 }
@@ -71,7 +63,7 @@ pub(crate) struct PendingRelease {
 
 impl ReleaseTarget {
     fn is_token(&self) -> bool {
-        matches!(self, ReleaseTarget::Token(_) | ReleaseTarget::Adoption { .. })
+        matches!(self, ReleaseTarget::Token(_))
     }
 }
 
@@ -106,11 +98,7 @@ impl PendingRelease {
     }
 
     fn call(&self, now: Tick) -> TypedCall<Released> {
-        let id = match (&self.what, self.protocol.mutex()) {
-            (ReleaseTarget::Adoption { id, former }, Some(lock)) => return lock.give_back(id, former),
-            (ReleaseTarget::Token(id), _) => Some(id),
-            _ => None,
-        };
+        let id = if let ReleaseTarget::Token(id) = &self.what { Some(id) } else { None };
         let wait = self.wait.as_deref();
         self.protocol.release(&ReleaseArgs { id, keep: self.keep_until.since(now), wait, next: Next::Anybody })
     }
@@ -197,8 +185,6 @@ impl Drop for AwaitedRelease {
 #[derive(Debug, Default)]
 struct BacklogState {
     list: Vec<PendingRelease>,
-    /// The adoptions that failed, and that a server may execute until then.
-    adoptions: Vec<(ReleaseTarget, Tick)>,
     /// A repetition is planned or under way.
     is_planned: bool,
     /// The last release that was added has replaced another one.
@@ -280,26 +266,6 @@ impl Backlog {
         state.add(release);
         // If no thread can be started, the next release tries again.
         state.is_planned = state.is_planned || self.plan(FIRST_PAUSE);
-    }
-
-    /// Like `add`, for a token that may have adopted the lock, or may do so later. It is remembered even after that,
-    /// since a copy of the call can be executed later.
-    pub(crate) fn add_adoption(self: &Arc<Self>, of_token: PendingRelease, id: LockId, former: LockId) {
-        let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
-        let what = ReleaseTarget::Adoption { id, former };
-        self.state.lock().adoptions.push((what.clone(), until));
-        self.add(PendingRelease { what, ..of_token });
-    }
-
-    /// The tokens by which this client has failed to adopt the lock from that token.
-    pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
-        let (mut state, now) = (self.state.lock(), self.quorum.now());
-        state.adoptions.retain(|(_, until)| *until > now);
-        let id = |(what, _): &(ReleaseTarget, Tick)| match what {
-            ReleaseTarget::Adoption { id, former: of } if of == former => Some(id.clone()),
-            _ => None,
-        };
-        state.adoptions.iter().filter_map(id).collect()
     }
 
     #[cfg(test)]

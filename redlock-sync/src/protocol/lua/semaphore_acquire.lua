@@ -1,26 +1,23 @@
 -- Lends free slots to a token, if it is this attempt's turn: as many as the token wants, or none. A wait with a
 -- reservation gets its reserved slots. Otherwise enters the wait into the queue, where it keeps its place. Safe to
 -- execute twice: if the token has its slots already, the reply is yes, and the lease is never shortened.
--- With one node, free slots first go to the waits before this one. With several, any attempt may take them (slots.lua).
--- The exception is a wait that has waited longer and wants more than one slot. Otherwise it would never find them free
--- together.
+-- With one node, free slots first go to the waits before this one. With several, any attempt may take one (slots.lua).
 -- Its twin, semaphore_acquire_fast.lua, runs first.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots
--- of the token's lease, ARGV[5] ms for which a slot is reserved, or with several nodes keeps other attempts away. A
--- fast-path call for one slot ends here.
+-- of the token's lease, ARGV[5] ms for which a slot is reserved (0: there are several nodes). A fast-path call for one
+-- slot ends here.
 -- ARGV[6] wait (empty: none), ARGV[7] ms for which the queue lives after a no (0: the wait leaves it), ARGV[8] fence to
 -- reach (0: the next, -1: none is wanted), ARGV[9] ms for which the fence counter is kept after the clock has reached
--- it, ARGV[10] 1 if only the slots of the lease will do, ARGV[11] how many slots, ARGV[12] ms that the wait has waited,
--- ARGV[13..] leftover tokens: prefixes of tokens without a lease; the last argument may be that of permissions.lua
+-- it, ARGV[10] 1 if only the slot of the lease will do, ARGV[11] how many slots (with several nodes 1), ARGV[12..]
+-- leftover tokens: prefixes of tokens without a lease; the last argument may be that of permissions.lua
 -- replies {1, fence (0: none), slots} when they are lent to the token now; else
 -- replies {0, ms, first 80 bytes of its token, place of the wait (0 none, 1 it is new, 2 it was there)}. The ms are
 --         those until the first permit or reservation ends, or after which a wait that keeps the other slots counts as
 --         gone.
-local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[6] or '', KEYS[4]
+local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[6] or ''
 local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
-local is_lease, several = ARGV[10] == '1', marks ~= nil
-local span, wanted = tonumber(ARGV[5]), tonumber(ARGV[8] or -1)
+local is_lease, span, wanted = ARGV[10] == '1', tonumber(ARGV[5]), tonumber(ARGV[8] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end
 local now = in_ms(redis.call('TIME'))
@@ -35,7 +32,7 @@ local reservation_of_wait = wait ~= '' and RESERVED .. wait
 local list, set = slots_of(ARGV[4])
 for at, other in pairs(lent.tokens) do
   local is_leftover = false
-  for i = 13, #ARGV do is_leftover = is_leftover or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
+  for i = 12, #ARGV do is_leftover = is_leftover or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
   if other == token and (not is_lease or set[at]) then
     own[#own + 1] = at
   elseif other == token or is_leftover then
@@ -46,43 +43,22 @@ for at, other in pairs(lent.tokens) do
   end
 end
 
--- With several nodes: reads the waits for more than one permit. Each has the time at which it began, by this node's
--- clock. Clocks of clients and nodes are not compared. Returns whether there is an older wait than this one, and the
--- member of this wait.
-local function read_marks()
-  local all = redis.pcall('ZRANGE', marks, 0, -1, 'WITHSCORES')
-  local began, is_late, mine = wait == '' and math.huge or now - tonumber(ARGV[12]), false, nil
-  for i = 1, #all, 2 do
-    local since, other = string.match(all[i], '^(%S+) (.*)$')
-    if other == wait then
-      mine = all[i]
-    elseif tonumber(all[i + 1]) >= now and tonumber(since) < began then
-      is_late = true
-    end
-  end
-  return is_late, mine
-end
-
 if not is_lease and #own ~= many then
   -- No known attempt got these slots, so this attempt does not lend them again.
   for _, slot in ipairs(own) do left[#left + 1] = slot .. ' ' .. token end
 end
-local gone, slots, is_late, mine, kept = {}, nil, false, nil, nil
-if several then is_late, mine = read_marks() end
+local gone, slots, kept = {}, nil, nil
 if #own == many then
   -- This write comes before the other, since a full server accepts it and would refuse the other.
   lengthen(key, lease)
   slots = own
 elseif is_lease then
-  slots = list
-  for _, slot in ipairs(list) do
-    if lent.tokens[slot] and lent.tokens[slot] ~= token then slots = nil end
-  end
+  if not lent.tokens[list[1]] then slots = list end
 elseif #reserved == many then
   slots = reserved
-elseif not is_late then
+else
   local free = search(lent, permits, list[1])
-  if not several then gone, kept = serve(key, queue, wait, lent, free, now, span, several) end
+  if span > 0 then gone, kept = serve(key, queue, wait, lent, free, now, span) end
   slots = not kept and free(many)
 end
 if not slots then
@@ -92,15 +68,9 @@ if not slots then
     place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
     redis.call('PEXPIRE', queue, ARGV[7])
     mark(queue, wait)
-    if mine then redis.call('ZREM', marks, mine) end
-    if several and many > 1 then
-      redis.call('ZADD', marks, now + span, string.format('%.0f', now - tonumber(ARGV[12])) .. ' ' .. wait)
-      lengthen(marks, span)
-    end
   elseif wait ~= '' then
     gone[#gone + 1] = wait
     mark(queue, wait, true)
-    if mine then redis.call('ZREM', marks, mine) end
   end
   remove(queue, gone)
   remove(key, left)
@@ -122,7 +92,6 @@ if wait ~= '' then
   mark(queue, wait, true)
   for _, slot in ipairs(reserved) do left[#left + 1] = slot .. ' ' .. reservation_of_wait end
 end
-if mine then redis.call('ZREM', marks, mine) end
 remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end

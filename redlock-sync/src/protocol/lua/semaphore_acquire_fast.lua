@@ -1,12 +1,12 @@
 -- Runs before all other parts of semaphore_acquire.lua, as the fast path: an attempt that asks only for one permit,
 -- while there is no wait. In every other case it does nothing, and the script that follows decides. The same applies if
 -- the token has a permit, if a permit has ended, or if a member is not a permit. Its twin is semaphore_acquire.lua.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] with several nodes: waits for more than one permit
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] not
 -- used
 -- ARGV[6..] if there are more arguments, it does nothing
 -- replies {1, 0, slot} when that slot is lent to the token now
-if not ARGV[6] and redis.call('EXISTS', KEYS[2], KEYS[4] or KEYS[2]) == 0 then
+if not ARGV[6] and redis.call('EXISTS', KEYS[2]) == 0 then
   local key, lease, slot = KEYS[1], tonumber(ARGV[2]), ARGV[4]
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)

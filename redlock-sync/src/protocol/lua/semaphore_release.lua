@@ -2,22 +2,18 @@
 -- wait from the queue, and passes the slots that were reserved for it to the next wait. A full server (maxmemory) does
 -- not refuse the first write.
 -- Its twin, semaphore_release_fast.lua, runs first.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] with several nodes: waits for more than one permit; or KEYS[1] only, while
--- a cluster moves its slot: then no wait is notified
+-- KEYS[1] semaphore, KEYS[2] queue; or KEYS[1] only, while a cluster moves its slot: then no wait is notified
 -- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a
--- slot is reserved, ARGV[5] 1 with several nodes (may be absent)
--- The following are present only if one of them differs from its default in brackets: ARGV[6] own wait (empty), ARGV[7]
+-- slot is reserved (0: there are several nodes)
+-- The following are present only if one of them differs from its default in brackets: ARGV[5] own wait (empty), ARGV[6]
 -- ms to keep the permits (0: given up now)
 -- replies 1 given up, 5 the same where only the semaphore's key was named, 0 another token has one of the slots, -1 the
 --         token lacks one of them
-local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[7] or 0), ARGV[6] or ''
+local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[5] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)
   mark(queue, wait, true)
-  for _, entry in ipairs(KEYS[3] and redis.pcall('ZRANGE', KEYS[3], 0, -1) or {}) do
-    if string.match(entry, '^%S+ (.*)$') == wait then redis.call('ZREM', KEYS[3], entry) end
-  end
 end
 local lent, failure = read_lent(key, now)
 if failure then return failure end
@@ -31,7 +27,7 @@ for at, other in pairs(lent.tokens) do
       redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
       lent.first = math.min(lent.first or math.huge, now + keep)
-      if queue then hint(queue, ARGV[7], '0 0') end
+      if queue then hint(queue, ARGV[6], '0 0') end
     else
       redis.call('ZREM', key, at .. ' ' .. other)
       lent.tokens[at] = nil
@@ -45,7 +41,7 @@ end
 if queue and redis.call('EXISTS', queue) == 1 then
   purge(key, now)
   local free = search(lent, tonumber(ARGV[3]), 0)
-  remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[4]), ARGV[5] == '1')))
+  remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[4]))))
 end
 end_with_last(key)
 return reply

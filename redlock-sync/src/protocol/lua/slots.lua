@@ -8,8 +8,8 @@
 -- that wait, with its own token, turns it into a permit. So a script that is executed twice may reserve twice without
 -- harm. With several nodes, nothing is reserved: as many waits are notified as there are free slots.
 -- A wait is `channel/number permits many`. It wants `many` slots of a semaphore of that many permits, which may differ
--- from the number that the caller's handle has. A wait for more than one permit gets all of its slots at once. The
--- waits after it get none before it has them.
+-- from the number that the caller's handle has. With one node, a wait for more than one permit gets all of its slots at
+-- once. The waits after it get none before it has them. With several nodes, each wait wants one slot.
 
 local RESERVED = string.rep('0', 32) .. ':granted:'
 
@@ -71,12 +71,12 @@ local function lengthen(key, ms)
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms))
 end
 
--- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits to remove
--- from the queue. They are removed later, since a full server (maxmemory) has to refuse the first write of an attempt.
--- The other slots may be kept for a wait that needs more than there are. Then the function also returns for how many ms
--- at most, unless that wait shows that it is alive.
-local function serve(key, queue, own, lent, free, now, span, several)
-  local gone, at, is_reserved = {}, 0, false
+-- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`, and reserves them for `span`
+-- ms. With several nodes `span` is 0. Returns the waits to remove from the queue. They are removed later, since a full
+-- server (maxmemory) has to refuse the first write of an attempt. The other slots may be kept for a wait that needs more
+-- than there are. Then the function also returns for how many ms at most, unless that wait shows that it is alive.
+local function serve(key, queue, own, lent, free, now, span)
+  local gone, at, is_reserved, several = {}, 0, false, span == 0
   while free(1) do
     local wait = redis.pcall('ZRANGE', queue, at, at)[1]
     if not wait or wait == own then return gone end

@@ -37,7 +37,7 @@ impl Play<'_> {
                 let most = PERMITS[key - PERMIT];
                 // Some clients use one permit less. While the numbers differ, the larger one is the bound.
                 let permits = if key > PERMIT && self.random.bool() { most - 1 } else { most };
-                let many = if self.random.u8(..4) == 0 { 2 } else { 1 };
+                let many = if self.nodes == 1 && self.random.u8(..4) == 0 { 2 } else { 1 };
                 Lock::Semaphore(terms.semaphore(self.locks.semaphore(name, permits)), many)
             }
             WRITE.. => Lock::Writer(terms.rw_lock(self.locks.rw_lock(name))),

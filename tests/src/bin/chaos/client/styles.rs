@@ -27,6 +27,7 @@ pub(super) struct Play<'a> {
     pub(super) job: Job<'a>,
     pub(super) random: &'a mut fastrand::Rng,
     pub(super) locks: &'a Redlock,
+    pub(super) nodes: usize,
 }
 
 impl Play<'_> {

@@ -44,6 +44,7 @@ pub(super) struct Worker {
     random: fastrand::Rng,
     session: Session,
     keys: usize,
+    nodes: usize,
 }
 
 impl Worker {
@@ -59,6 +60,7 @@ impl Worker {
             random: fastrand::Rng::with_seed(seed),
             session,
             keys: order.keys,
+            nodes: order.urls.len(),
         }
     }
 
@@ -134,7 +136,7 @@ impl Worker {
             key,
             writes: 0,
         };
-        Play { job, random: &mut self.random, locks }
+        Play { job, random: &mut self.random, locks, nodes: self.nodes }
     }
 
     /// Starts a crowd of `size` threads. Most of them acquire the same lock. Each thread beyond [`TOGETHER`] acquires a
