@@ -266,7 +266,7 @@ fn a_server_that_hangs_or_is_gone_is_said_to() {
 fn a_signal_gives_the_terminal_back() {
     let servers = one();
     let locks = client(&servers).build().unwrap();
-    _ = locks.mutex("order:42").lease(Duration::from_secs(60)).lock().unwrap().into_token().unwrap();
+    let _held = locks.mutex("order:42").lease(Duration::from_secs(60)).lock().unwrap().into_token().unwrap();
     let top = Terminal::start(&servers, SMALL, "NO_COLOR=1", "top --every 200ms");
     top.until(&["holders: 1,", "order:42", "q quit"]);
     let colours = top.tmux(&["capture-pane", "-p", "-e"]);
