@@ -88,7 +88,10 @@ fn what_is_shown_is_json_too() {
     assert_eq!((&tree["error"]["code"], code), (&64.into(), Some(64)));
     server.kill();
     let (tree, code) = json(&["ls"]);
-    assert!(code == Some(69) && tree["error"]["message"].as_str().unwrap().contains("the server cannot be reached"), "{tree}");
+    assert!(
+        code == Some(69) && tree["error"]["message"].as_str().unwrap().contains("the server cannot be reached"),
+        "{tree}"
+    );
     assert_eq!(outcome(&mut on(&server, ["run", "--json", "job", "true"])).1, Some(64));
 }
 

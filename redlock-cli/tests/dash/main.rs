@@ -58,7 +58,8 @@ fn the_page_and_the_snapshot() {
     server.kill();
     eventually("an outage is shown, with what was", LONG, || {
         let told: Value = serde_json::from_str(&dash.get("/api/snapshot").body).unwrap();
-        told["problem"].as_str().is_some_and(|why| why.contains("no majority")) && !told["snapshot"].is_null()
+        told["problem"].as_str().is_some_and(|why| why.contains("the server cannot be reached"))
+            && !told["snapshot"].is_null()
     });
     // The locks are those of the last good pass, but the state of the servers is that of now.
     eventually("the server is shown as down", LONG, || {
