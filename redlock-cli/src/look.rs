@@ -29,12 +29,14 @@ fn free(name: &str) -> String {
     let prefix = std::env::var("REDLOCK_KEY_PREFIX").unwrap_or_default();
     let key = escaped(&format!("{prefix}{name}"));
     let all = if prefix.is_empty() { "" } else { "REDLOCK_KEY_PREFIX= " };
-    let pattern = name.replace(['\\', '*'], "?").replace('\'', "'\\''");
+    // A `?` stands for what a pattern or a terminal would take for something else.
+    let is_plain = |c: char| c != '*' && escaped(c.encode_utf8(&mut [0; 4])).chars().eq([c]);
+    let pattern: String = name.chars().map(|c| if is_plain(c) { c } else { '?' }).collect();
     format!(
         "{} is free: no lock has the key {key}\nIf its program has another key_prefix, this finds the key: \
          {all}redlock ls '*{}'\n",
         escaped(name),
-        escaped(&pattern)
+        pattern.replace('\'', "'\\''")
     )
 }
 

@@ -51,12 +51,12 @@ fn an_outage_is_logged_at_once_and_once() {
         redlock_tests::patient().nodes(rig.proxy_urls()).unavailable_after(Duration::from_secs(60)).build().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.mutex(key).lock().map(drop));
-        eventually("the outage is logged", SOON, || count(key, Level::Warn, "no majority") == 1);
+        eventually("the outage is logged", SOON, || count(key, Level::Warn, "cannot be reached") == 1);
         assert!(!waiter.is_finished(), "the outage was logged only after the call");
         rig.proxies.iter().for_each(Proxy::heal);
         waiter.join().unwrap().unwrap();
     });
-    assert_eq!(count(key, Level::Warn, "no majority"), 1, "{:#?}", said(key));
+    assert_eq!(count(key, Level::Warn, "cannot be reached"), 1, "{:#?}", said(key));
 }
 
 /// An outage that `try_lock` finds is logged too.
@@ -71,7 +71,7 @@ fn each_outage_is_logged() {
         for _ in 0..20 {
             assert!(lock.try_lock().is_err_and(|error| error.is_unavailable()));
         }
-        assert_eq!(count(key, Level::Warn, "no majority"), nth, "{:#?}", said(key));
+        assert_eq!(count(key, Level::Warn, "cannot be reached"), nth, "{:#?}", said(key));
         rig.proxies.iter().for_each(Proxy::heal);
         eventually("the server answers again", SOON, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
     }
