@@ -30,7 +30,7 @@ fn free(name: &str) -> String {
     let key = escaped(&format!("{prefix}{name}"));
     let all = if prefix.is_empty() { "" } else { "REDLOCK_KEY_PREFIX= " };
     // A `?` stands for what a pattern or a terminal would take for something else.
-    let is_plain = |c: char| c != '*' && escaped(c.encode_utf8(&mut [0; 4])).chars().eq([c]);
+    let is_plain = |c: char| c == ' ' || c != '*' && escaped(c.encode_utf8(&mut [0; 4])).chars().eq([c]);
     let pattern: String = name.chars().map(|c| if is_plain(c) { c } else { '?' }).collect();
     format!(
         "{} is free: no lock has the key {key}\nIf its program has another key_prefix, this finds the key: \
