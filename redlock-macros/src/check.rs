@@ -14,8 +14,8 @@ use crate::given::Given;
 use crate::kind::{Kind, Lock};
 
 /// The shortest lease of a client with the default settings of the library: what is longer than drift (1 % + 2 ms),
-/// `node_timeout` (250 ms) and 10 ms together. The test `the_shortest_lease_is_that_of_the_library` checks that it is. A
-/// client with a shorter `node_timeout` takes a shorter lease from an expression.
+/// `node_timeout` (250 ms) and 10 ms together. The test `the_shortest_lease_is_that_of_the_library` checks that it is.
+/// A client with a shorter `node_timeout` takes a shorter lease from an expression.
 const SHORTEST: Duration = Duration::from_millis(265);
 /// The longest lease, as in the library's `options.rs`.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);

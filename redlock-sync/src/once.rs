@@ -39,8 +39,6 @@
 //!   the same: its body had ended under the lock.
 //! - A server loses its data, or has been promoted without the mark: as for the arrivals of a latch (`latch.rs`).
 //! - A server becomes full during the body: it takes the mark, which is the open-mark of a latch.
-//! - Clocks of clients play no part. A time-to-live is counted by a server, whose wall clock may be set forward.
-//! - Versions of a program differ in `remember`: each success stores its own, and no check extends it.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -31,8 +31,8 @@ fn waiter<K: Kind>(locks: &Redlock, cancel: &Cancel) -> thread::JoinHandle<Resul
 }
 
 fn built_16_a_wait_at_the_servers_ends<K: Kind, P: Place>() {
-    for count in [1, 3] {
-        let nodes = P::start(count);
+    for count in K::NODES {
+        let nodes = P::start(*count);
         let (one, other, third) = (client(&nodes), client(&nodes), client(&nodes));
         // The tests skip kinds whose lock several clients can hold at once.
         let held = K::new(&one, KEY).lock().unwrap();

@@ -398,7 +398,8 @@ pub(crate) fn name_of_kind<K: Kind>() -> &'static str {
     words.iter().find(|(part, _)| name.contains(part)).map_or("mutex", |(_, word)| word)
 }
 
-/// The test `$test` for each kind of a group. `every`: kinds with one holder at a time. `held`: all kinds. `single`:
+/// The test `$test` for each kind of a group. `every`: kinds with one holder at a time. `held`: all kinds, and `held_on_several`
+/// those that work with several servers. `single`:
 /// kinds with one holder and a minimum hold, which a multi-lock lacks. `string`: kinds whose key is a string.
 macro_rules! kinds_of {
     (held, $test:ident $(, $place:ty)?) => {
@@ -407,6 +408,16 @@ macro_rules! kinds_of {
             ("reentrant mutex", $test::<redlock_sync::ReentrantMutex $(, $place)?>),
             ("permit", $test::<redlock_sync::Semaphore $(, $place)?>),
             ("several permits", $test::<crate::kinds::Pair $(, $place)?>),
+            ("reader", $test::<crate::kinds::Reader $(, $place)?>),
+            ("writer", $test::<redlock_sync::RwLock $(, $place)?>),
+            ("key of a multi-lock", $test::<crate::kinds::OfOneKey $(, $place)?>),
+        ]
+    };
+    (held_on_several, $test:ident $(, $place:ty)?) => {
+        [
+            ("mutex", $test::<redlock_sync::Mutex $(, $place)?> as fn()),
+            ("reentrant mutex", $test::<redlock_sync::ReentrantMutex $(, $place)?>),
+            ("permit", $test::<redlock_sync::Semaphore $(, $place)?>),
             ("reader", $test::<crate::kinds::Reader $(, $place)?>),
             ("writer", $test::<redlock_sync::RwLock $(, $place)?>),
             ("key of a multi-lock", $test::<crate::kinds::OfOneKey $(, $place)?>),

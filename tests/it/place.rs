@@ -269,13 +269,23 @@ macro_rules! each_kind_and_place {
                 crate::place::each_kind_at!($group, crate::place::InMemory, $($test),+);
             }
             mod on_three_in_memory {
-                crate::place::each_kind_at!($group, crate::place::ThreeInMemory, $($test),+);
+                crate::place::each_kind_on_three!($group, $($test),+);
             }
             #[cfg(feature = "cluster")]
             mod on_clusters {
                 crate::place::each_kind_at!($group, crate::cluster::place::Slots, $($test),+);
             }
         }
+    };
+}
+
+/// Does the same as `each_kind_and_place!`, on three nodes in memory. Several permits at once need one server.
+macro_rules! each_kind_on_three {
+    (held, $($test:ident),+) => {
+        crate::place::each_kind_at!(held_on_several, crate::place::ThreeInMemory, $($test),+);
+    };
+    ($group:ident, $($test:ident),+) => {
+        crate::place::each_kind_at!($group, crate::place::ThreeInMemory, $($test),+);
     };
 }
 
@@ -311,4 +321,4 @@ macro_rules! each_place {
     };
 }
 
-pub(crate) use {each_kind_and_place, each_kind_at, each_place};
+pub(crate) use {each_kind_and_place, each_kind_at, each_kind_on_three, each_place};

@@ -55,8 +55,12 @@ fn errors_name_the_queue_and_not_a_key() {
     proxy.heal();
     server.del("{shop:mails}:q:meta");
     server.set("{shop:mails}:q:meta", "x");
-    check(&wrong.ack().unwrap_err(), "failed to release in queue", Some(&address));
-    check(&mails.push("e").unwrap_err(), "failed to push in queue", Some(&address));
+    // Here the key is what the user has to look at.
+    for (op, error) in [("release", wrong.ack().unwrap_err()), ("push", mails.push("e").unwrap_err())] {
+        let told = error.to_string();
+        let is_named = told.contains("node 1") && told.contains("(the key `{shop:mails}:q:meta`)");
+        assert!(told.starts_with(&format!("failed to {op} in queue `shop:mails`")) && is_named, "{told}");
+    }
     drop(first);
     for odd in ["", "a}b", "{a}::q:due", &"x".repeat(2000)] {
         let text = open(&server.url()).queue(odd).push("e").unwrap_err().to_string();

@@ -138,8 +138,8 @@ impl Group {
         found.ok_or_else(|| self.no_master(&state, number))
     }
 
-    /// The failure if no Sentinel answered, or if no majority of those that answered names one master. It is a refusal if
-    /// a majority refused, because that lasts until something is changed.
+    /// The failure if no Sentinel answered, or if no majority of those that answered names one master. It is a refusal
+    /// if a majority refused, because that lasts until something is changed.
     fn no_master(&self, state: &GroupState, number: u64) -> Failure {
         let silent = silent();
         let said = |answer: &SentinelAnswer| match &answer.said {
