@@ -1,6 +1,6 @@
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_sync::{GuardSend, MutexGuard, Redlock};
 use redlock_tests::{Stopwatch, eventually, poll};
@@ -77,7 +77,8 @@ fn has_its_own_settings(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings)
         assert!(since.elapsed() < longest + SLACK, "lost after {:?} with {wanted:?}", since.elapsed());
     } else if wanted.lease == ms(4000) && !wanted.ends_by_itself() {
         // The client renews the lease to its own length.
-        eventually("the lease is renewed", SOON, || since.elapsed() + guard.remaining() > left + ms(100));
+        let until = Instant::now() + guard.remaining();
+        eventually("the lease is renewed", SOON, || Instant::now() + guard.remaining() > until + ms(100));
         assert!(guard.remaining() <= longest, "{:?} with {wanted:?}", guard.state());
     }
 }
