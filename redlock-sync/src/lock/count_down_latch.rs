@@ -214,7 +214,8 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if the latch was closed all the time
-    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked at the end of the wait, or before for the
+    ///   client's [`unavailable_after`](crate::Builder::unavailable_after)
     /// - the errors of [`wait`](CountDownLatch::wait)
     ///
     /// ```

@@ -134,7 +134,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) with the key that was held at the end
-    /// - [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked at the end of the wait, or before for the
+    ///   client's [`unavailable_after`](crate::Builder::unavailable_after)
     /// - the errors of [`lock`](MultiLock::lock)
     ///
     /// Nothing is held after an error.

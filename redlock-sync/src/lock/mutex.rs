@@ -136,7 +136,8 @@ impl Mutex {
     /// - [`Busy`](Error::Busy) if the lock was held all the time. If this thread holds it, the call returns `Busy` at
     ///   once, unless [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or
     ///   [`max_renewals`](Mutex::max_renewals) ends that hold before the deadline
-    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked at the end of the wait, or before for the
+    ///   client's [`unavailable_after`](crate::Builder::unavailable_after)
     /// - the errors of [`lock`](Mutex::lock)
     ///
     /// Nothing is held after an error.

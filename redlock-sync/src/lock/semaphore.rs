@@ -207,7 +207,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if this thread got no permit in that time
-    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked at the end of the wait, or before for the
+    ///   client's [`unavailable_after`](crate::Builder::unavailable_after)
     /// - the errors of [`acquire`](Semaphore::acquire)
     ///
     /// Nothing is held after an error.

@@ -137,7 +137,8 @@ impl Queue {
     /// [`try_claim`](Queue::try_claim) says why that is not an error.
     ///
     /// # Errors
-    /// The errors of [`claim`](Queue::claim). [`Unavailable`](Error::Unavailable) comes at the end of `wait`.
+    /// The errors of [`claim`](Queue::claim). [`Unavailable`](Error::Unavailable) comes at the end of `wait` at the
+    /// latest.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
