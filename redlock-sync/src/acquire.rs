@@ -210,7 +210,7 @@ struct AcquireLoop<'a> {
 
 impl<'a> AcquireLoop<'a> {
     fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: MaxWait, pauses: Pauses) -> AcquireLoop<'a> {
-        let limit = WaitLimit::new(client, limit, request.options.unavailable_after);
+        let limit = WaitLimit::new(client, request.key.as_str(), limit, request.options.unavailable_after);
         let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, limit.until, pauses);
         AcquireLoop {
             client,

@@ -16,6 +16,7 @@ use crate::key::Key;
 use crate::lease::{
     Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke, tell_losses,
 };
+use crate::node::is_about_permission;
 use crate::options::CLOSING;
 use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
@@ -112,6 +113,15 @@ impl ClientInner {
         // Pairs with `ThreadQueues::close` and `has_active_calls`. Without `SeqCst`, the two could miss each other.
         self.active_calls.fetch_add(1, Ordering::SeqCst);
         ActiveCall(self)
+    }
+
+    /// Records that an attempt for this key, which began at `tried_at`, found no majority. Returns since when that is so.
+    pub(crate) fn unavailable_since(&self, key: &str, tried_at: Tick, error: &Error) -> Tick {
+        let nodes = if let Error::Unavailable { nodes, .. } = error { nodes.as_slice() } else { &[] };
+        // In a cluster, the servers of other keys may answer. A permission can be missing for some keys or kinds only.
+        let is_refused = || nodes.iter().any(|node| is_about_permission(&node.message));
+        let of = (self.quorum.nodes.are_in_slots() || is_refused()).then_some(key);
+        self.outages.since(of, tried_at, self.quorum.now(), error)
     }
 
     /// The values from which a lease for this request is made.

@@ -305,7 +305,7 @@ struct LatchWait<'a> {
 
 impl<'a> LatchWait<'a> {
     fn new(latch: &'a Latch, limit: MaxWait) -> LatchWait<'a> {
-        let limit = WaitLimit::new(&latch.client, limit, latch.unavailable_after);
+        let limit = WaitLimit::new(&latch.client, latch.name.as_str(), limit, latch.unavailable_after);
         LatchWait { latch, limit, polls: 0, count_checks: 0, wait: None, entered: None }
     }
 

@@ -61,9 +61,10 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     };
     match &outcome {
         Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
-            client.outages.since(by.before(quorum.settings.node_timeout), quorum.now(), &refusal.error);
+            let tried_at = by.before(quorum.settings.node_timeout);
+            client.unavailable_since(request.key.as_str(), tried_at, &refusal.error);
         }
-        _ => client.outages.end(),
+        _ => client.outages.end(request.key.as_str()),
     }
     outcome.map_err(|refusal| refusal.error)
 }

@@ -88,7 +88,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     let _call = client.begin_call();
     client.ready()?;
     request.not_cancelled()?;
-    let limit = WaitLimit::new(client, limit, request.options.unavailable_after);
+    let limit = WaitLimit::new(client, request.tasks.due.as_str(), limit, request.options.unavailable_after);
     let mut claims = ClaimLoop { request, limit, made: 0, queued: None, entered: None };
     // The first attempt does not wait for other threads: usually a task is due.
     if let Some(outcome) = claims.attempt(false, None) {

@@ -10,6 +10,7 @@ use crate::inner::ClientInner;
 /// How long one call waits, and since when it has found no majority of the servers.
 pub(crate) struct WaitLimit<'a> {
     client: &'a ClientInner,
+    key: &'a str,
     unavailable_after: Duration,
     /// An attempt that begins at this time or later is the last one.
     pub(crate) until: Tick,
@@ -17,8 +18,13 @@ pub(crate) struct WaitLimit<'a> {
 }
 
 impl<'a> WaitLimit<'a> {
-    pub(crate) fn new(client: &'a ClientInner, wait: MaxWait, unavailable_after: Duration) -> WaitLimit<'a> {
-        WaitLimit { client, unavailable_after, until: wait.until(), unavailable_since: None }
+    pub(crate) fn new(
+        client: &'a ClientInner,
+        key: &'a str,
+        wait: MaxWait,
+        unavailable_after: Duration,
+    ) -> WaitLimit<'a> {
+        WaitLimit { client, key, unavailable_after, until: wait.until(), unavailable_since: None }
     }
 
     /// True if the deadline has passed. The call then makes no further attempt, which could take another node timeout.
@@ -29,7 +35,7 @@ impl<'a> WaitLimit<'a> {
     /// Records that a majority has answered.
     pub(crate) fn answered(&mut self) {
         self.unavailable_since = None;
-        self.client.outages.end();
+        self.client.outages.end(self.key);
     }
 
     /// Records that no majority has answered an attempt that began at `tried_at`. Returns true if the call gives up: at
@@ -37,7 +43,7 @@ impl<'a> WaitLimit<'a> {
     pub(crate) fn unanswered(&mut self, error: &Error, tried_at: Tick) -> bool {
         let quorum = &self.client.quorum;
         // Called for each failed attempt, so that the outage counts as ongoing.
-        let since = self.client.outages.since(tried_at, quorum.now(), error);
+        let since = self.client.unavailable_since(self.key, tried_at, error);
         let since = *self.unavailable_since.get_or_insert(since);
         self.is_over() || quorum.now().since(since) >= self.unavailable_after
     }

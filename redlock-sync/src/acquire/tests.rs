@@ -79,7 +79,7 @@ fn a_busy_lock_ends_an_outage() {
     acquire.ends_with(&unavailable(), first);
     acquire.ends_with(&busy(), first);
     let next = client.quorum.now();
-    assert_eq!(client.outages.since(next, next, &unavailable()), next);
+    assert_eq!(client.unavailable_since("k", next, &unavailable()), next);
 }
 
 /// Servers, and a client that gets a grant from them while it waits.

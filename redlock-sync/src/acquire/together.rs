@@ -86,7 +86,7 @@ fn hold_observed(
     began: Tick,
 ) -> Result<Lease, Error> {
     let (client, request) = (attempt.client, attempt.request);
-    client.outages.end();
+    client.outages.end(request.key.as_str());
     let mut lease = attempt.hold(ballot, None, Chain::default(), None)?;
     let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     client.quorum.settings.observers.notify(&Event::Wanted { lock });

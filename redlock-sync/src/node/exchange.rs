@@ -253,7 +253,7 @@ impl Exchange<'_> {
         sent: &Transmission,
         said: &WireReply,
     ) -> Option<TargetState> {
-        if redis_reply::is_noscript(said) {
+        if redis_reply::is_noscript(said) && !target.needs_source {
             target.needs_source = true;
             self.deadline = self.deadline.after(body_time(&target.call));
             return self.send(i, target, server, false, None, self.clock.now());

@@ -31,6 +31,8 @@ pub(super) struct HostContext {
     /// Called when a node that was left out answers again. Must not wait.
     pub(super) on_return: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
     pub(super) arrivals: Arc<Arrivals>,
+    /// The scripts that a server of this node has ever executed for this client. Each node has a set of its own.
+    pub(super) served: Arc<AtomicU64>,
 }
 
 impl HostContext {
@@ -238,7 +240,8 @@ impl Host {
         let mut link = Link::new(halves, generation);
         let (identity, slots) = self.log_in(&mut link, now, by).map_err(|mut failure| {
             // A server with TLS answers plain text by an alert, or closes the connection.
-            if failure.kind == FailureKind::Unreachable && !link.is_redis && self.server.is_plain_tcp() {
+            let is_closed = failure.message.starts_with("connection lost while connecting");
+            if is_closed && !link.is_redis && self.server.is_plain_tcp() {
                 failure
                     .message
                     .push_str(" (if the server at this port speaks TLS, use `rediss` in place of `redis` in the URL)");

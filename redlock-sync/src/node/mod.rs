@@ -88,6 +88,7 @@ pub(crate) use members::Node;
 pub(crate) use pipes::halves::{Sink, Source};
 #[cfg(feature = "client")]
 pub(crate) use redis::Client as RedisClient;
+pub(crate) use redis_reply::is_about_permission;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
 

@@ -76,8 +76,12 @@ pub(super) fn in_cluster(failure: Failure) -> Failure {
 
 /// True if the user lacks a permission.
 pub(super) fn lacks_permission(failure: &Failure) -> bool {
-    let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);
-    failure.kind == FailureKind::Denied && words.into_iter().any(|words| failure.message.contains(words))
+    failure.kind == FailureKind::Denied && is_about_permission(&failure.message)
+}
+
+/// True if the message of a failure says that the user lacks a permission.
+pub(crate) fn is_about_permission(message: &str) -> bool {
+    FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]).any(|words| message.contains(words))
 }
 
 /// True if the first acquire found that this user may not run all commands, whatever the key (`lua/permissions.lua`).

@@ -44,8 +44,6 @@ pub(crate) struct Server {
     permitted: Mutex<Vec<(&'static str, u64)>>,
     /// The scripts that the server has executed since a connection broke. It knows their source.
     known: AtomicU64,
-    /// The scripts that the server has ever executed for this client.
-    served: AtomicU64,
 }
 
 impl Server {
@@ -60,7 +58,6 @@ impl Server {
             refusals: AtomicU64::new(0),
             permitted: Mutex::default(),
             known: AtomicU64::new(0),
-            served: AtomicU64::new(0),
         });
         let this = Arc::downgrade(&server);
         let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.connect_another());
@@ -147,7 +144,7 @@ impl Server {
             Ok(_) => {
                 if self.known.load(Ordering::Acquire) & call.script.bit == 0 {
                     self.known.fetch_or(call.script.bit, Ordering::AcqRel);
-                    self.served.fetch_or(call.script.bit, Ordering::Relaxed);
+                    self.host.context.served.fetch_or(call.script.bit, Ordering::Relaxed);
                 }
                 if sent.checks {
                     let mut permitted = self.permitted.lock();
@@ -164,16 +161,17 @@ impl Server {
                 }
             }
         }
+        let result = result.map_err(|failure| self.classify(call, failure));
         self.host.record_reply(call, &result);
-        result.map_err(|failure| self.host.with_server(self.classify(call, failure)))
+        result.map_err(|failure| self.host.with_server(failure))
     }
 
-    /// Adapts the kind of a failure. A refusal passes if this server has served the client before: then the mistake is
-    /// the server's, such as a password that is being changed. A missing permission passes if the server has executed
-    /// the same script before. In a Sentinel group "is a replica" passes, since the new master will be found.
+    /// Adapts the kind of a failure. A refusal passes if this node has served the client before: then the mistake is
+    /// the server's, such as a password that is being changed. A missing permission passes if the node has executed a
+    /// script for the same kind of lock. In a Sentinel group "is a replica" passes, since the new master will be found.
     pub(super) fn classify(&self, call: &Call, failure: Failure) -> Failure {
-        let served = self.served.load(Ordering::Relaxed);
-        let was_served = if redis_reply::lacks_permission(&failure) { served & call.script.bit } else { served } != 0;
+        let served = self.host.context.served.load(Ordering::Relaxed);
+        let was_served = if redis_reply::lacks_permission(&failure) { served & call.script.kin } else { served } != 0;
         let passes = match failure.kind {
             FailureKind::Denied => was_served,
             FailureKind::Replica => was_served || self.host.can_fail_over(),

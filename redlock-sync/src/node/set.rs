@@ -68,10 +68,14 @@ impl Nodes {
             background: connecting,
             on_return: Arc::default(),
             arrivals: Arrivals::new(),
+            served: Arc::default(),
         };
-        let node = |(member, endpoint)| match endpoint {
-            Endpoint::Server(server) => Node::Server(Server::new(Host::new(member, server, context.clone(), None))),
-            Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context.clone())),
+        let node = |(member, endpoint)| {
+            let context = HostContext { served: Arc::default(), ..context.clone() };
+            match endpoint {
+                Endpoint::Server(server) => Node::Server(Server::new(Host::new(member, server, context, None))),
+                Endpoint::Cluster(url) => Node::Cluster(Cluster::new(member, *url, context)),
+            }
         };
         let all = endpoints.into_iter().enumerate().map(node).collect();
         Nodes { all, context, background }

@@ -154,7 +154,12 @@ impl NodeUrl {
             let url = NodeUrl::check_one(&format!("{scheme}://{}/", with_sentinel_port(host)))?;
             Ok(url.with_login(user.clone(), password.clone()))
         };
-        let sentinels = hosts.iter().map(sentinel).collect::<Result<_, String>>()?;
+        let sentinels: Vec<NodeUrl> = hosts.iter().map(sentinel).collect::<Result<_, String>>()?;
+        // A majority of them decides, so each may be named once.
+        let is_twice = |(i, one): &(usize, &NodeUrl)| sentinels.iter().take(*i).any(|s| s.address() == one.address());
+        if let Some((_, twice)) = sentinels.iter().enumerate().find(is_twice) {
+            return Err(format!("the sentinel {} is named twice", twice.address()));
+        }
         let group = GroupConfig { name: name.to_owned(), sentinels };
         // The name and the addresses of the Sentinels identify the group.
         let address = format!("{name}@{}", group.hosts());

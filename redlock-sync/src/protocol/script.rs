@@ -25,6 +25,8 @@ pub(crate) struct Script {
     pub(crate) sha: String,
     /// Its bit in a set of scripts.
     pub(crate) bit: u64,
+    /// The scripts of the same kind of lock, for which a user has the same permissions.
+    pub(crate) kin: u64,
     /// `EVALSHA` and the digest, in the form in which Redis reads commands.
     head: Vec<u8>,
     pub(crate) purpose: Purpose,
@@ -62,18 +64,36 @@ macro_rules! scripts {
                 $($(include_str!(concat!("lua/", $before, ".lua")),)+)?
                 include_str!(concat!("lua/", $file, ".lua"))
             );
-            Script { bit: 1 << Number::$ident as u32, $($($field: $value,)+)? ..Script::new($operation, source) }
+            Script { bit: 1 << Number::$ident as u32, kin: kin($file), $($($field: $value,)+)? ..Script::new($operation, source) }
         });)+
 
         /// The place of each script in this list. A set of scripts is one `u64`, so there are at most 64.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names of the statics")]
         enum Number { $($ident),+ }
 
+        /// The scripts of the same kind of lock as this file.
+        fn kin(file: &str) -> u64 {
+            let files = [$($file),+];
+            let same_kind = files.iter().enumerate().filter(|(_, other)| kind_of(other) == kind_of(file));
+            same_kind.fold(0, |kin, (i, _)| kin | 1 << i)
+        }
+
         /// Every script of the crate.
         pub(crate) fn all() -> Vec<&'static Script> {
             vec![$(&*$ident),+]
         }
     };
+}
+
+/// The kind of lock of a script, by the name of its file. A script that no kind needs stands alone.
+fn kind_of(file: &str) -> &str {
+    let kinds = ["semaphore_", "rw_", "q_"];
+    let of_mutexes = ["acquire", "adopt", "extend", "fence", "release", "unreserve", "latch_"];
+    match kinds.into_iter().find(|kind| file.starts_with(kind)) {
+        Some(kind) => kind,
+        None if of_mutexes.iter().any(|part| file.starts_with(part)) => "mutex",
+        None => file,
+    }
 }
 
 scripts! {

@@ -1,5 +1,6 @@
 //! Since when a client has found no majority.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -7,44 +8,78 @@ use parking_lot::Mutex;
 
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::names::key_in_message;
 
 /// If no attempt failed within this time before a failed attempt, that attempt begins a new outage.
 pub(super) const SAME_OUTAGE: Duration = Duration::from_secs(1);
+/// The largest number of outages of single keys.
+const MOST: usize = 1000;
+/// Once so many outages have been logged, further ones are not until these have ended.
+const MOST_LOGGED: usize = 10;
+/// The name of the outage that concerns all keys. No key has it.
+const OF_ALL: &str = "";
 
-/// The outage that this client sees now, if there is one. All threads of a client share it: otherwise each thread of a
-/// queue would wait for `unavailable_after` anew.
+/// The outages that this client sees now. All threads of a client share them: otherwise each thread of a queue would
+/// wait for `unavailable_after` anew.
+///
+/// If the servers cannot be reached, that is one outage for all keys. If a key is refused, or its server in a cluster is
+/// away, that is an outage of the key. Calls for other keys are not affected, and their success does not end it.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    /// When the first failed attempt began, and when the last one ended.
-    current: Mutex<Option<(Tick, Tick)>>,
+    /// By key.
+    current: Mutex<BTreeMap<String, Outage>>,
     has_one: AtomicBool,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Outage {
+    /// When the first failed attempt began.
+    since: Tick,
+    /// When the last failed attempt ended.
+    last: Tick,
+    is_logged: bool,
+}
+
 impl Outages {
-    /// Records that a majority answered.
-    pub(crate) fn end(&self) {
+    /// Records that a majority answered a call for this key.
+    pub(crate) fn end(&self, key: &str) {
         // Every acquire calls this, and there is hardly ever an outage. A stale value does no harm: `since` does not
         // continue an outage without recent failures.
         if !self.has_one.load(Ordering::Relaxed) {
             return;
         }
-        self.has_one.store(false, Ordering::Relaxed);
-        let outage = self.current.lock().take();
-        if outage.is_some() {
+        let mut outages = self.current.lock();
+        let [all, one] = [OF_ALL, key].map(|of| outages.remove(of).is_some_and(|outage| outage.is_logged));
+        self.has_one.store(!outages.is_empty(), Ordering::Relaxed);
+        // Without the lock: the logger of a program may use this client.
+        drop(outages);
+        if all {
             log::info!("a majority of the nodes can be asked again");
+        }
+        if one {
+            log::info!("{} can be asked for again", key_in_message(key, "lock ", "a task in queue "));
         }
     }
 
-    /// Records that an attempt found no majority. Returns when the outage began.
-    pub(crate) fn since(&self, tried_at: Tick, now: Tick, error: &Error) -> Tick {
-        let mut outage = self.current.lock();
-        let is_first = outage.is_none();
-        let since = outage.filter(|(_, last)| tried_at.since(*last) < SAME_OUTAGE).map_or(tried_at, |(since, _)| since);
-        *outage = Some((since, now));
+    /// Records that an attempt found no majority. Returns when the outage began. `key`: the only key that the failure
+    /// concerns, if calls for other keys can succeed at the same time.
+    pub(crate) fn since(&self, key: Option<&str>, tried_at: Tick, now: Tick, error: &Error) -> Tick {
+        let of = key.unwrap_or(OF_ALL);
+        let is_recent = |outage: &Outage| tried_at.since(outage.last) < SAME_OUTAGE;
+        let mut outages = self.current.lock();
+        let known = outages.get(of).copied();
+        if known.is_none() && outages.len() >= MOST {
+            outages.retain(|_, outage| is_recent(outage));
+        }
+        let since = known.filter(is_recent).map_or(tried_at, |outage| outage.since);
+        let is_logged = known.map_or(outages.len() < MOST_LOGGED, |outage| outage.is_logged);
+        if outages.len() < MOST || known.is_some() {
+            outages.insert(of.to_owned(), Outage { since, last: now, is_logged });
+        }
         self.has_one.store(true, Ordering::Relaxed);
-        drop(outage);
-        // Without the lock: the logger of a program may use this client.
-        if is_first {
+        // Without the lock, as in `end`.
+        drop(outages);
+        if known.is_none() && is_logged {
             log::warn!("{error}; waiting calls try again");
         }
         since
@@ -55,16 +90,47 @@ impl Outages {
 mod tests {
     use super::*;
 
+    fn at(ms: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_millis(ms))
+    }
+
+    /// An attempt that takes 10 ms.
+    fn fails(outages: &Outages, key: Option<&str>, tried_at: Tick) -> Tick {
+        outages.since(key, tried_at, tried_at.after(Duration::from_millis(10)), &Error::Closed)
+    }
+
     #[test]
     fn an_outage_goes_on_from_attempt_to_attempt_until_it_is_over() {
-        let (outages, error) = (Outages::default(), Error::Closed);
-        let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
-        assert_eq!(outages.since(at(10), at(20), &error), at(10));
-        assert_eq!(outages.since(at(30), at(40), &error), at(10));
+        let outages = Outages::default();
+        assert_eq!(fails(&outages, None, at(10)), at(10));
+        assert_eq!(fails(&outages, None, at(30)), at(10));
         let much_later = at(40).after(SAME_OUTAGE);
-        assert_eq!(outages.since(much_later, much_later, &error), much_later, "no attempt failed in between");
-        outages.end();
+        assert_eq!(fails(&outages, None, much_later), much_later, "no attempt failed in between");
+        outages.end("any");
         let next = much_later.after(Duration::from_millis(1));
-        assert_eq!(outages.since(next, next, &error), next);
+        assert_eq!(fails(&outages, None, next), next);
+    }
+
+    #[test]
+    fn the_outage_of_one_key_is_not_that_of_another() {
+        let outages = Outages::default();
+        assert_eq!(fails(&outages, Some("a"), at(10)), at(10));
+        assert_eq!(fails(&outages, Some("b"), at(30)), at(30));
+        outages.end("b");
+        assert_eq!(fails(&outages, Some("a"), at(50)), at(10), "the success was that of another key");
+        assert_eq!(fails(&outages, None, at(70)), at(70));
+        outages.end("a");
+        assert_eq!(fails(&outages, Some("a"), at(90)), at(90));
+    }
+
+    #[test]
+    fn few_outages_are_remembered() {
+        let outages = Outages::default();
+        for n in 0..2 * MOST {
+            fails(&outages, Some(&n.to_string()), at(10));
+        }
+        assert_eq!(outages.current.lock().len(), MOST);
+        fails(&outages, Some("a"), at(40).after(SAME_OUTAGE));
+        assert_eq!(outages.current.lock().len(), 1);
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Builder, Redlock};
-use redlock_tests::{Cluster, Server};
+use redlock_tests::Cluster;
 
 use crate::place::{Place, command, replies};
 

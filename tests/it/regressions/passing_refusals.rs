@@ -6,11 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Error, Redlock};
-use redlock_tests::{Act, Proxy, Server, eventually, patient, poll};
+use redlock_sync::{Error, Once, Redlock};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, patient, poll};
 
 const SOON: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(60);
+/// How long the calls of one test may be unavailable.
+const OUTAGE: Duration = Duration::from_secs(2);
 
 /// A worker, a candidate, a holder and a waiter of one client, all of which the server has served.
 struct Crew {
@@ -154,4 +156,66 @@ fn another_service_at_the_address_ends_no_worker_and_no_candidate() {
         },
     );
     crew.end();
+}
+
+/// The server has executed no mark of this client before. The lock of the job is of the same kind.
+#[test]
+fn a_missing_permission_does_not_end_the_first_mark_of_a_job() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = patient().node(proxy.url()).lease(LONG).unavailable_after(SOON).build().unwrap();
+    let ran = thread::scope(|scope| {
+        locks.once("job").run(|_| {
+            proxy.on_each("*", Act::Error("NOPERM No permissions to access a key".to_owned()));
+            let refused = proxy.count("*") + 5;
+            scope.spawn({
+                let proxy = &proxy;
+                move || {
+                    proxy.wait_count("*", refused, SOON);
+                    proxy.heal();
+                }
+            });
+            Ok::<_, Error>(7)
+        })
+    });
+    assert_eq!(ran, Ok(Once::Ran(7)));
+    assert!(locks.once("job").is_done().unwrap());
+}
+
+#[test]
+fn calls_for_a_key_that_is_refused_do_not_shorten_those_for_others() {
+    let server = Server::start();
+    let user = |rules: &[&str]| server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rules));
+    user(&["on", "nopass", "~*", "&*", "+@all"]);
+    let url = format!("redis://locks:any@{}/", server.addr());
+    let locks = patient().node(url).unavailable_after(OUTAGE).build().unwrap();
+    let [one, other] = ["one", "other"].map(|name| locks.mutex(name));
+    one.lock().unwrap().unlock().unwrap();
+    let allow = |pattern: &str| user(&["resetkeys", pattern]);
+    allow("~*other*");
+    // This call takes up all the time that calls for its key may be unavailable.
+    assert!(one.lock().unwrap_err().is_unavailable());
+    allow("~none");
+    let asked = Stopwatch::start();
+    assert!(other.lock().unwrap_err().is_unavailable());
+    assert!(asked.elapsed() >= OUTAGE, "{:?}", asked.elapsed());
+    allow("~*");
+    one.lock().unwrap().unlock().unwrap();
+}
+
+/// A proxy or a server that knows no script, even one that it was just sent.
+#[test]
+fn a_server_that_knows_no_script_holds_up_no_call() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = patient().node(proxy.url()).unavailable_after(Duration::ZERO).build().unwrap();
+    proxy.on_each("*", Act::Error("NOSCRIPT No matching script.".to_owned()));
+    for error in [
+        locks.semaphore("a", 2).try_acquire().map(drop).unwrap_err(),
+        locks.queue("tasks").push("body").map(drop).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("NOSCRIPT"), "{error}");
+    }
+    proxy.heal();
+    locks.queue("tasks").push("body").unwrap();
 }

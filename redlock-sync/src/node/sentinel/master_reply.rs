@@ -80,8 +80,15 @@ pub(super) fn accepted(answer: redis::Value) -> Result<redis::Value, Failure> {
     match &answer {
         redis::Value::ServerError(error) => {
             let message = redis_reply::failure(error).message;
-            let hint = if message.contains("unknown command") { " (this server is no Sentinel)" } else { "" };
-            Err(lasting(&(message + hint)))
+            // The remedies for servers, in brackets, are not those for Sentinels.
+            let said = message.split(" (").next().unwrap_or_default();
+            let hint = match error.code() {
+                "NOAUTH" => " (add the login of the sentinels to the URL: `?sentinel_password=…`)",
+                "WRONGPASS" => " (correct `sentinel_user` and `sentinel_password` in the URL)",
+                _ if said.contains("unknown command") => " (this server is no Sentinel)",
+                _ => "",
+            };
+            Err(lasting(&format!("{said}{hint}")))
         }
         _ => Ok(answer),
     }

@@ -85,6 +85,7 @@ fn bad_urls_are_refused_by_name_and_never_show_the_password() {
         "redis+unix:///a.sock?user=me;pass=secret&what=1",
         "redis+sentinel://:secret@h1,h2",
         "redis+sentinel://:secret@h1,,h2/main",
+        "redis+sentinel://:secret@h1,h2,H1:26379/main",
         "redis+sentinel://:secret@h1,h2/main/x",
         "redis+sentinel://:secret@h1,h2/ma%20in",
         "redis+sentinel://:secret@h1,ho st/main",
