@@ -1,0 +1,14 @@
+//! Models of the mutex, searched to their last state. README.md says what they have and what they lack.
+#![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "a model is small: an index that is wrong ends its search"
+)]
+
+pub mod search;
+pub mod single;
