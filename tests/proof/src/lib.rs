@@ -11,4 +11,5 @@
 )]
 
 pub mod search;
+pub mod several;
 pub mod single;

@@ -247,6 +247,11 @@ impl Hasher for Fingerprint {
     /// The lengths of arrays say nothing: they are the same in all states.
     fn write_usize(&mut self, _: usize) {}
 
+    /// Which variant of an enum it is.
+    fn write_isize(&mut self, variant: isize) {
+        self.write_u8(variant as u8);
+    }
+
     fn finish(&self) -> u64 {
         mixed(mixed(self.hash ^ self.word, FACTORS[0]) ^ u64::from(self.bytes), FACTORS[1])
     }
@@ -349,6 +354,20 @@ mod tests {
         fn tell(&self, told: Told, after: &[u8; 3]) -> String {
             self.0.tell(told, after)
         }
+    }
+
+    #[test]
+    fn different_states_have_different_fingerprints() {
+        #[derive(Hash, Clone, Copy)]
+        enum Variant {
+            A,
+            B(u8),
+            C,
+        }
+        let all = [Variant::A, Variant::B(0), Variant::B(1), Variant::C];
+        let states = all.iter().flat_map(|x| all.iter().map(move |y| ([*x, *y], 0_u16, true)));
+        let prints: std::collections::BTreeSet<u64> = states.map(|state| fingerprint(&state)).collect();
+        assert_eq!(prints.len(), 16);
     }
 
     #[test]

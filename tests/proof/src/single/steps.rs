@@ -1,7 +1,7 @@
 //! The steps of model (a).
 
 use super::state::{
-    Call, Kind, Line, Phase, Reply, State, Status, add, is_granted, remove, wait_of,
+    Call, Kind, Line, Phase, State, Status, add, is_granted, remove, wait_of,
 };
 use super::{Rule, Single};
 use crate::search::Told;
@@ -227,20 +227,20 @@ impl<const N: usize> Single<N> {
             }
             let mut after = *state;
             remove(&mut after.clients[c].pushes, push);
+            // Behind a late call it would only come later.
+            if after.living_line(c).is_some() {
+                continue;
+            }
             let is_held = client.has_lease() && client.token == push;
             if !is_held && self.on(Rule::LateGrantGivenBack) {
                 let random = state.unused_random();
-                let call = Call { kind: Kind::Release, token: push, random, ..Call::default() };
-                if self.beside(&mut after, c, call).is_none() {
-                    continue;
-                }
+                self.execute(&mut after, &Call { kind: Kind::Release, token: push, random, ..Call::default() });
             }
             steps.push((told("{c} gives a late grant back", c, push), after));
         }
         for token in client.owed.into_iter().filter(|token| *token != 0) {
             let mut after = *state;
             let call = Call { kind: Kind::Free, token, ..Call::default() };
-            // Behind a late call it would only come later.
             if after.living_line(c).is_none() {
                 self.execute(&mut after, &call);
                 Self::owed_is_gone(&mut after.clients[c], token);
@@ -258,24 +258,16 @@ impl<const N: usize> Single<N> {
         }
     }
 
-    /// A call for whose reply nobody waits. `None` if there is no room behind a late call.
-    fn beside(&self, state: &mut State<N>, c: usize, call: Call) -> Option<Option<Reply>> {
-        if let Some(line) = state.living_line(c) {
-            return add(&mut line.calls, call).then_some(None);
-        }
-        Some(Some(self.execute(state, &call)))
-    }
-
     fn fault_steps(&self, state: &State<N>, c: usize, steps: &mut Steps<N>) {
         let client = &state.clients[c];
         let mut after = *state;
         if !client.listens {
             after.clients[c].listens = true;
             steps.push((told("{c} subscribes again", c, 0), after));
-        } else if state.losses > 0 && client.phase == Phase::Waits {
-            after.clients[c].listens = false;
+        } else if state.losses > 0 {
+            (after.clients[c].listens, after.clients[c].pushes) = (false, [0; 3]);
             after.losses -= 1;
-            steps.push((told("{c}'s push connection breaks", c, 0), after));
+            steps.push((told("{c}'s push connection breaks, with what is unread", c, 0), after));
         }
         if state.deaths > 0 && client.phase != Phase::Idle {
             let mut after = *state;
