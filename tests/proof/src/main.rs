@@ -20,7 +20,7 @@ fn main() {
         run(&single::Single::<2> { bounds, without }, &format!("{without:?}"), without.is_none());
     }
     } else {
-    let bounds = several::Bounds { losses: arg[0], lates: arg[1], restarts: arg[2], deaths: arg[3], attempts: arg[4], extends: arg[5] == 1, queues: arg[6] == 1, fences: arg[7] == 1, lease: arg[8] };
+    let bounds = several::Bounds { losses: arg[0], lates: arg[1], restarts: arg[2], deaths: arg[3], attempts: arg[4], extends: arg[5] == 1, queues: arg[6] == 1, fences: arg[7] == 1, lease: arg[8], stops: arg[9] };
     for without in std::iter::once(None).chain(several::Rule::ALL.map(Some)) {
         if what != "all" && what != format!("{without:?}") && (what != "rules" || without.is_none()) { continue; }
         run(&several::Several::<2> { bounds, without }, &format!("{without:?}"), without.is_none());

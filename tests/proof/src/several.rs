@@ -8,6 +8,8 @@
 //! - **The last reply and what the client makes of it are one step.** If the client stops in between, its lease only
 //!   gets shorter. It then is a client that holds, or has failed, and stops.
 //! - **A late call, a break, a duplicate**: as in `single.rs`, for each client and server.
+//! - **A client that sends its calls does so in one tick**, unless it stops before one of them and goes on later. Stops
+//!   are steps of their own, and counted. A holder, and a wait between two attempts, may take any time.
 //! - **Repeated releases** go to each server by itself, and in one step. A round of them is several such steps.
 //! - **A server that restarts** has no keys. Its votes count again once the longest lease has passed since. A lease that
 //!   was alive at the restart has ended then, if no majority extended it.
@@ -88,6 +90,8 @@ pub struct Bounds {
     pub losses: u8,
     pub lates: u8,
     pub restarts: u8,
+    /// Clients that stop within a round, and go on later.
+    pub stops: u8,
     pub deaths: u8,
     /// Attempts of all clients together; 255: any number.
     pub attempts: u8,

@@ -9,6 +9,8 @@ pub(super) const FAULT_FENCE: u8 = 2;
 /// greater than all of them.
 pub(super) const THIS_TICK: u8 = 16;
 pub(super) const SERVERS: usize = 3;
+/// Calls in a line.
+pub(super) const BEHIND: usize = 3;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Phase {
@@ -92,6 +94,8 @@ pub(super) struct Server {
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Client {
     pub(super) phase: Phase,
+    /// It does nothing until it goes on.
+    pub(super) is_stopped: bool,
     pub(super) votes: [Vote; SERVERS],
     pub(super) fences: [u8; SERVERS],
     /// Ticks since the start of the round.
@@ -123,7 +127,7 @@ pub(super) struct Line {
     pub(super) client: u8,
     pub(super) server: u8,
     pub(super) is_broken: bool,
-    pub(super) calls: [Call; 3],
+    pub(super) calls: [Call; BEHIND],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -134,6 +138,7 @@ pub struct State<const N: usize> {
     pub(super) losses: u8,
     pub(super) lates: u8,
     pub(super) restarts: u8,
+    pub(super) stops: u8,
     pub(super) deaths: u8,
     pub(super) attempts: u8,
     /// The last fence that a call returned.
@@ -188,7 +193,7 @@ impl Line {
     pub(super) fn take(&mut self, at: usize) -> Call {
         let call = self.calls[at];
         self.calls[at..].rotate_left(1);
-        self.calls[2] = Call::default();
+        self.calls[BEHIND - 1] = Call::default();
         if !self.is_some() {
             *self = Line::default();
         }
@@ -202,6 +207,11 @@ impl Client {
         !matches!(self.phase, Phase::Idle | Phase::Waits | Phase::Holds | Phase::Dead)
     }
 
+    /// It is about to send.
+    pub(super) fn is_busy(&self) -> bool {
+        self.votes.contains(&Vote::Unsent) && !self.is_stopped
+    }
+
     pub(super) fn has_lease(&self) -> bool {
         matches!(self.phase, Phase::Holds | Phase::Extends | Phase::Refills | Phase::Raises | Phase::Releases)
     }
@@ -213,11 +223,11 @@ impl Client {
 
 impl<const N: usize> State<N> {
     pub(super) fn new(bounds: &Bounds) -> State<N> {
-        let Bounds { losses, lates, restarts, deaths, attempts, .. } = *bounds;
+        let Bounds { losses, lates, restarts, stops, deaths, attempts, .. } = *bounds;
         let mut servers = [Server::default(); SERVERS];
         servers[0].is_listened_to = bounds.queues;
         let (clients, line) = ([Client::default(); N], Line::default());
-        State { servers, clients, line, losses, lates, restarts, deaths, attempts, fence: 0, fault: 0 }
+        State { servers, clients, line, losses, lates, restarts, stops, deaths, attempts, fence: 0, fault: 0 }
     }
 
     pub(super) fn unused_serial(&self, c: usize) -> u8 {
@@ -285,8 +295,24 @@ impl<const N: usize> State<N> {
         if has_floor && state.servers.iter().any(|server| server.fence > 0) {
             state.rank_old_fences();
         }
-        let orders = ORDERS.iter().filter(|order| order[N..].iter().enumerate().all(|(i, name)| *name == N + i));
+        // What does not depend on the names comes first.
+        let ranks = [0, 1, 2].map(|c| (c < N).then(|| state.rank(c)));
+        let is_sorted = |order: &[usize; 3]| {
+            (0..N).all(|a| (0..N).all(|b| order[a] > order[b] || ranks[a] <= ranks[b]))
+        };
+        let orders = ORDERS.iter().filter(|order| (N..3).all(|name| order[name] == name) && is_sorted(order));
         orders.map(|order| state.in_order(order)).min().unwrap_or(state)
+    }
+
+    fn rank(&self, c: usize) -> impl Ord + use<N> {
+        let client = &self.clients[c];
+        let (mut votes, mut marks) = (client.votes, client.marks);
+        votes.sort_unstable();
+        marks.sort_unstable();
+        let keys = self.servers.iter().filter(|server| server.key != 0 && owner(server.key) == c).count();
+        let has_line = self.line.is_some() && usize::from(self.line.client) == c;
+        let flags = (client.is_stopped, client.is_duplicate, client.acquire_may_run, has_line);
+        (client.phase, flags, client.age, votes, marks, keys, client.at.count_ones(), client.leftovers.count_ones())
     }
 
     /// The same state with client `i` under the name `order[i]`, its tokens in the order in which they are used, and the

@@ -38,6 +38,16 @@ impl<const N: usize> Several<N> {
             if client.phase == Phase::Dead {
                 continue;
             }
+            if client.is_stopped || state.stops > 0 && client.is_busy() {
+                let mut after = *state;
+                after.stops -= u8::from(!client.is_stopped);
+                after.clients[c].is_stopped = !client.is_stopped;
+                let text = if client.is_stopped { "{c} goes on" } else { "{c} stops" };
+                steps.push((told(text, c, 0), after));
+            }
+            if client.is_stopped {
+                continue;
+            }
             if client.is_calling() {
                 self.round_steps(state, c, steps);
             } else {
@@ -53,9 +63,11 @@ impl<const N: usize> Several<N> {
         }
         self.line_steps(state, steps);
         self.server_steps(state, steps);
-        let mut after = *state;
-        after.tick(self.bounds.lease, self.on(Rule::FenceTimeFloor) && self.bounds.fences);
-        steps.push((told("a tick passes", 0, 0), after));
+        if !state.clients.iter().any(Client::is_busy) {
+            let mut after = *state;
+            after.tick(self.bounds.lease, self.on(Rule::FenceTimeFloor) && self.bounds.fences);
+            steps.push((told("a tick passes", 0, 0), after));
+        }
     }
 
     fn server_steps(&self, state: &State<N>, steps: &mut Steps<N>) {
@@ -129,9 +141,11 @@ impl<const N: usize> Several<N> {
         };
         if state.line.is_before(c, at) {
             let mut after = with(state, Vote::Late);
-            if after.line.push(call) {
-                steps.push((told("{c}'s next call to {s} goes behind its late call", c, at), after));
+            // There is no end of calls that may wait behind a late one. What has no room is not sent.
+            if !after.line.push(call) {
+                after.clients[c].votes[at] = Vote::Lost;
             }
+            steps.push((told("{c}'s next call to {s} goes behind its late call", c, at), after));
             return;
         }
         let mut done = *state;
@@ -265,6 +279,10 @@ impl<const N: usize> Several<N> {
         }
         for c in 0..N {
             let client = &state.clients[c];
+            if client.is_stopped {
+                after.clients[c].is_stopped = false;
+                return Some(after);
+            }
             if client.is_calling() {
                 match client.votes.iter().position(|vote| *vote == Vote::Unsent) {
                     Some(at) => {

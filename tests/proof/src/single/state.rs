@@ -372,12 +372,24 @@ impl<const N: usize> State<N> {
         after
     }
 
+    fn rank(&self, c: usize) -> impl Ord + use<N> {
+        let Client { phase, status, age, is_last, is_duplicate, is_certain, queued, deadline, .. } = self.clients[c];
+        let has_key = self.key != 0 && owner(self.key) == c;
+        let place = self.queue.iter().position(|wait| *wait != 0 && client_of(*wait) == c);
+        (phase, status, age, is_last, is_duplicate, is_certain, (queued, deadline, has_key, place))
+    }
+
     pub(super) fn canonical(&self) -> State<N> {
         const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let orders = ORDERS.iter().filter(|order| order[N..].iter().enumerate().all(|(i, name)| *name == N + i));
         let mut state = *self;
         state.forget();
-        orders.map(|order| state.renamed(order)).min().unwrap_or(state)
+        // What does not depend on the names comes first.
+        let ranks = [0, 1, 2].map(|c| (c < N).then(|| state.rank(c)));
+        let is_sorted = |order: &&[usize; 3]| {
+            (0..N).all(|a| (0..N).all(|b| order[a] > order[b] || ranks[a] <= ranks[b]))
+        };
+        orders.filter(is_sorted).map(|order| state.renamed(order)).min().unwrap_or(state)
     }
 
     /// The living line of this client: what it sends now waits behind it.
