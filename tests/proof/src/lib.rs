@@ -10,6 +10,7 @@
     reason = "a model is small: an index that is wrong ends its search"
 )]
 
+pub mod rules;
 pub mod search;
 pub mod several;
 pub mod single;

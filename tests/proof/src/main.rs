@@ -1,29 +1,68 @@
-//! Searches models that are too large for the tests.
-#![allow(missing_docs)]
-use redlock_proof::search::{search, Model};
-use redlock_proof::{single, several};
+//! Prints what the models find. README.md lists the commands.
+#![allow(clippy::print_stdout, reason = "it prints")]
 
-fn run<M: Model>(model: &M, what: &str, premises: bool) {
-        let started = std::time::Instant::now();
-        let report = search(model, 60_000_000);
-        println!("{what} {} states, depth {}, complete {} {:?}", report.states, report.depth, report.is_complete, started.elapsed());
-        if premises { for (p, n) in &report.premises { println!("{n:>10} {p}"); } }
-        if let Some(v) = &report.violation { println!("{}", v.property); for l in &v.story { println!("  {l}"); } }
-}
+use std::time::Instant;
+
+use redlock_proof::rules::{ALL_OF_SEVERAL, ALL_OF_SINGLE, SEVERAL, SINGLE, several, single};
+use redlock_proof::search::{Model, search};
+use redlock_proof::several::{Bounds, Several};
+use redlock_proof::single::Single;
+
+/// The largest search: its fingerprints take 3 GB.
+const MOST: usize = 80_000_000;
+
 fn main() {
-    let arg: Vec<u8> = std::env::args().skip(3).map(|a| a.parse().unwrap()).collect();
-    let what = std::env::args().nth(2).unwrap();
-    if std::env::args().nth(1).unwrap() == "1" {
-    let bounds = single::Bounds { tries: arg[0] == 1, losses: arg[1], lates: arg[2], deaths: arg[3] };
-    for without in std::iter::once(None).chain(single::Rule::ALL.map(Some)) {
-        if what != "all" && what != format!("{without:?}") && (what != "rules" || without.is_none()) { continue; }
-        run(&single::Single::<2> { bounds, without }, &format!("{without:?}"), without.is_none());
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["complete"] => complete(),
+        ["rules"] => rules(""),
+        ["rules", name] => rules(name),
+        ["larger"] => larger(),
+        _ => println!("redlock-proof complete | rules [NAME] | larger"),
     }
-    } else {
-    let bounds = several::Bounds { losses: arg[0], lates: arg[1], restarts: arg[2], deaths: arg[3], attempts: arg[4], extends: arg[5] == 1, queues: arg[6] == 1, fences: arg[7] == 1, lease: arg[8], stops: arg[9] };
-    for without in std::iter::once(None).chain(several::Rule::ALL.map(Some)) {
-        if what != "all" && what != format!("{without:?}") && (what != "rules" || without.is_none()) { continue; }
-        run(&several::Several::<2> { bounds, without }, &format!("{without:?}"), without.is_none());
+}
+
+fn complete() {
+    report("one server", &single(ALL_OF_SINGLE, None), MOST, true);
+    for (name, bounds) in ALL_OF_SEVERAL {
+        report(&format!("three servers: {name}"), &several(bounds, None), MOST, true);
     }
+}
+
+/// The story of each rule whose name begins so.
+fn rules(name: &str) {
+    for (rule, bounds, _) in SINGLE.iter().filter(|(rule, ..)| format!("{rule:?}").starts_with(name)) {
+        report(&format!("one server without {rule:?}"), &single(*bounds, Some(*rule)), MOST, false);
+    }
+    for (rule, bounds, _) in SEVERAL.iter().filter(|(rule, ..)| format!("{rule:?}").starts_with(name)) {
+        report(&format!("three servers without {rule:?}"), &several(*bounds, Some(*rule)), MOST, false);
+    }
+}
+
+fn larger() {
+    println!("at most {MOST} states each");
+    let (tries, losses) = (true, 1);
+    report("one server, with try_lock", &single(redlock_proof::single::Bounds { tries, ..ALL_OF_SINGLE }, None), MOST, true);
+    let three = Single::<3> { bounds: redlock_proof::single::Bounds { losses, lates: 0, ..ALL_OF_SINGLE }, without: None };
+    report("one server, three clients, one loss, one death", &three, MOST, true);
+    for (name, bounds) in ALL_OF_SEVERAL {
+        let larger = Bounds { attempts: bounds.attempts + 1, deaths: 1, stops: 1, lates: 1, lease: 3, ..bounds };
+        report(&format!("three servers: {name}, and one of each fault"), &several(larger, None), MOST, true);
+    }
+    let bounds = Bounds { attempts: 3, ..ALL_OF_SEVERAL[0].1 };
+    report("three servers, three clients", &Several::<3> { bounds, without: None }, MOST, true);
+}
+
+fn report<M: Model>(name: &str, model: &M, most: usize, shows_premises: bool) {
+    let started = Instant::now();
+    let report = search(model, most);
+    let extent = if report.is_complete { "all" } else { "the first" };
+    println!("{name}: {extent} {} states, depth {}, {:.1?}", report.states, report.depth, started.elapsed());
+    if shows_premises {
+        report.premises.iter().for_each(|(premise, states)| println!("  {states:>9} states: {premise}"));
+    }
+    if let Some(violation) = report.violation {
+        println!("  {}:", violation.property);
+        violation.story.iter().for_each(|step| println!("    {step}"));
     }
 }

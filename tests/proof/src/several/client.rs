@@ -41,7 +41,8 @@ impl<const N: usize> Several<N> {
         if self.on(Rule::FreshTokens) || state.clients[c].token == 0 {
             let new = token(c, state.unused_serial(c));
             let client = &mut state.clients[c];
-            (client.token, client.freed, client.gone) = (new, client.freed & !bit(new), client.gone & !bit(new));
+            (client.token, client.gone) = (new, client.gone & !bit(new));
+            client.freed = client.freed.map(|freed| freed & !bit(new));
         }
         state.attempts -= u8::from(state.attempts != u8::MAX);
         Self::round(&mut state.clients[c], Phase::Asks, 7);
@@ -131,10 +132,18 @@ impl<const N: usize> Several<N> {
         } else if client.leftovers & bit(client.token) == 0 {
             client.gone |= bit(client.token);
         }
-        client.freed |= bit(client.token);
+        Self::note_freed(client);
         let kept = if self.on(Rule::FreshTokens) { 0 } else { client.token };
         Self::end(client);
         (client.phase, client.token) = (Phase::Waits, kept);
+    }
+
+    /// The servers that gave a definite answer to a release.
+    fn note_freed(client: &mut Client) {
+        for server in 0..SERVERS {
+            let is_known = matches!(client.votes[server], Vote::Got(_));
+            client.freed[server] |= if is_known { bit(client.token) } else { 0 };
+        }
     }
 
     /// `VoteExpiry::apply` or `clear`: a yes raises the mark of its server, a definite no clears it.
@@ -198,7 +207,7 @@ impl<const N: usize> Several<N> {
         } else {
             client.gone |= bit(client.token);
         }
-        client.freed |= if is_gone { bit(client.token) } else { 0 };
+        Self::note_freed(client);
         // An attempt of unknown outcome may come where the first release did not find it.
         self.owe(client, unknown & client.at);
         let has = |reply: Reply| client.votes.contains(&Vote::Got(reply));

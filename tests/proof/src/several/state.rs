@@ -114,8 +114,9 @@ pub(super) struct Client {
     pub(super) owed: [u8; SERVERS],
     /// Bits of the tokens that may still be set, for the next attempt.
     pub(super) leftovers: u8,
-    /// Bits of the tokens that a reply called gone, and of those that cannot come back either.
-    pub(super) freed: u8,
+    /// For each server, bits of the tokens that its reply called gone.
+    pub(super) freed: [u8; SERVERS],
+    /// Bits of the tokens that are gone everywhere, and cannot come back.
     pub(super) gone: u8,
     /// A grant was published to it, and is not read.
     pub(super) is_told: bool,
@@ -252,12 +253,12 @@ impl<const N: usize> State<N> {
             }
             let may_be_set = of_line | (0..SERVERS).fold(0, |all, server| all | at(server));
             client.leftovers &= may_be_set;
-            client.freed &= may_be_set;
+            client.freed = client.freed.map(|freed| freed & may_be_set);
             client.gone &= may_be_set;
             if !client.is_calling() {
                 (client.age, client.is_duplicate, client.votes) = (0, false, [Vote::NotAsked; SERVERS]);
             }
-            if client.offered == 0 || !client.is_calling() {
+            if client.phase != Phase::Asks {
                 client.fences = [0; SERVERS];
             }
         }
@@ -359,7 +360,8 @@ impl<const N: usize> State<N> {
             let client = &mut after.clients[*name];
             client.token = renamed(client.token);
             client.owed = client.owed.map(|owed| moved(c, owed));
-            for set in [&mut client.leftovers, &mut client.freed, &mut client.gone] {
+            client.freed = client.freed.map(|freed| moved(c, freed));
+            for set in [&mut client.leftovers, &mut client.gone] {
                 *set = moved(c, *set);
             }
         }
@@ -371,7 +373,7 @@ impl<const N: usize> State<N> {
         let line = self.line;
         let signature = |server: usize| {
             let client = |c: &Client| {
-                (c.votes[server], c.fences[server], c.marks[server], c.at >> server & 1, c.owed[server])
+                (c.votes[server], c.fences[server], c.marks[server], c.at >> server & 1, c.owed[server], c.freed[server])
             };
             let has_line = line.is_some() && usize::from(line.server) == server;
             (self.servers[server], self.clients.map(|c| client(&c)), has_line)
@@ -393,6 +395,7 @@ impl<const N: usize> State<N> {
             client.fences = order.map(|from| was.fences[from]);
             client.marks = order.map(|from| was.marks[from]);
             client.owed = order.map(|from| was.owed[from]);
+            client.freed = order.map(|from| was.freed[from]);
             client.at = (0..SERVERS).fold(0, |all, new| all | (was.at >> order[new] & 1) << new);
         }
     }
@@ -430,7 +433,7 @@ impl<const N: usize> State<N> {
             let client = &self.clients[owner(key)];
             let is_used = client.token == key && (client.has_lease() || client.is_calling());
             let is_owed = client.owed[server] & bit(key) != 0;
-            let may_come = client.leftovers & client.freed & bit(key) != 0;
+            let may_come = client.leftovers & client.freed[server] & bit(key) != 0;
             let is_release = |call: &Call| matches!(call.kind, Kind::Release | Kind::Free) && call.token == key;
             let is_sent = self.line.is_before(owner(key), server) && self.line.calls.iter().any(is_release);
             bit(key) != 0 && client.phase != Phase::Dead && !is_used && !is_owed && !may_come && !is_sent

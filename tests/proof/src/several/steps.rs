@@ -235,7 +235,7 @@ impl<const N: usize> Several<N> {
             let token = super::state::token(c, owed.trailing_zeros() as u8);
             self.execute(&mut after, c, at, &Call { kind: Kind::Free, token, ..Call::default() });
             after.clients[c].owed[at] &= !bit(token);
-            after.clients[c].freed |= bit(token);
+            after.clients[c].freed[at] |= bit(token);
             steps.push((told("{c} repeats a release at {s}", c, at), after));
         }
     }
