@@ -25,7 +25,7 @@ pub const ALL_OF_SINGLE: single::Bounds = single::Bounds { deaths: 1, ..ONE_OF_E
 
 /// The rules of one server.
 pub const SINGLE: [(OfSingle, single::Bounds, Without); 24] = [
-    (OfSingle::DeadlineFromStart, ONE_LATE, Violates(single::TWO_HOLDERS)),
+    (OfSingle::DeadlineFromStart, ONE_LOST, Violates(single::TWO_HOLDERS)),
     (OfSingle::Drift, NOTHING_FAILS, Violates(single::TWO_HOLDERS)),
     (OfSingle::FullGrant, NOTHING_FAILS, Violates(single::TWO_HOLDERS)),
     (OfSingle::GrantSinceLastAttempt, NOTHING_FAILS, Violates(single::TWO_HOLDERS)),

@@ -26,6 +26,8 @@ pub trait Model {
     fn steps(&self, state: &Self::State, steps: &mut Vec<(Told, Self::State)>);
     /// The same state, with interchangeable parts in a fixed order.
     fn canonical(&self, state: &Self::State) -> Self::State;
+    /// The same state without what can have no effect any more, under the same names.
+    fn tidied(&self, state: &Self::State) -> Self::State;
     /// The property that the state violates.
     fn broken(&self, state: &Self::State) -> Option<&'static str>;
     /// The premises that are true in this state, a bit for each.
@@ -145,7 +147,7 @@ impl<M: Model> Search<'_, M> {
             let is_it = |after: &M::State| fingerprint(&self.model.canonical(after)) == self.seen.fingerprint(index);
             let Some((told, after)) = steps.into_iter().find(|(_, after)| is_it(after)) else { break };
             story.push(self.model.tell(told, &after));
-            state = after;
+            state = self.model.tidied(&after);
         }
         story
     }
@@ -297,6 +299,10 @@ mod tests {
             state
         }
 
+        fn tidied(&self, state: &[u8; 3]) -> [u8; 3] {
+            *state
+        }
+
         fn broken(&self, state: &[u8; 3]) -> Option<&'static str> {
             (*state == self.forbidden).then_some("forbidden")
         }
@@ -341,6 +347,9 @@ mod tests {
         }
         fn canonical(&self, state: &[u8; 3]) -> [u8; 3] {
             self.0.canonical(state)
+        }
+        fn tidied(&self, state: &[u8; 3]) -> [u8; 3] {
+            *state
         }
         fn broken(&self, state: &[u8; 3]) -> Option<&'static str> {
             self.0.broken(state)

@@ -160,6 +160,10 @@ impl<const N: usize> Model for Several<N> {
         state.canonical(self.on(Rule::FenceTimeFloor))
     }
 
+    fn tidied(&self, state: &State<N>) -> State<N> {
+        state.tidied(self.on(Rule::FenceTimeFloor))
+    }
+
     fn broken(&self, state: &State<N>) -> Option<&'static str> {
         match state.fault {
             state::FAULT_CREATED => return Some(CREATED),

@@ -140,6 +140,10 @@ impl<const N: usize> Model for Single<N> {
         state.canonical()
     }
 
+    fn tidied(&self, state: &State<N>) -> State<N> {
+        state.tidied()
+    }
+
     fn broken(&self, state: &State<N>) -> Option<&'static str> {
         match state.fault {
             state::FAULT_OUT_OF_ORDER => return Some(OUT_OF_ORDER),

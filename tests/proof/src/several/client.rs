@@ -174,8 +174,8 @@ impl<const N: usize> Several<N> {
         client.acquire_may_run |= client.is_duplicate;
         client.at |= Self::servers(client, |vote| matches!(vote, Vote::Got(Reply::Yes) | Vote::Unknown));
         if !self.on(Rule::RefillRaisesNoVote) {
-            let left = self.left_of(client.age);
-            self.mark(client, Some(left));
+            // Refills are not timed.
+            self.mark(client, Some(self.usable()));
         }
         client.phase = Phase::Holds;
     }

@@ -253,8 +253,13 @@ impl<const N: usize> State<N> {
             }
             let may_be_set = of_line | (0..SERVERS).fold(0, |all, server| all | at(server));
             client.leftovers &= may_be_set;
-            client.freed = client.freed.map(|freed| freed & may_be_set);
+            client.freed = client.freed.map(|freed| freed & client.leftovers);
             client.gone &= may_be_set;
+            // No copy of the attempt is under way, and the release is still to come.
+            let is_before_release = matches!(client.phase, Phase::Holds | Phase::Extends | Phase::Raises);
+            client.acquire_may_run &= !is_before_release || of_line & bit(client.token) != 0;
+            // A copy of these changes nothing.
+            client.is_duplicate &= !matches!(client.phase, Phase::Extends | Phase::Raises | Phase::Unreserves);
             if !client.is_calling() {
                 (client.age, client.is_duplicate, client.votes) = (0, false, [Vote::NotAsked; SERVERS]);
             }
@@ -289,13 +294,18 @@ impl<const N: usize> State<N> {
         assert!(self.fences().all(|fence| *fence < THIS_TICK), "the model has too few fences");
     }
 
-    pub(super) fn canonical(&self, has_floor: bool) -> State<N> {
-        const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    pub(super) fn tidied(&self, has_floor: bool) -> State<N> {
         let mut state = *self;
         state.forget();
         if has_floor && state.servers.iter().any(|server| server.fence > 0) {
             state.rank_old_fences();
         }
+        state
+    }
+
+    pub(super) fn canonical(&self, has_floor: bool) -> State<N> {
+        const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let state = self.tidied(has_floor);
         // What does not depend on the names comes first.
         let ranks = [0, 1, 2].map(|c| (c < N).then(|| state.rank(c)));
         let is_sorted = |order: &[usize; 3]| {
@@ -411,7 +421,7 @@ impl<const N: usize> State<N> {
         }
         for client in &mut self.clients {
             client.marks = client.marks.map(|mark| mark.saturating_sub(1));
-            if matches!(client.phase, Phase::Asks | Phase::Extends | Phase::Refills) {
+            if matches!(client.phase, Phase::Asks | Phase::Extends) {
                 client.age = (client.age + 1).min(lease);
             }
         }

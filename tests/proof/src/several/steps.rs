@@ -121,6 +121,16 @@ impl<const N: usize> Several<N> {
         }
     }
 
+    /// Executes a call. Of two replies that mean the same to the client, one stands for both.
+    fn answer(&self, state: &mut State<N>, c: usize, at: usize, call: &Call) -> (Reply, u8) {
+        let (reply, fence) = self.execute(state, c, at, call);
+        match (call.kind, reply) {
+            (Kind::Free | Kind::Release | Kind::Unreserve, Reply::Taken | Reply::Absent) => (Reply::Yes, fence),
+            (Kind::Fence, Reply::Absent) => (Reply::Taken, fence),
+            _ => (reply, fence),
+        }
+    }
+
     fn give_up(&self, state: &mut State<N>, c: usize) {
         let is_unanswered = |vote: &Vote| matches!(vote, Vote::Late | Vote::Lost | Vote::Answered(_));
         state.clients[c].votes.iter_mut().filter(|vote| is_unanswered(vote)).for_each(|vote| *vote = Vote::Unknown);
@@ -149,25 +159,20 @@ impl<const N: usize> Several<N> {
             return;
         }
         let mut done = *state;
-        let answer = self.execute(&mut done, c, at, &call);
+        let answer = self.answer(&mut done, c, at, &call);
         done.clients[c].fences[at] = answer.1;
         let mut after = done;
         self.answered(&mut after, c, at, answer);
         steps.push((told(executed(call.kind), c, at), after));
-        if state.lates > 0 {
-            let mut after = with(&done, Vote::Answered(answer.0));
+        if state.lates > 0 && !state.line.is_some() {
+            let mut after = with(state, Vote::Late);
+            after.line = Line { client: c as u8, server: at as u8, ..Line::default() };
+            after.line.calls[0] = call;
             after.lates -= 1;
-            steps.push((told("{s} executes {c}'s call, and the reply is late", c, at), after));
-            if !state.line.is_some() {
-                let mut after = with(state, Vote::Late);
-                after.line = Line { client: c as u8, server: at as u8, ..Line::default() };
-                after.line.calls[0] = call;
-                after.lates -= 1;
-                steps.push((told("{c}'s call to {s} is late", c, at), after));
-            }
+            steps.push((told("{c}'s call to {s} is late", c, at), after));
         }
         if state.losses > 0 {
-            self.loss_steps(&with(state, Vote::Lost), &with(&done, Vote::Lost), &done, (c, at), steps);
+            self.loss_steps(&with(state, Vote::Lost), &with(&done, Vote::Answered(answer.0)), &done, (c, at), steps);
         }
     }
 
@@ -180,7 +185,7 @@ impl<const N: usize> Several<N> {
             steps.push((told(text, c, server), after));
         };
         step("{c}'s call to {s} is lost", lost, &|_| ());
-        step("{s} executes {c}'s call, and the reply is lost", unheard, &|_| ());
+        step("{s} executes {c}'s call, and the reply is late or lost", unheard, &|_| ());
         if !done.clients[c].is_duplicate {
             step("{s} executes {c}'s call, the connection breaks before the reply", done, &|client| {
                 client.is_duplicate = true;
@@ -254,7 +259,7 @@ impl<const N: usize> Several<N> {
     fn execute_late(&self, state: &mut State<N>, place: usize) {
         let (c, at, is_broken) = (usize::from(state.line.client), usize::from(state.line.server), state.line.is_broken);
         let call = state.line.take(place);
-        let answer = self.execute(state, c, at, &call);
+        let answer = self.answer(state, c, at, &call);
         let is_awaited = !is_broken && !state.line.is_some() && state.clients[c].votes[at] == Vote::Late;
         if is_awaited && self.call(&state.clients[c]).kind == call.kind && state.clients[c].token == call.token {
             self.answered(state, c, at, answer);
@@ -286,7 +291,7 @@ impl<const N: usize> Several<N> {
             if client.is_calling() {
                 match client.votes.iter().position(|vote| *vote == Vote::Unsent) {
                     Some(at) => {
-                        let answer = self.execute(&mut after, c, at, &self.call(client));
+                        let answer = self.answer(&mut after, c, at, &self.call(client));
                         self.answered(&mut after, c, at, answer);
                     }
                     None => self.give_up(&mut after, c),

@@ -292,6 +292,12 @@ impl<const N: usize> State<N> {
         })
     }
 
+    pub(super) fn tidied(&self) -> State<N> {
+        let mut state = *self;
+        state.forget();
+        state
+    }
+
     /// Forgets what can have no effect any more.
     fn forget(&mut self) {
         let (key, queue, calls) = (self.key, self.queue, self.lines.map(|line| line.calls));
@@ -382,8 +388,7 @@ impl<const N: usize> State<N> {
     pub(super) fn canonical(&self) -> State<N> {
         const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let orders = ORDERS.iter().filter(|order| order[N..].iter().enumerate().all(|(i, name)| *name == N + i));
-        let mut state = *self;
-        state.forget();
+        let state = self.tidied();
         // What does not depend on the names comes first.
         let ranks = [0, 1, 2].map(|c| (c < N).then(|| state.rank(c)));
         let is_sorted = |order: &&[usize; 3]| {

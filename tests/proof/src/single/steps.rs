@@ -76,19 +76,18 @@ impl<const N: usize> Single<N> {
         let client = &state.clients[c];
         match client.status {
             Status::Unsent => self.send_steps(state, c, steps),
-            Status::Late | Status::Lost => {
-                let mut after = *state;
-                self.outcome(&mut after, c, None);
-                steps.push((told("{c} gives its call up", c, client.token), after));
-                if client.status == Status::Late && state.losses > 0 {
-                    self.break_step(state, c, steps);
-                }
-            }
+            Status::Late if state.losses > 0 => self.break_step(state, c, steps),
             Status::Answered(reply) => {
                 let mut after = *state;
                 self.outcome(&mut after, c, Some(reply));
                 steps.push((told("{c} reads its late reply", c, client.token), after));
             }
+            Status::Late | Status::Lost => {}
+        }
+        if client.status != Status::Unsent {
+            let mut after = *state;
+            self.outcome(&mut after, c, None);
+            steps.push((told("{c} gives its call up", c, client.token), after));
         }
     }
 
@@ -120,16 +119,13 @@ impl<const N: usize> Single<N> {
         self.outcome(&mut after, c, Some(reply));
         steps.push((told(sent(phase), c, token), after));
         if state.lates > 0 {
-            let mut after = done;
-            after.lates -= 1;
-            after.clients[c].status = Status::Answered(reply);
-            steps.push((told("{c}'s call is executed, and the reply is late", c, token), after));
             self.late_step(state, c, call, steps);
         }
         if state.losses > 0 {
-            for (text, mut after) in [("{c}'s call is lost", *state), ("the reply to {c}'s call is lost", done)] {
+            let (text, heard) = ("{c}'s call is executed, and the reply is late or lost", Status::Answered(reply));
+            for (text, mut after, status) in [("{c}'s call is lost", *state, Status::Lost), (text, done, heard)] {
                 after.losses -= 1;
-                after.clients[c].status = Status::Lost;
+                after.clients[c].status = status;
                 steps.push((told(text, c, token), after));
             }
             if !state.clients[c].is_duplicate {
