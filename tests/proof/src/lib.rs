@@ -4,10 +4,13 @@
     missing_docs,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::struct_excessive_bools,
+    clippy::trivially_copy_pass_by_ref,
     clippy::expect_used,
     clippy::missing_panics_doc,
     clippy::must_use_candidate,
-    reason = "a model is small: an index that is wrong ends its search"
+    reason = "the numbers of a model are small, and an index that is wrong ends its search"
 )]
 
 pub mod rules;

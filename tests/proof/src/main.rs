@@ -42,8 +42,14 @@ fn rules(name: &str) {
 fn larger() {
     println!("at most {MOST} states each");
     let (tries, losses) = (true, 1);
-    report("one server, with try_lock", &single(redlock_proof::single::Bounds { tries, ..ALL_OF_SINGLE }, None), MOST, true);
-    let three = Single::<3> { bounds: redlock_proof::single::Bounds { losses, lates: 0, ..ALL_OF_SINGLE }, without: None };
+    report(
+        "one server, with try_lock",
+        &single(redlock_proof::single::Bounds { tries, ..ALL_OF_SINGLE }, None),
+        MOST,
+        true,
+    );
+    let three =
+        Single::<3> { bounds: redlock_proof::single::Bounds { losses, lates: 0, ..ALL_OF_SINGLE }, without: None };
     report("one server, three clients, one loss, one death", &three, MOST, true);
     for (name, bounds) in ALL_OF_SEVERAL {
         let larger = Bounds { attempts: bounds.attempts + 1, deaths: 1, stops: 1, lates: 1, lease: 3, ..bounds };

@@ -128,7 +128,9 @@ impl<M: Model> Search<'_, M> {
         }
         let is_served = way.len() < LONGEST_BENIGN;
         if is_served {
-            way.into_iter().for_each(|print| _ = self.served.insert(print, NO_PARENT));
+            for print in way {
+                self.served.insert(print, NO_PARENT);
+            }
         }
         is_served
     }

@@ -26,6 +26,7 @@
 
 mod client;
 mod server;
+mod show;
 mod state;
 mod steps;
 
@@ -62,7 +63,32 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 24] = [Rule::DeadlineFromStart, Rule::Drift, Rule::FullGrant, Rule::GrantSinceLastAttempt, Rule::CleanNoes, Rule::NoDuplicate, Rule::Places, Rule::GrantToItsWait, Rule::OwnGrantByAttempt, Rule::RollBack, Rule::ReleaseCompares, Rule::ExtendCompares, Rule::ExtendNeverCreates, Rule::FreshTokens, Rule::LeftoverTokens, Rule::RepeatedRelease, Rule::FirstComeFirstServed, Rule::DeadWaitsAreSkipped, Rule::LateGrantGivenBack, Rule::LeavesQueue, Rule::LeavePassesGrant, Rule::LeaveRepeated, Rule::NeverShortens, Rule::WonAttemptLeavesQueue];
+    pub const ALL: [Rule; 24] = [
+        Rule::DeadlineFromStart,
+        Rule::Drift,
+        Rule::FullGrant,
+        Rule::GrantSinceLastAttempt,
+        Rule::CleanNoes,
+        Rule::NoDuplicate,
+        Rule::Places,
+        Rule::GrantToItsWait,
+        Rule::OwnGrantByAttempt,
+        Rule::RollBack,
+        Rule::ReleaseCompares,
+        Rule::ExtendCompares,
+        Rule::ExtendNeverCreates,
+        Rule::FreshTokens,
+        Rule::LeftoverTokens,
+        Rule::RepeatedRelease,
+        Rule::FirstComeFirstServed,
+        Rule::DeadWaitsAreSkipped,
+        Rule::LateGrantGivenBack,
+        Rule::LeavesQueue,
+        Rule::LeavePassesGrant,
+        Rule::LeaveRepeated,
+        Rule::NeverShortens,
+        Rule::WonAttemptLeavesQueue,
+    ];
 }
 
 /// How much may happen.
@@ -171,6 +197,6 @@ impl<const N: usize> Model for Single<N> {
     }
 
     fn tell(&self, told: Told, after: &State<N>) -> String {
-        state::tell(told, after)
+        show::tell(told, after)
     }
 }

@@ -208,6 +208,10 @@ impl<const N: usize> Several<N> {
             client.gone |= bit(client.token);
         }
         Self::note_freed(client);
+        // A server that is not asked again: a copy of the attempt may come there, as after a reply.
+        for server in (0..SERVERS).filter(|server| client.at >> server & 1 == 0) {
+            client.freed[server] |= bit(client.token);
+        }
         // An attempt of unknown outcome may come where the first release did not find it.
         self.owe(client, unknown & client.at);
         let has = |reply: Reply| client.votes.contains(&Vote::Got(reply));

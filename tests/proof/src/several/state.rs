@@ -235,7 +235,8 @@ impl<const N: usize> State<N> {
         let client = &self.clients[c];
         let keys = self.servers.iter().map(|server| server.key);
         let tokens = keys.chain(self.line.calls.iter().map(|call| call.token)).chain([client.token]);
-        let used = tokens.filter(|token| owner(*token) == c).fold(1 | client.leftovers, |used, token| used | bit(token));
+        let used =
+            tokens.filter(|token| owner(*token) == c).fold(1 | client.leftovers, |used, token| used | bit(token));
         let serial = (!client.owed.iter().fold(used, |used, owed| used | owed)).trailing_zeros() as u8;
         assert!(serial < 8, "the model has too few names");
         serial
@@ -245,7 +246,8 @@ impl<const N: usize> State<N> {
     fn forget(&mut self) {
         let (keys, line) = (self.servers.map(|server| server.key), self.line);
         for (c, client) in self.clients.iter_mut().enumerate() {
-            let of_line = line.calls.iter().filter(|call| owner(call.token) == c).fold(0, |all, call| all | bit(call.token));
+            let of_line =
+                line.calls.iter().filter(|call| owner(call.token) == c).fold(0, |all, call| all | bit(call.token));
             let at = |server: usize| if owner(keys[server]) == c { bit(keys[server]) } else { 0 };
             let of_line_at = |server: usize| if usize::from(line.server) == server { of_line } else { 0 };
             for (server, owed) in client.owed.iter_mut().enumerate() {
@@ -271,7 +273,8 @@ impl<const N: usize> State<N> {
 
     /// All fences.
     fn fences(&mut self) -> impl Iterator<Item = &mut u8> {
-        let of_clients = self.clients.iter_mut().flat_map(|client| client.fences.iter_mut().chain([&mut client.offered]));
+        let of_clients =
+            self.clients.iter_mut().flat_map(|client| client.fences.iter_mut().chain([&mut client.offered]));
         let of_calls = self.line.calls.iter_mut().map(|call| &mut call.fence);
         let of_servers = self.servers.iter_mut().map(|server| &mut server.fence);
         of_servers.chain(of_clients).chain(of_calls).chain([&mut self.fence])
@@ -308,9 +311,8 @@ impl<const N: usize> State<N> {
         let state = self.tidied(has_floor);
         // What does not depend on the names comes first.
         let ranks = [0, 1, 2].map(|c| (c < N).then(|| state.rank(c)));
-        let is_sorted = |order: &[usize; 3]| {
-            (0..N).all(|a| (0..N).all(|b| order[a] > order[b] || ranks[a] <= ranks[b]))
-        };
+        let is_sorted =
+            |order: &[usize; 3]| (0..N).all(|a| (0..N).all(|b| order[a] > order[b] || ranks[a] <= ranks[b]));
         let orders = ORDERS.iter().filter(|order| (N..3).all(|name| order[name] == name) && is_sorted(order));
         orders.map(|order| state.in_order(order)).min().unwrap_or(state)
     }
@@ -344,10 +346,17 @@ impl<const N: usize> State<N> {
                 }
             };
             add(if bit(client.token) == 0 { 0 } else { client.token & 7 });
-            self.line.calls.iter().filter(|call| bit(call.token) != 0 && owner(call.token) == c).for_each(|call| add(call.token & 7));
+            self.line
+                .calls
+                .iter()
+                .filter(|call| bit(call.token) != 0 && owner(call.token) == c)
+                .for_each(|call| add(call.token & 7));
             let sets = client.owed.iter().fold(client.leftovers, |all, owed| all | owed);
             (1..8).filter(|serial| sets >> serial & 1 == 1).for_each(&mut add);
-            self.servers.iter().filter(|server| bit(server.key) != 0 && owner(server.key) == c).for_each(|server| add(server.key & 7));
+            self.servers
+                .iter()
+                .filter(|server| bit(server.key) != 0 && owner(server.key) == c)
+                .for_each(|server| add(server.key & 7));
         }
         let renamed = |old: u8| match old {
             0 => 0,
@@ -383,7 +392,14 @@ impl<const N: usize> State<N> {
         let line = self.line;
         let signature = |server: usize| {
             let client = |c: &Client| {
-                (c.votes[server], c.fences[server], c.marks[server], c.at >> server & 1, c.owed[server], c.freed[server])
+                (
+                    c.votes[server],
+                    c.fences[server],
+                    c.marks[server],
+                    c.at >> server & 1,
+                    c.owed[server],
+                    c.freed[server],
+                )
             };
             let has_line = line.is_some() && usize::from(line.server) == server;
             (self.servers[server], self.clients.map(|c| client(&c)), has_line)

@@ -92,8 +92,8 @@ impl<const N: usize> Several<N> {
     /// Steps of a client that waits for votes: for each server one.
     fn round_steps(&self, state: &State<N>, c: usize, steps: &mut Steps<N>) {
         let votes = state.clients[c].votes;
-        for at in 0..SERVERS {
-            match votes[at] {
+        for (at, vote) in votes.into_iter().enumerate() {
+            match vote {
                 Vote::Unsent => self.send_steps(state, c, at, steps),
                 Vote::Answered(reply) => {
                     let mut after = *state;
@@ -172,11 +172,11 @@ impl<const N: usize> Several<N> {
             steps.push((told("{c}'s call to {s} is late", c, at), after));
         }
         if state.losses > 0 {
-            self.loss_steps(&with(state, Vote::Lost), &with(&done, Vote::Answered(answer.0)), &done, (c, at), steps);
+            Self::loss_steps(&with(state, Vote::Lost), &with(&done, Vote::Answered(answer.0)), &done, (c, at), steps);
         }
     }
 
-    fn loss_steps(&self, lost: &State<N>, unheard: &State<N>, done: &State<N>, at: (usize, usize), steps: &mut Steps<N>) {
+    fn loss_steps(lost: &State<N>, unheard: &State<N>, done: &State<N>, at: (usize, usize), steps: &mut Steps<N>) {
         let (c, server) = at;
         let mut step = |text, from: &State<N>, change: &dyn Fn(&mut Client)| {
             let mut after = *from;
@@ -359,7 +359,8 @@ impl<const N: usize> Several<N> {
         let holders: Vec<String> = (0..N).filter(holds).map(holder).collect();
         let holders = if holders.is_empty() { String::new() } else { format!("; holds: {}", holders.join(", ")) };
         let fences = after.servers.map(|server| server.fence);
-        let fences = if self.bounds.fences { format!("; fences {fences:?}, last {}", after.fence) } else { String::new() };
+        let fences =
+            if self.bounds.fences { format!("; fences {fences:?}, last {}", after.fence) } else { String::new() };
         format!("{text:<66} | {keys}{holders}{fences}")
     }
 }

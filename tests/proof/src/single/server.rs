@@ -27,7 +27,7 @@ impl<const N: usize> Single<N> {
                 && (wait_of(held) == call.wait || !self.on(Rule::GrantToItsWait))
                 && self.on(Rule::OwnGrantByAttempt);
             let may_take = held != 0 && (is_own || call.leftovers.contains(&held));
-            if !may_take && !(held == 0 && self.is_its_turn(state, call)) {
+            if !(may_take || held == 0 && self.is_its_turn(state, call)) {
                 return Self::enter(state, call);
             }
             if held == 0 {

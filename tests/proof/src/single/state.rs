@@ -8,7 +8,6 @@
 //! those who only remember it (leftover tokens, repeated releases) once no key and no call has it: nothing can set it.
 
 use super::LEASE;
-use crate::search::Told;
 
 pub(super) const FAULT_OUT_OF_ORDER: u8 = 1;
 pub(super) const FAULT_CREATED: u8 = 2;
@@ -391,9 +390,8 @@ impl<const N: usize> State<N> {
         let state = self.tidied();
         // What does not depend on the names comes first.
         let ranks = [0, 1, 2].map(|c| (c < N).then(|| state.rank(c)));
-        let is_sorted = |order: &&[usize; 3]| {
-            (0..N).all(|a| (0..N).all(|b| order[a] > order[b] || ranks[a] <= ranks[b]))
-        };
+        let is_sorted =
+            |order: &&[usize; 3]| (0..N).all(|a| (0..N).all(|b| order[a] > order[b] || ranks[a] <= ranks[b]));
         orders.filter(is_sorted).map(|order| state.renamed(order)).min().unwrap_or(state)
     }
 
@@ -436,35 +434,10 @@ impl<const N: usize> State<N> {
         let is_used = client.token == token && client.has_lease();
         let is_leaving = |call: &Call| matches!(call.kind, Kind::Leave | Kind::LeaveOnly) && call.wait == wait;
         let is_left = self.lines.iter().filter(|line| !line.is_broken).flat_map(|line| &line.calls).any(is_leaving);
-        let is_known = client.wait == wait || client.owed_waits.contains(&wait) || client.pushes.contains(&token) || is_left;
+        let is_known =
+            client.wait == wait || client.owed_waits.contains(&wait) || client.pushes.contains(&token) || is_left;
         let may_come = client.leftovers.contains(&token);
         client.phase != Phase::Dead && !is_used && !is_known && !may_come && !self.is_to_be_released(token)
-    }
-
-    pub(super) fn premises(&self) -> u32 {
-        let any = |is_so: &dyn Fn(&Client) -> bool| self.clients.iter().any(is_so);
-        let is_dead = |client: usize| self.clients[client].phase == Phase::Dead;
-        let lines = || self.lines.iter().filter(|line| line.calls[0].kind != Kind::None);
-        let is_over = |client: &Client| client.pushes.iter().any(|push| *push != 0 && wait_of(*push) != client.wait);
-        let (owes, is_left) = (any(&|c| c.owed != [0; 2]), any(&|c| c.leftovers != [0; 2]));
-        let all = [
-            any(&Client::passes_check),
-            any(&|client| client.passes_check() && is_granted(client.token)),
-            any(&Client::passes_check) && any(&Client::is_waiting),
-            self.queue[0] != 0,
-            lines().any(|line| !line.is_broken),
-            lines().any(|line| line.is_broken),
-            any(&|client| client.pushes.iter().any(|push| *push != 0 && wait_of(*push) == client.wait)),
-            any(&is_over),
-            any(&|client| client.gone != 0),
-            owes,
-            is_left,
-            self.key != 0 && is_dead(owner(self.key)),
-            self.queue.iter().any(|wait| *wait != 0 && is_dead(client_of(*wait))),
-            any(&|client| client.phase == Phase::Holds && client.deadline == 0),
-            any(&|client| client.is_duplicate),
-        ];
-        all.iter().enumerate().fold(0, |bits, (i, is_so)| bits | u32::from(*is_so) << i)
     }
 
     /// A tick of all clocks.
@@ -483,27 +456,4 @@ impl<const N: usize> State<N> {
             }
         }
     }
-}
-
-fn named(token: u16) -> String {
-    let name = |id: u8| char::from(b'A' + client_of(id) as u8);
-    match token {
-        0 => "free".to_owned(),
-        _ if is_granted(token) => format!("granted to {}", name(wait_of(token))),
-        _ => format!("{}'s token {}", name(token as u8), token & 15),
-    }
-}
-
-pub(super) fn tell<const N: usize>(told: Told, after: &State<N>) -> String {
-    let name = |client: usize| char::from(b'A' + client as u8);
-    let text = told.text.replace("{c}", &name(told.client).to_string()).replace("{t}", &named(told.token));
-    let waits: String = after.queue.iter().filter(|wait| **wait != 0).map(|wait| name(client_of(*wait))).collect();
-    let holders: Vec<String> = (0..N)
-        .filter(|&i| after.clients[i].passes_check())
-        .map(|i| format!("{} for {}", name(i), after.clients[i].deadline))
-        .collect();
-    let key = if after.key == 0 { named(0) } else { format!("{} for {}", named(after.key), after.ttl) };
-    let queue = if waits.is_empty() { String::new() } else { format!(", queue {waits}") };
-    let holders = if holders.is_empty() { String::new() } else { format!("; holds: {}", holders.join(", ")) };
-    format!("{text:<76} | {key}{queue}{holders}")
 }

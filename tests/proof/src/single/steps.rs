@@ -1,8 +1,6 @@
 //! The steps of model (a).
 
-use super::state::{
-    Call, Kind, Line, Phase, State, Status, add, is_granted, remove, wait_of,
-};
+use super::state::{Call, Kind, Line, Phase, State, Status, add, is_granted, remove, wait_of};
 use super::{Rule, Single};
 use crate::search::Told;
 
@@ -54,7 +52,7 @@ impl<const N: usize> Single<N> {
                 self.own_steps(state, c, steps);
             }
             self.background_steps(state, c, steps);
-            self.fault_steps(state, c, steps);
+            Self::fault_steps(state, c, steps);
         }
         self.line_steps(state, steps);
         Self::time_steps(state, steps);
@@ -76,7 +74,7 @@ impl<const N: usize> Single<N> {
         let client = &state.clients[c];
         match client.status {
             Status::Unsent => self.send_steps(state, c, steps),
-            Status::Late if state.losses > 0 => self.break_step(state, c, steps),
+            Status::Late if state.losses > 0 => Self::break_step(state, c, steps),
             Status::Answered(reply) => {
                 let mut after = *state;
                 self.outcome(&mut after, c, Some(reply));
@@ -91,7 +89,7 @@ impl<const N: usize> Single<N> {
         }
     }
 
-    fn break_step(&self, state: &State<N>, c: usize, steps: &mut Steps<N>) {
+    fn break_step(state: &State<N>, c: usize, steps: &mut Steps<N>) {
         let mut after = *state;
         if let Some(line) = after.living_line(c) {
             line.is_broken = true;
@@ -119,7 +117,7 @@ impl<const N: usize> Single<N> {
         self.outcome(&mut after, c, Some(reply));
         steps.push((told(sent(phase), c, token), after));
         if state.lates > 0 {
-            self.late_step(state, c, call, steps);
+            Self::late_step(state, c, call, steps);
         }
         if state.losses > 0 {
             let (text, heard) = ("{c}'s call is executed, and the reply is late or lost", Status::Answered(reply));
@@ -137,7 +135,7 @@ impl<const N: usize> Single<N> {
         }
     }
 
-    fn late_step(&self, state: &State<N>, c: usize, call: Call, steps: &mut Steps<N>) {
+    fn late_step(state: &State<N>, c: usize, call: Call, steps: &mut Steps<N>) {
         let mut after = *state;
         if let Some(line) = after.lines.iter_mut().find(|line| line.calls[0].kind == Kind::None) {
             *line = Line { client: c as u8, ..Line::default() };
@@ -254,7 +252,7 @@ impl<const N: usize> Single<N> {
         }
     }
 
-    fn fault_steps(&self, state: &State<N>, c: usize, steps: &mut Steps<N>) {
+    fn fault_steps(state: &State<N>, c: usize, steps: &mut Steps<N>) {
         let client = &state.clients[c];
         let mut after = *state;
         if !client.listens {
