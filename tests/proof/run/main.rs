@@ -13,13 +13,14 @@ fn assert_complete(name: &str, report: &Report) {
 }
 
 fn counts(report: &Report) -> String {
-    report.premises.iter().map(|(premise, states)| format!("\n{states:>10} {premise}")).collect()
+    let lines: Vec<_> = report.premises.iter().map(|(premise, states)| format!("{states:>10} {premise}")).collect();
+    lines.join("\n")
 }
 
 #[test]
 fn one_server_is_safe_and_serves_each_wait() {
     let report = search(&single(ALL_OF_SINGLE, None), MOST);
-    println!("{} states{}", report.states, counts(&report));
+    println!("{} states\n{}", report.states, counts(&report));
     assert_complete("one server", &report);
     let missing: Vec<_> = report.premises.iter().filter(|(_, states)| *states == 0).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -31,7 +32,7 @@ fn three_servers_are_safe_and_serve_each_wait() {
     for (name, bounds) in ALL_OF_SEVERAL {
         let model = several(bounds, None);
         let report = search(&model, MOST);
-        println!("{name}: {} states{}", report.states, counts(&report));
+        println!("{name}: {} states\n{}", report.states, counts(&report));
         assert_complete(name, &report);
         reached.iter_mut().zip(&report.premises).for_each(|(all, (_, states))| *all += states);
     }

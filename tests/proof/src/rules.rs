@@ -83,7 +83,10 @@ pub const ALL_OF_SEVERAL: [(&str, several::Bounds); 4] = [
         "one loss, one late call, one restart, one stop",
         several::Bounds { losses: 1, lates: 1, restarts: 1, stops: 1, attempts: 2, lease: 2, ..QUIET },
     ),
-    ("extensions and refills, one loss, one restart", several::Bounds { losses: 1, attempts: 2, ..REFILLED }),
+    (
+        "extensions and refills, one loss, one restart, one death",
+        several::Bounds { losses: 1, deaths: 1, attempts: 2, ..REFILLED },
+    ),
     ("reservations, one loss, one stop", several::Bounds { stops: 1, lease: 2, ..QUEUED }),
     ("fences, one restart", FENCED_RESTARTED),
 ];

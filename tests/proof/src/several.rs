@@ -6,7 +6,8 @@
 //! - **A round is a step for each server**, in any order, with the steps of others in between. What one server does with
 //!   a call is one step, with its reply, unless the call or the reply is lost or late: `single.rs` says why.
 //! - **The last reply and what the client makes of it are one step.** If the client stops in between, its lease only
-//!   gets shorter. It then is a client that holds, or has failed, and stops.
+//!   gets shorter. It then is a client that holds, or has failed, and stops. So a client learns at once that a call is
+//!   lost. To give up a wait is to make no more attempts.
 //! - **A late call, a break, a duplicate**: as in `single.rs`, for each client and server.
 //! - **A client that sends its calls does so in one tick**, unless it stops before one of them and goes on later. Stops
 //!   are steps of their own, and counted. A holder, and a wait between two attempts, may take any time.

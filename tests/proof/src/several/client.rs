@@ -44,7 +44,7 @@ impl<const N: usize> Several<N> {
             (client.token, client.gone) = (new, client.gone & !bit(new));
             client.freed = client.freed.map(|freed| freed & !bit(new));
         }
-        state.attempts -= u8::from(state.attempts != u8::MAX);
+        state.attempts = state.attempts.saturating_sub(u8::from(state.attempts != u8::MAX));
         Self::round(&mut state.clients[c], Phase::Asks, 7);
     }
 

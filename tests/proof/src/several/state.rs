@@ -37,8 +37,6 @@ pub(super) enum Vote {
     Unsent,
     /// In the line, or behind another call there.
     Late,
-    /// No reply will come.
-    Lost,
     /// Executed; the reply is under way.
     Answered(Reply),
     // What follows is final.
@@ -257,9 +255,11 @@ impl<const N: usize> State<N> {
             client.leftovers &= may_be_set;
             client.freed = client.freed.map(|freed| freed & client.leftovers);
             client.gone &= may_be_set;
-            // No copy of the attempt is under way, and the release is still to come.
+            // No copy of the attempt is under way or has come, and the release is still to come.
             let is_before_release = matches!(client.phase, Phase::Holds | Phase::Extends | Phase::Raises);
-            client.acquire_may_run &= !is_before_release || of_line & bit(client.token) != 0;
+            let is_elsewhere = |server: usize| keys[server] == client.token && client.at >> server & 1 == 0;
+            let may_come = of_line & bit(client.token) != 0 || (0..SERVERS).any(is_elsewhere);
+            client.acquire_may_run &= !is_before_release || may_come;
             // A copy of these changes nothing.
             client.is_duplicate &= !matches!(client.phase, Phase::Extends | Phase::Raises | Phase::Unreserves);
             if !client.is_calling() {
@@ -268,6 +268,15 @@ impl<const N: usize> State<N> {
             if client.phase != Phase::Asks {
                 client.fences = [0; SERVERS];
             }
+        }
+    }
+
+    /// Whose votes count is asked in attempts, and for fences.
+    fn forget_restarts(&mut self) {
+        let asks = |client: &Client| matches!(client.phase, Phase::Asks | Phase::Raises);
+        let may_ask = self.fence > 0 || self.servers.iter().any(|server| server.fence > 0);
+        if self.attempts == 0 && !may_ask && !self.clients.iter().any(asks) {
+            self.servers.iter_mut().for_each(|server| server.young = 0);
         }
     }
 
@@ -300,6 +309,7 @@ impl<const N: usize> State<N> {
     pub(super) fn tidied(&self, has_floor: bool) -> State<N> {
         let mut state = *self;
         state.forget();
+        state.forget_restarts();
         if has_floor && state.servers.iter().any(|server| server.fence > 0) {
             state.rank_old_fences();
         }
@@ -352,7 +362,9 @@ impl<const N: usize> State<N> {
                 .filter(|call| bit(call.token) != 0 && owner(call.token) == c)
                 .for_each(|call| add(call.token & 7));
             let sets = client.owed.iter().fold(client.leftovers, |all, owed| all | owed);
-            (1..8).filter(|serial| sets >> serial & 1 == 1).for_each(&mut add);
+            if sets != 0 {
+                (1..8).filter(|serial| sets >> serial & 1 == 1).for_each(&mut add);
+            }
             self.servers
                 .iter()
                 .filter(|server| bit(server.key) != 0 && owner(server.key) == c)
@@ -364,7 +376,8 @@ impl<const N: usize> State<N> {
             _ => token(order[owner(old)], serials[owner(old)][usize::from(old & 7)]),
         };
         let moved = |c: usize, set: u8| {
-            (1..8).filter(|serial| set >> serial & 1 == 1).fold(0, |all, serial| all | 1 << serials[c][serial] & !1_u8)
+            let bits = if set == 0 { 0..0 } else { 1..8 };
+            bits.filter(|serial| set >> serial & 1 == 1).fold(0, |all, serial| all | 1 << serials[c][serial] & !1_u8)
         };
         for server in &mut after.servers {
             server.key = renamed(server.key);
@@ -405,7 +418,8 @@ impl<const N: usize> State<N> {
             (self.servers[server], self.clients.map(|c| client(&c)), has_line)
         };
         let mut order = [0, 1, 2];
-        order.sort_unstable_by_key(|&server| signature(server));
+        let signatures = order.map(signature);
+        order.sort_unstable_by(|&a, &b| signatures[a].cmp(&signatures[b]));
         if order == [0, 1, 2] {
             return;
         }

@@ -113,7 +113,7 @@ impl<const N: usize> Several<N> {
                 _ => {}
             }
         }
-        let is_unanswered = |vote: &Vote| matches!(vote, Vote::Late | Vote::Lost | Vote::Answered(_));
+        let is_unanswered = |vote: &Vote| matches!(vote, Vote::Late | Vote::Answered(_));
         if !votes.contains(&Vote::Unsent) && votes.iter().any(is_unanswered) {
             let mut after = *state;
             self.give_up(&mut after, c);
@@ -132,7 +132,7 @@ impl<const N: usize> Several<N> {
     }
 
     fn give_up(&self, state: &mut State<N>, c: usize) {
-        let is_unanswered = |vote: &Vote| matches!(vote, Vote::Late | Vote::Lost | Vote::Answered(_));
+        let is_unanswered = |vote: &Vote| matches!(vote, Vote::Late | Vote::Answered(_));
         state.clients[c].votes.iter_mut().filter(|vote| is_unanswered(vote)).for_each(|vote| *vote = Vote::Unknown);
         self.conclude(state, c);
     }
@@ -153,7 +153,8 @@ impl<const N: usize> Several<N> {
             let mut after = with(state, Vote::Late);
             // There is no end of calls that may wait behind a late one. What has no room is not sent.
             if !after.line.push(call) {
-                after.clients[c].votes[at] = Vote::Lost;
+                after.clients[c].votes[at] = Vote::Unknown;
+                self.conclude(&mut after, c);
             }
             steps.push((told("{c}'s next call to {s} goes behind its late call", c, at), after));
             return;
@@ -172,7 +173,9 @@ impl<const N: usize> Several<N> {
             steps.push((told("{c}'s call to {s} is late", c, at), after));
         }
         if state.losses > 0 {
-            Self::loss_steps(&with(state, Vote::Lost), &with(&done, Vote::Answered(answer.0)), &done, (c, at), steps);
+            let mut lost = with(state, Vote::Unknown);
+            self.conclude(&mut lost, c);
+            Self::loss_steps(&lost, &with(&done, Vote::Answered(answer.0)), &done, (c, at), steps);
         }
     }
 
@@ -207,9 +210,6 @@ impl<const N: usize> Several<N> {
             Phase::Idle | Phase::Waits => {
                 if state.attempts > 0 && has_room {
                     step("{c} makes an attempt", &|after| self.attempt(after, c));
-                }
-                if client.phase == Phase::Waits {
-                    step("{c} gives up", &|after| after.clients[c].phase = Phase::Idle);
                 }
                 if client.is_told && !self.on(Rule::GrantIsNoLock) {
                     step("{c} takes its grant for the lock", &|after| self.hold_by_grant(after, c));
