@@ -107,7 +107,7 @@ pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 22] = [
     (OfSeveral::RefillRaisesNoVote, REFILLED, Nothing),
     (OfSeveral::RefillOnlyFree, EXTENDED_STOPPED, Violates(several::TWO_HOLDERS)),
     (OfSeveral::RestartGuard, RESTARTED, Violates(several::TWO_HOLDERS)),
-    (OfSeveral::FreshTokens, LATE, Violates(several::COMES_BACK)),
+    (OfSeveral::FreshTokens, LATE, Violates(several::TWO_HOLDERS)),
     (OfSeveral::LeftoverTokens, LATE, Nothing),
     (OfSeveral::RepeatedRelease, LOST, Violates(several::UNKNOWN_TOKEN)),
     (OfSeveral::Unreserve, QUEUED, Nothing),
