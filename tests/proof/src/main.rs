@@ -14,7 +14,8 @@ const MOST: usize = 80_000_000;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["complete"] => complete(),
+        ["complete"] => complete(""),
+        ["complete", name] => complete(name),
         ["rules"] => rules(""),
         ["rules", name] => rules(name),
         ["larger"] => larger(),
@@ -25,15 +26,18 @@ fn main() {
             report(&format!("{bounds:?}"), &several(bounds, None), MOST, true);
         }
         _ => println!(
-            "redlock-proof complete | rules [NAME] | larger | three LOSSES LATES RESTARTS STOPS ATTEMPTS LEASE"
+            "redlock-proof complete [NAME] | rules [NAME] | larger | three LOSSES LATES RESTARTS STOPS ATTEMPTS LEASE"
         ),
     }
 }
 
-fn complete() {
-    report("one server", &single(ALL_OF_SINGLE, None), MOST, true);
-    for (name, bounds) in ALL_OF_SEVERAL {
-        report(&format!("three servers: {name}"), &several(bounds, None), MOST, true);
+/// The searches whose names contain this.
+fn complete(name: &str) {
+    if "one server".contains(name) {
+        report("one server", &single(ALL_OF_SINGLE, None), MOST, true);
+    }
+    for (what, bounds) in ALL_OF_SEVERAL.into_iter().filter(|(what, _)| what.contains(name)) {
+        report(&format!("three servers: {what}"), &several(bounds, None), MOST, true);
     }
 }
 

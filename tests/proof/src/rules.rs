@@ -88,7 +88,7 @@ pub const ALL_OF_SEVERAL: [(&str, several::Bounds); 4] = [
         several::Bounds { losses: 1, deaths: 1, attempts: 2, ..REFILLED },
     ),
     ("reservations, one loss, one stop", several::Bounds { stops: 1, lease: 2, ..QUEUED }),
-    ("fences, one restart", FENCED_RESTARTED),
+    ("fences, one loss, one restart", FENCED_LOST_RESTARTED),
 ];
 
 /// The rules of several servers.
