@@ -52,7 +52,7 @@ impl<const N: usize> Single<N> {
                 self.own_steps(state, c, steps);
             }
             self.background_steps(state, c, steps);
-            Self::fault_steps(state, c, steps);
+            Self::failure_steps(state, c, steps);
         }
         self.line_steps(state, steps);
         Self::time_steps(state, steps);
@@ -252,7 +252,7 @@ impl<const N: usize> Single<N> {
         }
     }
 
-    fn fault_steps(state: &State<N>, c: usize, steps: &mut Steps<N>) {
+    fn failure_steps(state: &State<N>, c: usize, steps: &mut Steps<N>) {
         let client = &state.clients[c];
         let mut after = *state;
         if !client.listens {
