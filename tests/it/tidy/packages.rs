@@ -75,6 +75,7 @@ fn the_other_packages_are_not_published() {
     for package in [
         "tests",
         "tests/models",
+        "tests/proof",
         "tests/foreign/bullmq",
         "tests/foreign/crates",
         "tests/foreign/rslock",

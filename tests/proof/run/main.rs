@@ -1,0 +1,76 @@
+//! Each model is searched to its end, and again without each of its rules.
+#![allow(missing_docs)]
+
+use redlock_proof::rules::{ALL_OF_SEVERAL, ALL_OF_SINGLE, SEVERAL, SINGLE, Without, several, single};
+use redlock_proof::search::{Model, Report, search};
+
+/// More states do not fit into three minutes.
+const MOST: usize = 20_000_000;
+
+fn assert_complete(name: &str, report: &Report) {
+    assert!(report.violation.is_none(), "{name}: {:#?}", report.violation);
+    assert!(report.is_complete, "{name}: {} states were not enough", report.states);
+}
+
+fn counts(report: &Report) -> String {
+    let lines: Vec<_> = report.premises.iter().map(|(premise, states)| format!("{states:>10} {premise}")).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn one_server_is_safe_and_serves_each_wait() {
+    let report = search(&single(ALL_OF_SINGLE, None), MOST);
+    println!("{} states\n{}", report.states, counts(&report));
+    assert_complete("one server", &report);
+    let missing: Vec<_> = report.premises.iter().filter(|(_, states)| *states == 0).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn three_servers_are_safe_and_serve_each_wait() {
+    let mut reached = vec![0; 14];
+    for (name, bounds) in ALL_OF_SEVERAL {
+        let model = several(bounds, None);
+        let report = search(&model, MOST);
+        println!("{name}: {} states\n{}", report.states, counts(&report));
+        assert_complete(name, &report);
+        reached.iter_mut().zip(&report.premises).for_each(|(all, (_, states))| *all += states);
+    }
+    assert!(reached.iter().all(|states| *states > 0), "{reached:?}");
+}
+
+/// What the model does without a rule has to be what the table says.
+fn compare<M: Model>(rule: &str, model: &M, expected: Without) -> Option<String> {
+    let report = search(model, MOST);
+    let found = report.violation.as_ref().map_or(Without::Nothing, |violation| Without::Violates(violation.property));
+    let steps = report.violation.as_ref().map_or(0, |violation| violation.story.len());
+    println!("{rule}: {found:?} in {steps} steps, {} states", report.states);
+    let is_so = found == expected && (report.is_complete || steps > 0);
+    (!is_so).then(|| format!("{rule}: {expected:?} is expected: {report:#?}"))
+}
+
+#[test]
+fn each_rule_of_one_server_is_needed_or_is_listed() {
+    let wrong: Vec<String> = SINGLE
+        .into_iter()
+        .filter_map(|(rule, bounds, expected)| compare(&format!("{rule:?}"), &single(bounds, Some(rule)), expected))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_rule_of_three_servers_is_needed_or_is_listed() {
+    let wrong: Vec<String> = SEVERAL
+        .into_iter()
+        .filter_map(|(rule, bounds, expected)| compare(&format!("{rule:?}"), &several(bounds, Some(rule)), expected))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_rule_stands_in_the_table() {
+    let of_single: Vec<_> = SINGLE.iter().map(|(rule, ..)| *rule).collect();
+    let of_several: Vec<_> = SEVERAL.iter().map(|(rule, ..)| *rule).collect();
+    assert_eq!(of_single, redlock_proof::single::Rule::ALL);
+    assert_eq!(of_several, redlock_proof::several::Rule::ALL);
+}
