@@ -160,7 +160,8 @@ impl Core {
         let offered_fence = ballot.largest_fence();
         // With one node, its fence is final.
         let fence = offered_fence.filter(|_| start.quorum.len() == 1);
-        let at = ballot.votes.iter().map(Vote::may_be_set).collect();
+        // A copy that broke off may come to a node that has answered "no" to another copy.
+        let at = ballot.votes.iter().map(|vote| ballot.duplicate || vote.may_be_set()).collect();
         let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
         Core::new(start, io, ballot.started)
     }
@@ -448,7 +449,7 @@ impl Core {
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
         io.acquire_may_run |= filled.duplicate;
         for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
-            *at |= vote.may_be_set();
+            *at |= filled.duplicate || vote.may_be_set();
         }
     }
 

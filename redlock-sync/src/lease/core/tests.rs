@@ -67,14 +67,18 @@ impl Rig {
     }
 
     fn acquire(&self, start: LeaseStart) -> Core {
+        let ballot = self.attempt(&start);
+        assert!(ballot.won(), "{ballot:?}");
+        Core::won(start, &ballot)
+    }
+
+    fn attempt(&self, start: &LeaseStart) -> Ballot<Acquired> {
         let fence = start.options.fenced.then_some(0);
         let lease = Core::first_lease(&start.options);
         let attempt =
             AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.acquire(&attempt);
-        let ballot = self.quorum.round(&call, self.quorum.round_deadline());
-        assert!(ballot.won(), "{ballot:?}");
-        Core::won(start, &ballot)
+        self.quorum.round(&call, self.quorum.round_deadline())
     }
 
     fn extensions(&self) -> usize {

@@ -73,6 +73,26 @@ fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
 
+/// A copy of the acquire broke off. It comes after a later copy, to which the node has answered "no".
+#[test]
+fn a_release_is_repeated_for_a_node_to_which_a_late_copy_of_the_acquire_came() {
+    let rig = Rig::start(3);
+    rig.servers[2].set(KEY, "another's");
+    let start = rig.start_for(KEY, options());
+    let mut ballot = rig.attempt(&start);
+    assert!(matches!(&ballot.votes[..], [Vote::Yes(_), Vote::Yes(_), Vote::Taken { .. }]), "{ballot:?}");
+    ballot.duplicate = true;
+    let token = start.id.as_str().to_owned();
+    let core = Arc::new(Core::won(start, &ballot));
+    rig.servers[2].set(KEY, &token);
+    rig.proxies[2].refuse();
+    let release = core.release(SECOND);
+    assert!(release.result.is_ok() && !release.is_done);
+    core.follow_up(&Backlog::new(&rig.quorum), &release);
+    rig.proxies[2].heal();
+    redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
+}
+
 #[test]
 fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
