@@ -341,6 +341,9 @@ impl Reader {
             Ok(true)
         })?;
         let what = need(&mut values, "ls, peek, dead or revive")?;
+        if !["ls", "peek", "dead", "revive"].contains(&what.as_str()) {
+            return Err(format!("there is no command `queue {what}`").into());
+        }
         let has = |option: &str| given.iter().any(|given| given == option);
         if let Some(other) = options_of_others(&what).iter().find(|other| has(other)) {
             return Err(format!("`queue {what}` has no option `{other}`").into());
@@ -353,8 +356,7 @@ impl Reader {
             "peek" => nothing_more(values, Queue::Peek { name, most, due: has("--due") }),
             "dead" => nothing_more(values, Queue::Dead { name, most }),
             "revive" if has("--all") == (values.len() > 0) => Err("give either the ids of dead tasks or --all".into()),
-            "revive" => Ok(Queue::Revive { name, ids: values.collect() }),
-            _ => Err(format!("there is no command `queue {what}`").into()),
+            _ => Ok(Queue::Revive { name, ids: values.collect() }),
         }
     }
 }

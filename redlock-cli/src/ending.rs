@@ -8,6 +8,7 @@ use redlock_sync::Error;
 use serde::Serialize;
 
 use crate::json;
+use crate::stderr::say;
 
 /// The exit code if the command cannot be executed as the command line or a variable asks, or if a key is not a lock.
 pub(crate) const USAGE: u8 = 64;
@@ -85,26 +86,4 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::new(OS, error.to_string())
     }
-}
-
-/// Writes a line to stderr, which may be closed.
-pub(crate) fn say(message: &str) {
-    _ = writeln!(io::stderr(), "redlock: {message}");
-}
-
-/// A logger for the warnings of the library: unknown variables, and failures of servers.
-pub(crate) struct Warnings;
-
-impl log::Log for Warnings {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn && metadata.target().starts_with("redlock_sync")
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            say(&record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redlock_sync::{HeldLock, LockKind, Redlock, SeenLatch, SnapshotOptions};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::ending::{Answer, BUSY, Failure, USAGE};
 use crate::text::{cut, escaped};
@@ -18,10 +19,32 @@ pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answe
     let held = locks.holders(key)?;
     let code = u8::from(held.is_empty());
     Ok(match code {
-        _ if as_json => Answer::json(BTreeMap::from([("locks", &held)]), code),
+        _ if as_json => {
+            Answer::json(BTreeMap::from([("locks", held.iter().map(without_value).collect::<Vec<_>>())]), code)
+        }
         0 => Answer::well(table(&held, &[])),
         _ => Answer::new(free(key), code),
     })
+}
+
+/// Returns true for a string that is no lock, so its value may be a secret. Locks of this library and of others have a
+/// time to live.
+fn is_no_lock(held: &HeldLock) -> bool {
+    held.kind == LockKind::Mutex && held.holder.remaining.is_none()
+}
+
+/// The holder as JSON, without the value of a string that is no lock.
+fn without_value(held: &HeldLock) -> Value {
+    // This cannot fail: the keys of all maps are strings.
+    let mut shown = serde_json::to_value(held).unwrap_or_default();
+    if let (true, Some(fields)) = (is_no_lock(held), shown.as_object_mut()) {
+        fields.extend(["holder", "holder_name"].map(|name| (name.to_owned(), Value::Null)));
+    }
+    shown
+}
+
+fn without_values<S: Serializer>(held: &[HeldLock], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(held.iter().map(without_value))
 }
 
 /// Says which key was looked at. A program with another prefix has another key for the same name.
@@ -42,6 +65,7 @@ fn free(name: &str) -> String {
 
 #[derive(Serialize)]
 struct Listed {
+    #[serde(serialize_with = "without_values")]
     locks: Vec<HeldLock>,
     latches: Vec<SeenLatch>,
 }
@@ -113,9 +137,13 @@ pub(crate) fn of_holder(locks: &Redlock, key: &str, holder: &str) -> Result<Held
     }
 }
 
+/// What a string is whose value is not shown.
+const NO_LOCK: &str =
+    "a string without a time to live: no lock of redlock-sync; a program of another library may hold it";
+
 /// What a string is that is not to be released as a lock.
-pub(crate) const FOREIGN: &str =
-    "a value that is no token, or that has no time to live: if no program needs it, delete the key by hand";
+const FOREIGN: &str = "a value that is no token of redlock-sync, or that has no time to live: if no program needs it, \
+                       delete the key by hand";
 
 /// Returns true for a token in the form of this library, with a time to live, which this library always sets. Other
 /// strings may hold any text.
@@ -146,7 +174,8 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     let row = |held: &HeldLock| {
         let servers = format!("{} of {}", held.nodes, held.of);
         let (name, kind) = (escaped(&held.name), held.kind.to_string());
-        [name, kind, ends(held.holder.remaining), held.waiting.to_string(), servers, held.holder.id.to_string()]
+        let holder = if is_no_lock(held) { NO_LOCK.to_owned() } else { held.holder.id.to_string() };
+        [name, kind, ends(held.holder.remaining), held.waiting.to_string(), servers, holder]
     };
     let latch = |latch: &SeenLatch| {
         let (name, kind, open) = (escaped(&latch.name), "latch", if latch.is_open { ", open" } else { "" });

@@ -1,7 +1,7 @@
 //! The command `redlock`: runs a program under a distributed lock, and shows locks, servers and queues.
 //!
 //! 1. `args`: parses the command line. `help/`: the text of `--help` for each command.
-//! 2. `ending`: output and exit codes. `json`: the output with `--json`.
+//! 2. `ending`: output and exit codes. `json`: the output with `--json`. `stderr`: the lines on stderr.
 //! 3. `run`: runs a program under a lock, with `signals` and `program`.
 //! 4. `top`: a screen with locks and queues. `dash`: a web page. Both show the snapshots of `watch`. `text`: formats
 //!    names and lengths of time.
@@ -21,6 +21,7 @@ mod program;
 mod queue;
 mod run;
 mod signals;
+mod stderr;
 mod text;
 #[cfg(feature = "top")]
 mod top;
@@ -32,14 +33,22 @@ use std::process::ExitCode;
 
 use args::{Args, Command};
 use ending::{Answer, Failure};
+use nix::sys::signal::SigSet;
 
 fn main() -> ExitCode {
+    // A caller may have blocked signals. Then this process and what it starts would not get them.
+    _ = SigSet::empty().thread_set_mask();
     // This cannot fail: there is no other logger.
-    _ = log::set_logger(&ending::Warnings).map(|()| log::set_max_level(log::LevelFilter::Warn));
-    let args = match Args::read(env::args_os().skip(1)) {
-        Ok(args) => args,
-        Err(failure) => return failure.tell(),
+    _ = log::set_logger(&stderr::Warnings).map(|()| log::set_max_level(log::LevelFilter::Warn));
+    let code = match Args::read(env::args_os().skip(1)) {
+        Ok(args) => answer(args),
+        Err(failure) => failure.tell(),
     };
+    stderr::flush();
+    code
+}
+
+fn answer(args: Args) -> ExitCode {
     let as_json = args.as_json;
     match obey(args) {
         Ok(answer) => answer.give(),

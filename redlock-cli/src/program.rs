@@ -10,7 +10,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 #[cfg(target_os = "linux")]
 use rustix_libc_wrappers::process::SignalExt;
-use signal_hook::consts::{SIGCONT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGKILL, SIGTERM};
 
 use crate::ending::{Failure, OS, USAGE};
 use crate::signals::{Event, signalled};
@@ -31,7 +31,12 @@ impl Program {
             None => command.env_remove("REDLOCK_FENCE"),
         };
         let child = command.spawn().map_err(|error| {
-            let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+            let code = match error.kind() {
+                io::ErrorKind::NotFound => 127,
+                // There are too many processes, or too little memory.
+                io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => OS,
+                _ => 126,
+            };
             Failure::new(code, format!("{}: {error}", program.display()))
         })?;
         let pid = Pid::from_child(&child);
@@ -48,34 +53,35 @@ impl Program {
             _ = events.send(Event::Ended);
         });
         if let Err(error) = watching {
-            // The program must not continue after the lock is released.
-            self.child.kill()?;
+            // The program must not continue after the lock is released. If it may not be killed, its end is awaited.
+            _ = self.child.kill();
             self.child.wait()?;
             return Err(error);
         }
         Ok(())
     }
 
-    /// Sends a signal. It has no effect if the program has ended.
-    pub(crate) fn send(&self, number: i32) {
+    /// Sends a signal. It has no effect if the program has ended. A program with the rights of another user, such as
+    /// `sudo`, may not be signalled.
+    pub(crate) fn send(&self, number: i32) -> Result<(), Failure> {
         #[cfg(target_os = "linux")]
         let signal = Signal::from_raw(number);
         // Other systems have no real-time signals.
         #[cfg(not(target_os = "linux"))]
         let signal = Signal::from_named_raw(number);
-        if let Some(signal) = signal {
-            _ = kill_process(self.pid, signal);
-        }
+        let sent = signal.map_or(Ok(()), |signal| kill_process(self.pid, signal));
+        let pid = self.pid.as_raw_pid();
+        sent.map_err(|error| Failure::new(OS, format!("cannot signal process {pid}: {}", io::Error::from(error))))
     }
 
     /// Tells the program to end, also if it is stopped.
-    pub(crate) fn end(&self) {
-        self.send(SIGTERM);
-        self.send(SIGCONT);
+    pub(crate) fn end(&self) -> Result<(), Failure> {
+        self.send(SIGTERM)?;
+        self.send(SIGCONT)
     }
 
-    pub(crate) fn kill(&mut self) -> io::Result<()> {
-        self.child.kill()
+    pub(crate) fn kill(&self) -> Result<(), Failure> {
+        self.send(SIGKILL)
     }
 
     /// Waits for the end of the program. Returns its exit code as shells report it.

@@ -4,19 +4,21 @@ use std::cell::Cell;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Lease, MutexGuard, Once, Redlock, RunOnce};
+use redlock_sync::{Cancel, Error, Lease, LostReason, MutexGuard, Once, Redlock, RunOnce};
 
 use crate::args::{Run, Servers};
-use crate::ending::{Answer, BUSY, Failure, LOST, say};
+use crate::ending::{Answer, BUSY, Failure, LOST, UNAVAILABLE};
 use crate::program::Program;
 use crate::signals::{Caught, Event, Signals, signalled};
+use crate::stderr::say;
 
 pub(crate) fn run(servers: &Servers, order: &Run) -> Result<Answer, Failure> {
     let caught = Caught::all()?;
     let locks = &servers.open()?;
     let (sender, events) = mpsc::channel();
-    let signals = caught.report(locks, sender.clone())?;
-    let runner = Runner { locks, order, signals, sender, events };
+    let cancel = Cancel::new();
+    let signals = caught.report(cancel.clone(), sender.clone())?;
+    let runner = Runner { locks, order, cancel, signals, sender, events };
     let code = if order.once { runner.once() } else { runner.under_lock() }?;
     Ok(Answer::new(String::new(), code))
 }
@@ -24,6 +26,8 @@ pub(crate) fn run(servers: &Servers, order: &Run) -> Result<Answer, Failure> {
 struct Runner<'a> {
     locks: &'a Redlock,
     order: &'a Run,
+    /// Ends the wait for the lock.
+    cancel: Cancel,
     signals: Signals,
     sender: Sender<Event>,
     events: Receiver<Event>,
@@ -32,26 +36,28 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn under_lock(&self) -> Result<u8, Failure> {
         let outcome = self.lock();
-        if let Some(signal) = self.end_wait() {
-            return Ok(signalled(signal));
+        if let Some(signal) = self.signal() {
+            // The lock came too late.
+            if let Ok(guard) = outcome {
+                self.give_back(guard);
+            }
+            return Ok(self.ended_by(signal));
         }
         let guard = outcome?;
         let mut program = match self.start(&guard) {
             Ok(program) => program,
             Err(failure) => {
-                if let Err(error) = self.give_back(guard) {
-                    say(&error.to_string());
-                }
+                self.give_back(guard);
                 return Err(failure);
             }
         };
-        let has_lost = self.follow(&mut program)?;
+        let has_lost = self.follow(&program);
         Ok(finish(guard, has_lost, program.code()?))
     }
 
     fn lock(&self) -> Result<MutexGuard, Error> {
         let order = self.order;
-        let mutex = self.locks.mutex(&order.key).min_hold(order.min_hold).fenced(order.fence);
+        let mutex = self.locks.mutex(&order.key).min_hold(order.min_hold).fenced(order.fence).cancel(&self.cancel);
         let mutex = order.lease.into_iter().fold(mutex, redlock_sync::Mutex::lease);
         match order.wait {
             None => mutex.lock(),
@@ -59,13 +65,18 @@ impl Runner<'_> {
         }
     }
 
-    /// Ends the wait for the lock. Returns the signal that ended it before. The guard then releases the lock.
-    fn end_wait(&self) -> Option<i32> {
-        self.signals.go_on();
+    /// Returns the signal that came before the program was started.
+    fn signal(&self) -> Option<i32> {
         match self.events.try_recv() {
             Ok(Event::Signal(signal)) => Some(signal.number),
             _ => None,
         }
+    }
+
+    /// Ends the client: no release is left to be repeated. Returns the exit code.
+    fn ended_by(&self, signal: i32) -> u8 {
+        _ = self.locks.close();
+        signalled(signal)
     }
 
     fn start(&self, lease: &Lease) -> Result<Program, Failure> {
@@ -77,13 +88,19 @@ impl Runner<'_> {
         let mut program = Program::start(&self.order.program, lease.key(), fence)?;
         // A key that was typed before the start did not reach the program. If it was typed during the start, the program
         // gets its signal twice.
-        self.signals.came().for_each(|signal| program.send(signal));
+        self.signals.came().for_each(|signal| tell(program.send(signal), false));
         program.report_end(self.sender.clone())?;
         Ok(program)
     }
 
     /// Releases the lock although its minimum hold is not over, since that is for a lock whose program has run.
-    fn give_back(&self, guard: MutexGuard) -> Result<(), Error> {
+    fn give_back(&self, guard: MutexGuard) {
+        if let Err(error) = self.unlock_at_once(guard) {
+            say(&error.to_string());
+        }
+    }
+
+    fn unlock_at_once(&self, guard: MutexGuard) -> Result<(), Error> {
         let (mutex, id) = (self.locks.mutex(&self.order.key), guard.id().clone());
         // For the rest of the minimum hold, the servers keep the lock.
         guard.unlock()?;
@@ -94,44 +111,45 @@ impl Runner<'_> {
     }
 
     /// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is told to end, and
-    /// the result is true.
-    fn follow(&self, program: &mut Program) -> Result<bool, Failure> {
+    /// the result is true. What is done to the program is done before it is told.
+    fn follow(&self, program: &Program) -> bool {
         let (mut has_lost, mut deadline) = (false, None);
         loop {
-            match next(&self.events, deadline) {
-                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(has_lost),
+            let sent = match next(&self.events, deadline) {
+                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return has_lost,
                 // The terminal has sent the signal to the program too.
-                Ok(Event::Signal(signal)) if signal.is_typed => {}
+                Ok(Event::Signal(signal)) if signal.is_typed => Ok(()),
                 Ok(Event::Signal(signal)) => program.send(signal.number),
                 // The library has logged the reason.
                 Ok(Event::Lost) => {
-                    say("the program is told to end");
-                    program.end();
                     (has_lost, deadline) = (true, Instant::now().checked_add(self.order.kill_after));
+                    program.end().inspect(|()| say("the program is told to end"))
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    say("the program is killed");
-                    program.kill()?;
                     deadline = None;
+                    program.kill().inspect(|()| say("the program is killed"))
                 }
-            }
+            };
+            tell(sent, has_lost);
         }
     }
 
     /// Runs the program unless it has succeeded under this name. A program that fails leaves no mark.
     fn once(&self) -> Result<u8, Failure> {
         let order = self.order;
-        let once = self.locks.once(&order.key).fenced(order.fence);
+        let once = self.locks.once(&order.key).fenced(order.fence).cancel(&self.cancel);
         let once = order.lease.into_iter().fold(once, RunOnce::lease);
         let once = order.remember.into_iter().fold(once, RunOnce::remember);
-        let has_run = Cell::new(false);
+        let (has_run, held_at_end) = (Cell::new(false), Cell::new(false));
         let body = |lease: &Lease| {
-            if let Some(signal) = self.end_wait() {
+            if let Some(signal) = self.signal() {
                 return Err(Unmarked::Code(signalled(signal)));
             }
             let mut program = self.start(lease)?;
             has_run.set(true);
-            match (self.follow(&mut program)?, program.code().map_err(Failure::from)?) {
+            let has_lost = self.follow(&program);
+            held_at_end.set(lease.check().is_ok());
+            match (has_lost, program.code().map_err(Failure::from)?) {
                 (true, _) => Err(Unmarked::Code(LOST)),
                 (false, 0) => Ok(()),
                 (false, code) => Err(Unmarked::Code(code)),
@@ -142,9 +160,9 @@ impl Runner<'_> {
             wait => once.run_for(wait.unwrap_or(Duration::MAX), body),
         };
         if !has_run.get()
-            && let Some(signal) = self.end_wait()
+            && let Some(signal) = self.signal()
         {
-            return Ok(signalled(signal));
+            return Ok(self.ended_by(signal));
         }
         let key = order.key.escape_debug();
         match outcome {
@@ -155,10 +173,18 @@ impl Runner<'_> {
             }
             Ok(Once::Busy) => Err(Failure::new(BUSY, format!("lock `{key}` is held by another holder"))),
             Err(Unmarked::Code(code)) => Ok(code),
-            Err(Unmarked::Failure(failure)) if has_run.get() => Err(Failure::new(
-                failure.code,
-                format!("{}; the program has run, but that is not remembered for certain", failure.message),
-            )),
+            Err(Unmarked::Error(error)) if has_run.get() => {
+                // The lease can end while no server confirms the mark.
+                let ended_later = held_at_end.get()
+                    && matches!(error, Error::Lost { reason: LostReason::Unreachable | LostReason::Expired, .. });
+                let Failure { code, message } = error.into();
+                let code = if ended_later { UNAVAILABLE } else { code };
+                Err(Failure::new(
+                    code,
+                    format!("{message}; the program has run, but that is not remembered for certain"),
+                ))
+            }
+            Err(Unmarked::Error(error)) => Err(error.into()),
             Err(Unmarked::Failure(failure)) => Err(failure),
         }
     }
@@ -168,12 +194,28 @@ impl Runner<'_> {
 enum Unmarked {
     /// It has ended with this code, or a signal ended the wait.
     Code(u8),
+    /// The program could not be started, or its exit code is not known.
     Failure(Failure),
+    /// An error of the library.
+    Error(Error),
 }
 
-impl<E: Into<Failure>> From<E> for Unmarked {
-    fn from(error: E) -> Unmarked {
-        Unmarked::Failure(error.into())
+impl From<Failure> for Unmarked {
+    fn from(failure: Failure) -> Unmarked {
+        Unmarked::Failure(failure)
+    }
+}
+
+impl From<Error> for Unmarked {
+    fn from(error: Error) -> Unmarked {
+        Unmarked::Error(error)
+    }
+}
+
+/// Tells that the program could not be signalled.
+fn tell(sent: Result<(), Failure>, has_lost: bool) {
+    if let Err(failure) = sent {
+        say(&format!("{}; it goes on {} the lock", failure.message, if has_lost { "without" } else { "under" }));
     }
 }
 

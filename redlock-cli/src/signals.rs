@@ -2,13 +2,13 @@
 //! program.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
-use redlock_sync::Redlock;
+use redlock_sync::Cancel;
 use signal_hook::consts::{
     FORBIDDEN, SIGCHLD, SIGCONT, SIGINT, SIGPIPE, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
 };
@@ -83,11 +83,9 @@ impl Caught {
         Ok(Caught { signals, came })
     }
 
-    /// Sends the signals to `events`. The first one closes the client, which ends the wait for the lock.
-    pub(crate) fn report(self, locks: &Redlock, events: Sender<Event>) -> io::Result<Signals> {
+    /// Sends the signals to `events`. The first one also ends the wait for the lock. A lock that is held stays held.
+    pub(crate) fn report(self, wait: Cancel, events: Sender<Event>) -> io::Result<Signals> {
         let Caught { mut signals, came } = self;
-        let waiting = Arc::new(Mutex::new(true));
-        let (is_waiting, locks) = (Arc::clone(&waiting), locks.clone());
         thread::Builder::new().name("redlock-signals".to_owned()).spawn(move || {
             for info in &mut signals {
                 // On Linux, the kernel marks what it sends itself. Elsewhere such a signal has no sender.
@@ -96,30 +94,20 @@ impl Caught {
                 #[cfg(not(target_os = "linux"))]
                 let is_of_kernel = info.si_pid == 0;
                 let number = info.si_signo;
-                // The mutex stays locked until the wait has ended, so that the process does not end before.
-                let mut is_waiting = own(&is_waiting);
                 _ = events.send(Event::Signal(Signal { number, is_typed: is_of_kernel && TYPED.contains(&number) }));
-                if std::mem::take(&mut *is_waiting) {
-                    _ = locks.close();
-                }
+                wait.cancel();
             }
         })?;
-        Ok(Signals { waiting, came })
+        Ok(Signals { came })
     }
 }
 
 pub(crate) struct Signals {
-    waiting: Arc<Mutex<bool>>,
     /// For each signal of [`TYPED`], whether it has come.
     came: Vec<(i32, Arc<AtomicBool>)>,
 }
 
 impl Signals {
-    /// Ends the wait: signals that were sent before are in `events`, and later signals do not close the client.
-    pub(crate) fn go_on(&self) {
-        *own(&self.waiting) = false;
-    }
-
     /// Returns the signals of [`TYPED`] that have come until now. The handler of the signal itself records them, so none
     /// is still on its way to `events` only.
     pub(crate) fn came(&self) -> impl Iterator<Item = i32> {
@@ -131,10 +119,6 @@ impl Signals {
 pub(crate) fn not_ignored(signals: impl IntoIterator<Item = i32>) -> impl Iterator<Item = i32> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
-}
-
-fn own(waiting: &Mutex<bool>) -> MutexGuard<'_, bool> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bit mask of ignored signals. It is known only on Linux.

@@ -64,7 +64,7 @@ impl Guard {
         }
         let (bearer, is_open) = (self.has_bearer(request), OPEN.contains(&request.path.as_str()));
         if self.token.is_some() && !is_open && !bearer && !self.has_cookie(request) {
-            return Err(refused("401 Unauthorized", "the token is missing"));
+            return Err(refused("401 Unauthorized", "the token is missing or wrong"));
         }
         if !is_open && !matches!(request.header("sec-fetch-site"), None | Some("same-origin" | "none")) {
             return Err(refused("403 Forbidden", "the request comes from a page of another site"));

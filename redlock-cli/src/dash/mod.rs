@@ -22,8 +22,9 @@ use self::api::Api;
 use self::guard::Guard;
 use self::http::{Request, Response};
 use crate::args::Dash;
-use crate::ending::{Answer, Failure, OS, USAGE, say};
+use crate::ending::{Answer, Failure, OS, USAGE};
 use crate::signals::not_ignored;
+use crate::stderr::say;
 use crate::watch::Watch;
 
 /// The pause between two snapshots while a page is open.

@@ -26,7 +26,7 @@ fn the_page_has_what_help_says() {
 
 #[test]
 fn wrong_usage_is_64_and_says_what_is_wrong() {
-    let cases: [(&[&str], &str); 31] = [
+    let cases: [(&[&str], &str); 33] = [
         (&[], "a command is missing; see redlock --help"),
         (&["queue", "drop", "emails"], "; see redlock queue --help"),
         (&["watch"], "no command `watch`"),
@@ -53,6 +53,8 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         (&["top", "--every", "50ms"], "--every must be at least 100ms"),
         (&["queue"], "ls, peek, dead or revive is missing"),
         (&["queue", "drop", "emails"], "no command `queue drop`"),
+        (&["queue", "drop"], "no command `queue drop`"),
+        (&["queue", "drop", "-n", "3"], "no command `queue drop`"),
         (&["queue", "peek", "emails", "-n", "many"], "many"),
         (&["queue", "revive", "emails"], "give either the ids of dead tasks or --all"),
         (&["inspect", ""], "a lock needs a name"),
@@ -71,6 +73,9 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
     let (said, code) = outcome(&mut redlock(["doctor"]));
     assert!(code == Some(64) && said.contains("--node redis://127.0.0.1/ before the command"), "{code:?} {said}");
     assert!(said.contains("set REDIS_URL=redis://127.0.0.1/") && !said.contains(".node("), "{said}");
+    let twice = &server.url();
+    let (said, code) = outcome(&mut redlock(["--node", twice, "--node", twice, "doctor"]));
+    assert!(code == Some(64) && said.contains("the same server"), "{code:?} {said}");
     let (said, code) = outcome(&mut redlock(["--node", "http://127.0.0.1/", "doctor"]));
     assert!(code == Some(64) && said.contains("http://127.0.0.1/"), "{code:?} {said}");
 }

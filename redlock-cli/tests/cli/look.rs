@@ -141,8 +141,9 @@ fn what_is_shown_is_json_too() {
 fn a_giant_name_leaves_the_table_readable() {
     let server = Server::start();
     let (giant, token) = ("x".repeat(70_000), format!("{:032x}:shop", 1));
-    server.set(&giant, &token);
-    server.set("order:42", &token);
+    for name in [&giant, "order:42"] {
+        server.ask::<()>(redis::cmd("SET").arg(name).arg(&token).arg("PX").arg(600_000));
+    }
     let (said, code) = outcome(&mut on(&server, ["ls"]));
     assert!(code == Some(0) && said.contains("order:42 "), "{code:?} {}", said.len());
     assert!(said.contains(&format!("\n{}…  mutex", "x".repeat(200))), "{said}");
@@ -223,6 +224,24 @@ fn a_string_of_another_program_is_neither_told_nor_deleted() {
     assert_eq!(release("token", "01234568").1, Some(75));
     assert_eq!(release("token", &like_a_token).1, Some(0));
     assert_eq!(server.get("token"), None);
+}
+
+/// A password, for example. With a time to live, it cannot be told from a token of another library.
+#[test]
+fn a_string_without_a_time_to_live_is_not_shown() {
+    let server = Server::start();
+    for value in ["pw123456:hunter2", "0123456789abcdef0123456789abcdef:hunter2"] {
+        server.set("session", value);
+        let (said, code) = outcome(&mut on(&server, ["inspect", "session"]));
+        assert!(code == Some(0) && said.contains("a string without a time to live: no lock of redlock-sync"), "{said}");
+        let (json, code) = outcome(&mut on(&server, ["inspect", "session", "--json"]));
+        let tree: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        let lock = &tree["locks"][0];
+        assert!(code == Some(0) && lock["holder"].is_null() && lock["remaining_ms"].is_null(), "{json}");
+        for said in [said, json] {
+            assert!(!["pw1", "hunter2", "0123456"].iter().any(|part| said.contains(part)), "{said}");
+        }
+    }
 }
 
 #[test]

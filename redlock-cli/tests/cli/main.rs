@@ -14,6 +14,7 @@ mod once;
 mod queue;
 mod run;
 mod signals;
+mod stderr;
 #[cfg(target_os = "linux")]
 mod terminal;
 

@@ -197,6 +197,123 @@ fn a_caller_that_ignores_the_ends_of_children_gets_the_code() {
     }
 }
 
+/// A caller that blocks signals passes that on to what it starts.
+#[test]
+fn a_signal_that_the_caller_blocks_arrives() {
+    let server = Server::start();
+    let blocking = r"
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
+os.execv(sys.argv[1], sys.argv[1:])
+";
+    let redlock = |script: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", blocking, env!("CARGO_BIN_EXE_redlock"), "run", "job", "--", "sh", "-c", script]);
+        command
+            .env("REDIS_URL", server.url())
+            .env("REDLOCK_NODE_TIMEOUT", "900ms")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Running::start(&mut command)
+    };
+    let running = redlock(&program(&server, "grep -s SigBlk /proc/self/status"));
+    eventually("the program is up", LONG, || is_up(&server));
+    let waiting = redlock("echo ran");
+    let waits = || server.ask::<usize>(redis::cmd("ZCARD").arg("{job}:queue")) == 1;
+    eventually("another one waits", LONG, waits);
+    for running in [waiting, running] {
+        kill_process(running.id(), Signal::TERM).unwrap();
+        assert_eq!(running.outcome(), (String::new(), Some(143)));
+    }
+    if cfg!(target_os = "linux") {
+        assert!(said(&server).contains("SigBlk:\t0000000000000000\n"), "{}", said(&server));
+    }
+}
+
+/// The minimum hold is for a lock whose program has run.
+#[test]
+fn a_lock_that_came_too_late_is_not_kept() {
+    let server = Server::start();
+    let ran = server.dir().join("ran");
+    let words = ["run", "job", "--min-hold", "30s", "--lease", "40s", "--", "touch", &ran.display().to_string()];
+    let is_too_late = || {
+        server.ask::<()>(redis::cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE"));
+        let running = Running::start(&mut on(&server, words));
+        let asks = || server.ask::<String>(redis::cmd("CLIENT").arg("LIST")).contains("cmd=evalsha");
+        let asks = || asks() || server.ask::<String>(redis::cmd("CLIENT").arg("LIST")).contains("cmd=eval ");
+        eventually("redlock asks for the lock", LONG, asks);
+        kill_process(running.id(), Signal::TERM).unwrap();
+        // The signal usually arrives before the lock does.
+        std::thread::sleep(Duration::from_millis(50));
+        server.ask::<()>(redis::cmd("CLIENT").arg("UNPAUSE"));
+        let outcome = running.outcome();
+        let has_run = fs::remove_file(&ran).is_ok();
+        if has_run {
+            server.del("job");
+        } else {
+            assert_eq!(outcome, (String::new(), Some(143)));
+            assert_eq!(server.get("job"), None, "given back");
+        }
+        !has_run
+    };
+    eventually("a signal arrives before the lock", LONG, is_too_late);
+}
+
+/// Such as a program that `sudo` runs. Only root can make one here.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_program_that_redlock_may_not_signal_is_awaited() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let server = Server::start();
+    let dir = server.dir();
+    if fs::metadata(&dir).unwrap().uid() != 0 {
+        eprintln!("this is not root, so no program of another user is tried");
+        return;
+    }
+    let as_root = dir.join("as-root");
+    fs::copy("/usr/bin/setpriv", &as_root).unwrap();
+    fs::set_permissions(&as_root, fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let (go, errors) = (dir.join("go"), dir.join("errors"));
+    let script = program(&server, "")
+        .replace("; ;", ";")
+        .replace("kill -0 $PPID 2> /dev/null", &format!("[ ! -e {} ]", go.display()));
+    for is_lost in [true, false] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_redlock")]);
+        command.args(["run", "job", "--lease", "4s", "--kill-after", "100ms", "--"]).arg(&as_root);
+        command.args(["--reuid", "0", "--regid", "0", "--clear-groups", "sh", "-c", &format!("{script}; exit 3")]);
+        command.env("REDIS_URL", server.url()).env("REDLOCK_NODE_TIMEOUT", "900ms");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut running = Running::start(command.stderr(fs::File::create(&errors).unwrap()));
+        eventually("the program is up", LONG, || is_up(&server));
+        let pid = running.id();
+        let told = || fs::read_to_string(&errors).unwrap();
+        if is_lost {
+            server.del("job");
+            let lines = || told().matches("; it goes on without the lock").count() == 2;
+            eventually("redlock has tried to end and to kill it", LONG, lines);
+        } else {
+            kill_process(pid, Signal::TERM).unwrap();
+            eventually("redlock has tried to pass it on", LONG, || told().contains("; it goes on under the lock"));
+            let mut last = server.pttl("job").unwrap();
+            let is_renewed = || {
+                let left = server.pttl("job").unwrap();
+                left > std::mem::replace(&mut last, left)
+            };
+            eventually("it is renewed", LONG, is_renewed);
+        }
+        fs::write(&go, "").unwrap();
+        assert_eq!(running.end().code(), Some(if is_lost { 70 } else { 3 }), "{}", told());
+        assert!(told().contains("cannot signal process ") && !told().contains("is told"), "{}", told());
+        assert!(!told().contains("is killed"), "{}", told());
+        for file in [&go, &dir.join("said")] {
+            fs::remove_file(file).unwrap();
+        }
+    }
+}
+
 /// This is what `run --help` proposes, since nothing can catch SIGKILL.
 #[test]
 #[cfg(target_os = "linux")]

@@ -16,7 +16,7 @@ use crate::signals::{STAY, is_up, program};
 use crate::{LONG, Running};
 
 /// A terminal: the end of the test, and the end of the program.
-fn terminal() -> (File, File) {
+pub(crate) fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
