@@ -36,14 +36,21 @@ fn client(servers: &[Server]) -> Builder {
 
 /// `redlock` with these arguments, independent of the environment in which the tests run.
 fn redlock<const N: usize>(args: [&str; N]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
+    let mut command = independent(env!("CARGO_BIN_EXE_redlock"));
+    command.args(args);
+    command
+}
+
+/// A command that does not see the environment in which the tests run.
+fn independent(program: &str) -> Command {
+    let mut command = Command::new(program);
     let settings = ["REDIS_URL", "REDLOCK_NODES", "REDLOCK_KEY_PREFIX", "REDLOCK_LEASE", "REDLOCK_FENCE"];
     for name in settings.into_iter().chain(find::OF_TESTS) {
         command.env_remove(name);
     }
     // The timeout is long enough for a busy machine.
     command.env("REDLOCK_NODE_TIMEOUT", format!("{}ms", NODE_TIMEOUT.as_millis()));
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -68,9 +75,6 @@ struct Running(Option<Child>);
 
 impl Running {
     fn start(command: &mut Command) -> Running {
-        for name in find::OF_TESTS {
-            command.env_remove(name);
-        }
         Running(Some(command.spawn().unwrap()))
     }
 

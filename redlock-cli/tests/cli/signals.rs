@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlock_tests::{Server, eventually};
 use rustix::process::{Signal, kill_process};
 
-use crate::{LONG, Running, on, outcome};
+use crate::{LONG, Running, independent, on, outcome};
 
 /// A shell program that runs for as long as redlock does.
 pub(crate) const STAY: &str = "while kill -0 $PPID 2> /dev/null; do sleep 0.05; done";
@@ -155,9 +155,9 @@ for number in sys.argv[1].split():
 os.execv(sys.argv[2], sys.argv[2:])
 ";
     let signals: Vec<String> = signals.iter().map(|signal| signal.as_raw().to_string()).collect();
-    let mut command = Command::new("python3");
+    let mut command = independent("python3");
     command.args(["-c", script, &signals.join(" "), env!("CARGO_BIN_EXE_redlock")]).args(args);
-    command.env("REDIS_URL", server.url()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("REDIS_URL", server.url());
     command
 }
 
@@ -207,15 +207,9 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
 os.execv(sys.argv[1], sys.argv[1:])
 ";
     let redlock = |script: &str| {
-        let mut command = Command::new("python3");
+        let mut command = independent("python3");
         command.args(["-c", blocking, env!("CARGO_BIN_EXE_redlock"), "run", "job", "--", "sh", "-c", script]);
-        command
-            .env("REDIS_URL", server.url())
-            .env("REDLOCK_NODE_TIMEOUT", "900ms")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Running::start(&mut command)
+        Running::start(command.env("REDIS_URL", server.url()))
     };
     let running = redlock(&program(&server, "grep -s SigBlk /proc/self/status"));
     eventually("the program is up", LONG, || is_up(&server));
@@ -280,12 +274,11 @@ fn a_program_that_redlock_may_not_signal_is_awaited() {
         .replace("; ;", ";")
         .replace("kill -0 $PPID 2> /dev/null", &format!("[ ! -e {} ]", go.display()));
     for is_lost in [true, false] {
-        let mut command = Command::new("setpriv");
+        let mut command = independent("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_redlock")]);
         command.args(["run", "job", "--lease", "4s", "--kill-after", "100ms", "--"]).arg(&as_root);
         command.args(["--reuid", "0", "--regid", "0", "--clear-groups", "sh", "-c", &format!("{script}; exit 3")]);
-        command.env("REDIS_URL", server.url()).env("REDLOCK_NODE_TIMEOUT", "900ms");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("REDIS_URL", server.url()).stdout(Stdio::null());
         let mut running = Running::start(command.stderr(fs::File::create(&errors).unwrap()));
         eventually("the program is up", LONG, || is_up(&server));
         let pid = running.id();

@@ -3,14 +3,14 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use redlock_tests::{Server, eventually};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::signals::{is_up, program};
-use crate::{LONG, Running, on};
+use crate::{LONG, Running, independent, on};
 
 /// A pipe that takes nothing more, with its reader.
 fn full_pipe() -> (io::PipeReader, OwnedFd) {
@@ -66,7 +66,7 @@ fn a_lost_lock_ends_the_program_in_the_background_of_a_terminal() {
     let (_terminal, end) = crate::terminal::terminal();
     let script = program(&server, "trap 'echo told; exit 3' TERM");
     let job = r#"set -m; stty tostop; "$@" & wait $!; exit $?"#;
-    let mut command = Command::new("setsid");
+    let mut command = independent("setsid");
     command.args(["--ctty", "sh", "-c", job, "sh", env!("CARGO_BIN_EXE_redlock")]);
     command.args(["run", "job", "--lease", "3s", "--", "sh", "-c", &script]).env("REDIS_URL", server.url());
     let errors = end.try_clone().unwrap();

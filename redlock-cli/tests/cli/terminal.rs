@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rustix::process::{Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::signals::{STAY, is_up, program};
-use crate::{LONG, Running};
+use crate::{LONG, Running, independent};
 
 /// A terminal: the end of the test, and the end of the program.
 pub(crate) fn terminal() -> (File, File) {
@@ -28,9 +28,9 @@ pub(crate) fn terminal() -> (File, File) {
 
 /// Runs a command in a session of its own, with this terminal.
 fn within(end: File, server: &Server, words: &[&str]) -> Running {
-    let mut command = Command::new("setsid");
+    let mut command = independent("setsid");
     command.arg("--ctty").args(words).env("REDIS_URL", server.url());
-    Running::start(command.stdin(end).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    Running::start(command.stdin(end))
 }
 
 const REDLOCK: &str = env!("CARGO_BIN_EXE_redlock");
