@@ -115,7 +115,8 @@ impl ClientInner {
         ActiveCall(self)
     }
 
-    /// Records that an attempt for this key, which began at `tried_at`, found no majority. Returns since when that is so.
+    /// Records that an attempt for this key, which began at `tried_at`, found no majority. Returns since when that is
+    /// so.
     pub(crate) fn unavailable_since(&self, key: &str, tried_at: Tick, error: &Error) -> Tick {
         let nodes = if let Error::Unavailable { nodes, .. } = error { nodes.as_slice() } else { &[] };
         // In a cluster, the servers of other keys may answer. A permission can be missing for some keys or kinds only.

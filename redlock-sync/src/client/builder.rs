@@ -155,9 +155,9 @@ impl Builder {
     /// a deadline, such as `try_lock_for`, gives up at the earlier of the two. With zero, calls give up at the first
     /// failure. With a longer time, they outlast a longer failover. The time counts for the client as a whole, from the
     /// beginning of an outage. So a call that begins during the outage waits only for the rest of it. If the user may
-    /// not use a key, or the server of a key in a cluster does not answer, the time counts for this key alone. A handle can have
-    /// [a time of its own](crate::Mutex::unavailable_after). If another holder has the lock, `lock()` waits without a
-    /// limit.
+    /// not use a key, or the server of a key in a cluster does not answer, the time counts for this key alone. A handle
+    /// can have [a time of its own](crate::Mutex::unavailable_after). If another holder has the lock, `lock()` waits
+    /// without a limit.
     ///
     /// ```
     /// use std::time::Duration;

@@ -74,7 +74,7 @@ macro_rules! scripts {
         /// The scripts of the same kind of lock as this file.
         fn kin(file: &str) -> u64 {
             let files = [$($file),+];
-            let same_kind = files.iter().enumerate().filter(|(_, other)| kind_of(other) == kind_of(file));
+            let same_kind = files.iter().enumerate().filter(|(_, other)| lock_kind(other) == lock_kind(file));
             same_kind.fold(0, |kin, (i, _)| kin | 1 << i)
         }
 
@@ -86,7 +86,7 @@ macro_rules! scripts {
 }
 
 /// The kind of lock of a script, by the name of its file. A script that no kind needs stands alone.
-fn kind_of(file: &str) -> &str {
+fn lock_kind(file: &str) -> &str {
     let kinds = ["semaphore_", "rw_", "q_"];
     let of_mutexes = ["acquire", "adopt", "extend", "fence", "release", "unreserve", "latch_"];
     match kinds.into_iter().find(|kind| file.starts_with(kind)) {

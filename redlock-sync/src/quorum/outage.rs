@@ -22,8 +22,8 @@ const OF_ALL: &str = "";
 /// The outages that this client sees now. All threads of a client share them: otherwise each thread of a queue would
 /// wait for `unavailable_after` anew.
 ///
-/// If the servers cannot be reached, that is one outage for all keys. If a key is refused, or its server in a cluster is
-/// away, that is an outage of the key. Calls for other keys are not affected, and their success does not end it.
+/// If the servers cannot be reached, that is one outage for all keys. If a key is refused, or its server in a cluster
+/// is away, that is an outage of the key. Calls for other keys are not affected, and their success does not end it.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
     /// By key.
