@@ -233,7 +233,7 @@ impl<'a> Attempt<'a> {
     /// attempt may take the lock from that token, and the backlog repeats the release.
     pub(super) fn add_leftover_token(&self, ballot: &Ballot<Acquired>) {
         let Attempt { client, request, id, lease, .. } = self;
-        let (ends, at) = (client.quorum.now().after(*lease), ballot.votes.iter().map(Vote::may_be_set).collect());
+        let (ends, at) = (client.quorum.now().after(*lease), ballot.may_be_set().collect());
         client.queues.add_leftover_token(request.key.name(), id.clone(), ends);
         client.backlog.add(PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at));
     }

@@ -14,7 +14,7 @@ use crate::inner::ClientInner;
 use crate::lease::Lease;
 use crate::observer::Event;
 use crate::protocol::Request;
-use crate::protocol::reply::{Acquired, Vote};
+use crate::protocol::reply::Acquired;
 use crate::quorum::Ballot;
 
 /// Takes the locks in their order, up to the first one that is not free or that other threads of this process want.
@@ -43,8 +43,7 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     }
     // The roll-back comes last since it can take time; the leases above are renewed meanwhile. The heads are kept until
     // it ends, so no thread of this process makes an attempt before.
-    let may_be_set =
-        |((_, ballot), _): &((_, Ballot<_>), _)| ballot.duplicate || ballot.votes.iter().any(Vote::may_be_set);
+    let may_be_set = |((_, ballot), _): &((_, Ballot<_>), _)| ballot.may_be_set().any(|may| may);
     let (refused, heads): (Vec<_>, Vec<_>) = each.filter(may_be_set).unzip();
     roll_back(client, &refused, by);
     drop(heads);

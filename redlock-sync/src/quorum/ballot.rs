@@ -65,6 +65,12 @@ impl<R> Ballot<R> {
         self.started.after(lease).before(drift(lease)).since(now)
     }
 
+    /// The nodes that may have our token, now or later. A copy that broke off may come to a node that has answered "no"
+    /// to another copy.
+    pub(crate) fn may_be_set(&self) -> impl Iterator<Item = bool> {
+        self.votes.iter().map(|vote| self.duplicate || vote.may_be_set())
+    }
+
     /// True if some node that did not vote yes may have our token, now or later.
     pub(crate) fn token_may_remain(&self) -> bool {
         let is_unknown = |vote: &Vote<R>| matches!(vote, Vote::Failed(_)) && vote.may_be_set();

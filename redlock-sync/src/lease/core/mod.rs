@@ -160,8 +160,7 @@ impl Core {
         let offered_fence = ballot.largest_fence();
         // With one node, its fence is final.
         let fence = offered_fence.filter(|_| start.quorum.len() == 1);
-        // A copy that broke off may come to a node that has answered "no" to another copy.
-        let at = ballot.votes.iter().map(|vote| ballot.duplicate || vote.may_be_set()).collect();
+        let at = ballot.may_be_set().collect();
         let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
         Core::new(start, io, ballot.started)
     }
@@ -448,8 +447,8 @@ impl Core {
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
         io.acquire_may_run |= filled.duplicate;
-        for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
-            *at |= filled.duplicate || vote.may_be_set();
+        for (at, may_be_set) in io.at.iter_mut().zip(filled.may_be_set()) {
+            *at |= may_be_set;
         }
     }
 

@@ -94,7 +94,8 @@ impl<const N: usize> Several<N> {
         let voters = self.voters(state, Rule::RestartGuard);
         let client = &mut state.clients[c];
         let (yes, unknown) = (Self::said_yes(client), Self::servers(client, |vote| vote == Vote::Unknown));
-        let (counts, may_be_set) = (yes & voters, yes | unknown);
+        // A copy that broke off may come to a server that has answered "no" to another copy.
+        let (counts, may_be_set) = (yes & voters, if client.is_duplicate { 7 } else { yes | unknown });
         let token_may_remain = client.is_duplicate || unknown | yes & !voters != 0;
         let left = self.left_of(client.age);
         if counts.count_ones() as usize >= self.need() && left > 0 {
@@ -110,10 +111,10 @@ impl<const N: usize> Several<N> {
             return;
         }
         if token_may_remain {
-            self.owe(client, if client.is_duplicate { 7 } else { may_be_set });
+            self.owe(client, may_be_set);
             client.leftovers |= bit(client.token);
         }
-        Self::round(client, Phase::RollsBack, may_be_set);
+        Self::round(client, Phase::RollsBack, yes | unknown);
         client.at = may_be_set;
         self.conclude(state, c);
     }
@@ -172,7 +173,8 @@ impl<const N: usize> Several<N> {
 
     fn refilled(&self, client: &mut Client) {
         client.acquire_may_run |= client.is_duplicate;
-        client.at |= Self::servers(client, |vote| matches!(vote, Vote::Got(Reply::Yes) | Vote::Unknown));
+        let filled = Self::servers(client, |vote| matches!(vote, Vote::Got(Reply::Yes) | Vote::Unknown));
+        client.at |= if client.is_duplicate { 7 } else { filled };
         if !self.on(Rule::RefillRaisesNoVote) {
             // Refills are not timed.
             self.mark(client, Some(self.usable()));
