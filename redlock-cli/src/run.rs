@@ -172,7 +172,13 @@ impl Runner<'_> {
                 Ok(0)
             }
             Ok(Once::Busy) => Err(Failure::new(BUSY, format!("lock `{key}` is held by another holder"))),
-            Err(Unmarked::Code(code)) => Ok(code),
+            Err(Unmarked::Code(code)) => {
+                if !has_run.get() {
+                    // A signal came first. Closing gives back what the release has left.
+                    _ = self.locks.close();
+                }
+                Ok(code)
+            }
             Err(Unmarked::Error(error)) if has_run.get() => {
                 // The lease can end while no server confirms the mark.
                 let ended_later = held_at_end.get()

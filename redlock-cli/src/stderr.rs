@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 
@@ -13,6 +13,8 @@ use nix::sys::signal::{SigSet, Signal};
 const MOST: usize = 100;
 /// How long the process waits at its end for the lines. It waits as long only if stderr takes none.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How often it tries to ask for the end.
+const PAUSE: Duration = Duration::from_millis(10);
 
 enum Line {
     Text(String),
@@ -36,11 +38,13 @@ pub(crate) fn say(message: &str) {
 /// Waits for a short time until all lines are written.
 pub(crate) fn flush() {
     let (done, is_done) = mpsc::sync_channel(1);
-    if let Some(Some(lines)) = LINES.get()
-        && lines.try_send(Line::Last(done)).is_ok()
-    {
-        _ = is_done.recv_timeout(LAST_WAIT);
+    let Some(Some(lines)) = LINES.get() else { return };
+    let began = Instant::now();
+    // There is no room while the thread cannot write.
+    while lines.try_send(Line::Last(done.clone())).is_err() && began.elapsed() < LAST_WAIT {
+        thread::sleep(PAUSE);
     }
+    _ = is_done.recv_timeout(LAST_WAIT.saturating_sub(began.elapsed()));
 }
 
 /// Starts the thread at the first line, since signals are caught before other threads exist.

@@ -120,8 +120,9 @@ impl ClientInner {
     pub(crate) fn unavailable_since(&self, key: &str, tried_at: Tick, error: &Error) -> Tick {
         let nodes = if let Error::Unavailable { nodes, .. } = error { nodes.as_slice() } else { &[] };
         // In a cluster, the servers of other keys may answer. A permission can be missing for some keys or kinds only.
-        let is_refused = || nodes.iter().any(|node| is_about_permission(&node.message));
-        let of = (self.quorum.nodes.are_in_slots() || is_refused()).then_some(key);
+        let away = nodes.iter().filter(|node| !is_about_permission(&node.message)).count();
+        let others_can_succeed = self.quorum.nodes.are_in_slots() || away + self.quorum.need() <= self.quorum.len();
+        let of = others_can_succeed.then_some(key);
         self.outages.since(of, tried_at, self.quorum.now(), error)
     }
 

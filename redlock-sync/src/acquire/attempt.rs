@@ -60,10 +60,11 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
         Ok(_) => outcome,
     };
     match &outcome {
-        Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
+        Err(refusal) if refusal.error.is_unavailable() => {
             let tried_at = by.before(quorum.settings.node_timeout);
             client.unavailable_since(request.key.as_str(), tried_at, &refusal.error);
         }
+        Err(refusal) if !refusal.error.is_busy() => {}
         _ => client.outages.end(request.key.as_str()),
     }
     outcome.map_err(|refusal| refusal.error)

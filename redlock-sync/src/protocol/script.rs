@@ -25,7 +25,7 @@ pub(crate) struct Script {
     pub(crate) sha: String,
     /// Its bit in a set of scripts.
     pub(crate) bit: u64,
-    /// The scripts of the same kind of lock, for which a user has the same permissions.
+    /// The scripts of the same kind of lock, for which a user needs the same permissions.
     pub(crate) kin: u64,
     /// `EVALSHA` and the digest, in the form in which Redis reads commands.
     head: Vec<u8>,
@@ -85,8 +85,12 @@ macro_rules! scripts {
     };
 }
 
-/// The kind of lock of a script, by the name of its file. A script that no kind needs stands alone.
+/// The kind of lock of a script, by the name of its file. A script that no kind needs stands alone, and so does one
+/// that only reads: it needs fewer permissions.
 fn lock_kind(file: &str) -> &str {
+    if ["inspect", "look", "peek", "count"].iter().any(|reads| file.ends_with(reads)) {
+        return file;
+    }
     let kinds = ["semaphore_", "rw_", "q_"];
     let of_mutexes = ["acquire", "adopt", "extend", "fence", "release", "unreserve", "latch_"];
     match kinds.into_iter().find(|kind| file.starts_with(kind)) {

@@ -12,9 +12,9 @@ use crate::names::key_in_message;
 
 /// If no attempt failed within this time before a failed attempt, that attempt begins a new outage.
 pub(super) const SAME_OUTAGE: Duration = Duration::from_secs(1);
-/// The largest number of outages of single keys.
+/// The largest number of outages.
 const MOST: usize = 1000;
-/// Once so many outages have been logged, further ones are not until these have ended.
+/// While there are so many outages, a further one of a single key is not logged.
 const MOST_LOGGED: usize = 10;
 /// The name of the outage that concerns all keys. No key has it.
 const OF_ALL: &str = "";
@@ -43,7 +43,7 @@ struct Outage {
 impl Outages {
     /// Records that a majority answered a call for this key.
     pub(crate) fn end(&self, key: &str) {
-        // Every acquire calls this, and there is hardly ever an outage. A stale value does no harm: `since` does not
+        // Every acquire calls this, and usually there is no outage. A stale value does no harm: `since` does not
         // continue an outage without recent failures.
         if !self.has_one.load(Ordering::Relaxed) {
             return;
@@ -68,12 +68,13 @@ impl Outages {
         let is_recent = |outage: &Outage| tried_at.since(outage.last) < SAME_OUTAGE;
         let mut outages = self.current.lock();
         let known = outages.get(of).copied();
-        if known.is_none() && outages.len() >= MOST {
+        // Nobody asks for some of the keys again.
+        if known.is_none() && outages.len() >= MOST_LOGGED {
             outages.retain(|_, outage| is_recent(outage));
         }
         let since = known.filter(is_recent).map_or(tried_at, |outage| outage.since);
-        let is_logged = known.map_or(outages.len() < MOST_LOGGED, |outage| outage.is_logged);
-        if outages.len() < MOST || known.is_some() {
+        let is_logged = known.map_or(key.is_none() || outages.len() < MOST_LOGGED, |outage| outage.is_logged);
+        if outages.len() < MOST || known.is_some() || key.is_none() {
             outages.insert(of.to_owned(), Outage { since, last: now, is_logged });
         }
         self.has_one.store(true, Ordering::Relaxed);
@@ -129,8 +130,12 @@ mod tests {
         for n in 0..2 * MOST {
             fails(&outages, Some(&n.to_string()), at(10));
         }
-        assert_eq!(outages.current.lock().len(), MOST);
-        fails(&outages, Some("a"), at(40).after(SAME_OUTAGE));
-        assert_eq!(outages.current.lock().len(), 1);
+        let logged = || outages.current.lock().values().filter(|outage| outage.is_logged).count();
+        let all = || outages.current.lock().len();
+        assert_eq!((all(), logged()), (MOST, MOST_LOGGED));
+        assert_eq!((fails(&outages, None, at(30)), fails(&outages, None, at(50))), (at(30), at(30)));
+        assert_eq!(logged(), MOST_LOGGED + 1, "the outage of all keys is logged");
+        fails(&outages, Some("a"), at(90).after(SAME_OUTAGE));
+        assert_eq!((all(), logged()), (1, 1));
     }
 }
