@@ -254,7 +254,8 @@ impl Reader {
     }
 
     fn run(&mut self) -> Result<Command, Stop> {
-        let (mut given, mut no_wait) = (None, false);
+        let mut given = None;
+        let mut no_wait = false;
         let (key, program) = (String::new(), Vec::new());
         let (wait, lease, min_hold, kill_after) = (None, None, Duration::ZERO, Duration::from_secs(10));
         let (fence, once, remember) = (false, false, None);

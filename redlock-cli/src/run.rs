@@ -110,8 +110,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is told to end, and
-    /// the result is true. What is done to the program is done before it is told.
+    /// Waits until the program has ended. Forwards signals to it. If the lock is lost, the program is asked to end, and
+    /// the result is true. Each signal is sent before stderr tells of it.
     fn follow(&self, program: &Program) -> bool {
         let (mut has_lost, mut deadline) = (false, None);
         loop {
