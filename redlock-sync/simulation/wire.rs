@@ -109,7 +109,7 @@ fn cut() -> Broken {
 }
 
 impl Sink for Arc<SimulatedConnection> {
-    fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         let mut commands = Vec::new();
         let mut rest = bytes;
         while let Some((words, behind)) = command(rest) {
@@ -125,7 +125,7 @@ impl Sink for Arc<SimulatedConnection> {
             }
             world.write(self.id, commands)
         });
-        if is_written { Ok(()) } else { Err(cut()) }
+        if is_written { Ok(bytes.len()) } else { Err(cut()) }
     }
 }
 

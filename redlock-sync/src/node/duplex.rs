@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustls::ClientConnection;
 
 use super::link::{Broken, Halves};
-use super::pipes::halves::{Sink, Source};
+use super::transport::halves::{Sink, Source};
 use super::stream::{TimedSocket, broken};
 use crate::clock::Tick;
 use crate::sync::Mutex;
@@ -20,8 +20,10 @@ struct TlsHalf {
     socket: TimedSocket,
     /// Encrypted bytes to be written to the socket, or read from it.
     encrypted: Vec<u8>,
-    /// The number of bytes from the socket that the session has taken.
+    /// How many encrypted bytes are written, or were taken by the session.
     consumed: usize,
+    /// How many bytes of the caller the encrypted ones stand for, in the writing half.
+    plain: usize,
 }
 
 /// Completes the handshake before the deadline, and splits the connection.
@@ -31,28 +33,34 @@ pub(super) fn behind_tls(mut session: ClientConnection, mut socket: TimedSocket,
         session.complete_io(&mut socket).map_err(broken)?;
     }
     let (session, shut) = (Arc::new(Mutex::new(session)), socket.shut());
-    let half = |socket| TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0 };
+    let half = |socket| TlsHalf { session: Arc::clone(&session), socket, encrypted: Vec::new(), consumed: 0, plain: 0 };
     Ok(Halves { sink: Box::new(half(socket.clone())), source: Box::new(half(socket)), shut })
 }
 
 impl Sink for TlsHalf {
-    fn write(&mut self, mut bytes: &[u8], by: Tick) -> Result<(), Broken> {
-        self.socket.begin(by);
-        while !bytes.is_empty() {
+    /// Bytes count as written once the socket has all of their encrypted form.
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let mut written = 0;
+        loop {
+            let rest = self.encrypted.get(self.consumed..).unwrap_or_default();
+            self.consumed += Sink::write(&mut self.socket, rest)?;
+            if self.consumed < self.encrypted.len() {
+                return Ok(written);
+            }
+            written += std::mem::take(&mut self.plain);
             self.encrypted.clear();
-            let taken = {
-                let mut session = self.session.lock();
-                // The session takes as much as fits its buffer. The loop writes the rest.
-                let taken = session.writer().write(bytes).map_err(broken)?;
-                while session.wants_write() {
-                    session.write_tls(&mut self.encrypted).map_err(broken)?;
-                }
-                taken
-            };
-            bytes = bytes.get(taken..).unwrap_or_default();
-            self.socket.write_all(&self.encrypted).map_err(broken)?;
+            self.consumed = 0;
+            let rest = bytes.get(written..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(written);
+            }
+            let mut session = self.session.lock();
+            // The session takes as much as fits its buffer.
+            self.plain = session.writer().write(rest).map_err(broken)?;
+            while session.wants_write() {
+                session.write_tls(&mut self.encrypted).map_err(broken)?;
+            }
         }
-        Ok(())
     }
 }
 

@@ -5,17 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::members::Node;
-use super::pipes::command::{Form, Outcome, Outcomes, Payload, Progress};
-use super::pipes::connections::PooledPipe;
-use super::pipes::framer::WireReply;
-use super::pipes::halves::Broken;
-use super::pipes::pipe::Pipe;
-use super::pipes::waiting::wait;
-use super::pipes::writing::time_at_lowest_rate;
 use super::server::{Server, Transmission};
 use super::set::Nodes;
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
+use super::transport::connection::{Form, Payload, Progress, time_at_lowest_rate};
+use super::transport::framer::WireReply;
+use super::transport::halves::Broken;
+use super::transport::round::{Outcome, Recipient, Round, SentCall};
 use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
@@ -27,7 +24,7 @@ const BRIEF_WAIT: Duration = Duration::from_millis(2);
 struct Exchange<'a> {
     nodes: &'a Nodes,
     clock: &'a dyn Clock,
-    outcomes: Arc<Outcomes>,
+    round: Arc<Round>,
     /// True for one call. Several calls are gathered, and written in one packet.
     is_single: bool,
     started: Tick,
@@ -53,8 +50,8 @@ impl Nodes {
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
-        let (outcomes, is_single) = (Outcomes::new(targets.len(), None), calls.len() <= 1);
-        let mut exchange = Exchange { nodes: self, clock, outcomes, is_single, started, deadline, node_timeout };
+        let (round, is_single) = (Round::new(targets.len()), calls.len() <= 1);
+        let mut exchange = Exchange { nodes: self, clock, round, is_single, started, deadline, node_timeout };
         exchange.run(&mut targets);
         let mut targets = targets.into_iter();
         calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
@@ -76,9 +73,11 @@ fn body_time(call: &Call) -> Duration {
     if call.script.takes_bodies { time_at_lowest_rate(call.len()) * 2 } else { Duration::ZERO }
 }
 
-fn sent(targets: &[Target]) -> impl Iterator<Item = (usize, Arc<Pipe>)> {
-    targets.iter().enumerate().filter_map(|(i, target)| match &target.state {
-        TargetState::Sent { pipe, .. } => Some((i, Arc::clone(pipe))),
+fn sent(targets: &[Target]) -> impl Iterator<Item = SentCall> {
+    targets.iter().enumerate().filter_map(|(index, target)| match &target.state {
+        TargetState::Sent { connection, number, .. } => {
+            Some(SentCall { index, connection: Arc::clone(connection), number: *number })
+        }
         _ => None,
     })
 }
@@ -99,7 +98,7 @@ impl Exchange<'_> {
             if seen > 0 {
                 self.send_waiting(targets);
             }
-            let sent: Few<(usize, Arc<Pipe>)> = sent(targets).collect();
+            let sent: Few<SentCall> = sent(targets).collect();
             let waiting = waiting(targets);
             if sent.is_empty() && waiting.is_empty() {
                 return;
@@ -107,7 +106,7 @@ impl Exchange<'_> {
             let until = self.until(targets, !waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
                 self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
-            } else if wait(&self.outcomes, &sent, until, self.clock) {
+            } else if self.round.wait(&sent, until, self.clock) {
                 self.handle_outcomes(targets);
                 continue;
             }
@@ -142,14 +141,10 @@ impl Exchange<'_> {
 
     /// Writes the releases whose replies are not awaited.
     fn send_unattended(&self, targets: &mut [Target]) {
-        for (i, target) in targets.iter_mut().enumerate() {
+        for target in targets {
             let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
             let mut failure = server.host.with_server(outage.clone());
-            if let Some(TargetState::Sent { pipe, .. }) = self.send(i, target, server, false, None, self.clock.now()) {
-                pipe.flush();
-                pipe.give_up(&self.outcomes, i, true);
-                // The connection may just have broken. That outcome must not end the wait for the other calls.
-                drop(self.outcomes.take(i));
+            if self.send(None, target, server, false).is_some() {
                 failure.executed = Executed::Maybe;
                 failure.message.push_str("; the release was sent nevertheless");
             }
@@ -165,8 +160,7 @@ impl Exchange<'_> {
             let is_release = target.call.script.purpose == Purpose::Release;
             let now = self.clock.now();
             let prompt = now < self.prompt() || !is_release && server.outage().is_some();
-            let preferred = targets.iter().find_map(|other| other.pipe_to(server));
-            let sent = self.send(i, target, server, prompt, preferred, now);
+            let sent = self.send(Some(i), target, server, prompt);
             let is_over = || now >= self.started.after(BRIEF_WAIT);
             let failure = || outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
@@ -177,51 +171,38 @@ impl Exchange<'_> {
             }
         }
         if !self.is_single {
-            sent(targets).for_each(|(_, pipe)| pipe.flush());
+            sent(targets).for_each(|call| call.connection.flush());
         }
     }
 
-    /// Sends the call if there is a connection for it.
-    fn send(
-        &self,
-        i: usize,
-        target: &Target,
-        server: &Server,
-        prompt: bool,
-        preferred: Option<&Arc<Pipe>>,
-        now: Tick,
-    ) -> Option<TargetState> {
-        let call = &target.call;
-        let (unanswered, PooledPipe { pipe, generation, .. }) =
-            server.connections(call).choose(call, prompt, preferred, now)?;
+    /// Sends the call if there is a connection for it. `index`: its place in the round, if its outcome is awaited.
+    fn send(&self, index: Option<usize>, target: &Target, server: &Server, prompt: bool) -> Option<TargetState> {
+        let (call, now) = (&target.call, self.clock.now());
+        let connection = server.connections(call).choose(call, prompt, now)?;
         // A very slow server gets no second copy of a release that is still unanswered.
         let is_release = call.script.purpose == Purpose::Release;
-        if is_release && pipe.is_late(self.node_timeout / 2, now) && pipe.has_like(call) {
+        if is_release && connection.is_late(self.node_timeout / 2, now) && connection.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
-        let sent = server.transmission(call, generation, target.route.first_keys_only);
+        let sent = server.transmission(call, connection.generation(), target.route.first_keys_only);
         let checks = sent.checks;
         let form = match call.set_nx {
-            _ if target.needs_source || server.needs_source(call, &pipe) => Form::Source,
+            _ if target.needs_source || server.needs_source(call, &connection) => Form::Source,
             Some(lease) if !checks && target.is_first() => Form::SetNx { lease },
             _ => Form::Digest,
         };
         let payload = Payload { call: Arc::clone(call), checks, form, asks: target.route.asks };
-        let command = self.outcomes.command(i, payload, Some(unanswered));
-        if self.is_single {
-            pipe.send(command);
-        } else {
-            pipe.enqueue(command);
-        }
-        Some(TargetState::Sent { pipe, sent })
+        let to = index.map_or(Recipient::Nobody, |index| self.round.recipient(index));
+        let number = connection.send(&payload, to, !self.is_single && index.is_some());
+        Some(TargetState::Sent { connection, number, sent })
     }
 
     /// Handles the calls that have an outcome.
     fn handle_outcomes(&mut self, targets: &mut [Target]) {
         let is_sent = |target: &Target| matches!(target.state, TargetState::Sent { .. });
         for (i, target) in targets.iter_mut().enumerate().filter(|(_, target)| is_sent(target)) {
-            let Some(outcome) = self.outcomes.take(i) else { continue };
+            let Some(outcome) = self.round.take(i) else { continue };
             let TargetState::Sent { sent, .. } = std::mem::replace(&mut target.state, TargetState::Unsent) else {
                 continue;
             };
@@ -256,7 +237,7 @@ impl Exchange<'_> {
         if redis_reply::is_noscript(said) && !target.needs_source {
             target.needs_source = true;
             self.deadline = self.deadline.after(body_time(&target.call));
-            return self.send(i, target, server, false, None, self.clock.now());
+            return self.send(Some(i), target, server, false);
         }
         if said.is_error()
             && let Some(Node::Cluster(cluster)) = self.nodes.all.get(target.node)
@@ -279,8 +260,8 @@ impl Exchange<'_> {
     fn extend_while_moving(&mut self, targets: &mut [Target]) -> bool {
         let least = usize::try_from(self.node_timeout.as_micros() / 64).unwrap_or(usize::MAX).max(1);
         let is_moving = |target: &mut Target| {
-            let TargetState::Sent { pipe, .. } = &target.state else { return false };
-            let has_read = pipe.has_read();
+            let TargetState::Sent { connection, .. } = &target.state else { return false };
+            let has_read = connection.has_read();
             let moved = has_read.saturating_sub(std::mem::replace(&mut target.has_read, has_read));
             target.call.script.brings_bodies && moved >= least
         };
@@ -304,12 +285,12 @@ impl Exchange<'_> {
         let Some(target) = targets.get_mut(i) else { return true };
         let Some(server) = target.server.clone() else { return true };
         let failure = match &target.state {
-            TargetState::Sent { pipe, .. } => {
-                let (pipe, is_release) = (Arc::clone(pipe), target.call.script.purpose == Purpose::Release);
-                let Some(progress) = pipe.give_up(&self.outcomes, i, is_release) else {
+            TargetState::Sent { connection, number, .. } => {
+                if !self.round.give_up(i) {
                     self.handle_outcomes(targets);
                     return false;
-                };
+                }
+                let progress = connection.abandon(*number);
                 server.host.with_server(self.failure_of_abandoned(target, &server, progress, waited))
             }
             TargetState::Unsent => {
@@ -334,8 +315,8 @@ impl Exchange<'_> {
             }
             Progress::Unsent => Failure::new(
                 FailureKind::Overloaded,
-                executed(target.duplicate),
-                "not sent: earlier calls to this server were not sent or answered in time",
+                Executed::Maybe,
+                "not sent in time: earlier calls to this server were not sent or answered; it will still be sent",
             ),
             Progress::Unacknowledged => {
                 let least = self.nodes.context.settings.min_replicas_ack;

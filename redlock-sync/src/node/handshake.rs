@@ -53,7 +53,7 @@ fn attempt(
     if in_cluster {
         pipe.cmd("CLUSTER").arg("SLOTS");
     }
-    link.send(&pipe.get_packed_pipeline(), by).map_err(|broken| broken.while_doing("connecting"))?;
+    link.send(&pipe.get_packed_pipeline(), by, clock).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
     for _ in 0..required {
         let answer = receive(link, by, clock)?;

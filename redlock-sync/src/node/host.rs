@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
+use super::arrivals::Arrivals;
 use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Dial, Link};
-use super::pipes::arrivals::Arrivals;
+
 use super::status::{ServerStatus, StatusChange, Step};
+use super::transport::drain::Drain;
 use super::{Background, Failure, FailureKind, Login, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
 use crate::handler::caught;
@@ -31,6 +33,8 @@ pub(super) struct HostContext {
     /// Called when a node that was left out answers again. Must not wait.
     pub(super) on_return: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
     pub(super) arrivals: Arc<Arrivals>,
+    /// The thread that reads what nobody waits for.
+    pub(super) drain: Arc<Drain>,
     /// The scripts that a server of this node has ever executed for this client. Each node has a set of its own.
     pub(super) served: Arc<AtomicU64>,
 }
@@ -137,21 +141,26 @@ impl Host {
         if let Some(cluster) = self.cluster() {
             cluster.refresh_soon();
         }
-        if self.status.down(step, &failure.message, self.context.clock.now()) {
-            self.tell_status();
-        }
+        self.status.down(step, &failure.message, self.context.clock.now());
+        self.tell_status();
     }
 
-    /// Records that the server replied to a call, possibly with an error.
-    pub(super) fn record_reply(&self, call: &Call, result: &Result<Value, Failure>) {
+    /// Records that the server replied to a call, possibly with an error. A change of status is not logged yet.
+    pub(super) fn note_reply(&self, call: &Call, result: &Result<Value, Failure>) {
         self.record_answer();
-        match result {
+        let now = || self.context.clock.now();
+        _ = match result {
             Err(failure) if redis_reply::lacks_commands(failure) => {
-                self.unusable(Step::Acquire, failure);
+                self.status.unusable(Step::Acquire, &failure.message, now())
             }
-            Ok(_) if call.script.purpose == Purpose::Acquire => self.succeeded(Step::Acquire),
-            _ => self.succeeded(Step::Call),
-        }
+            Ok(_) if call.script.purpose == Purpose::Acquire => self.status.succeeded(Step::Acquire, now),
+            _ => self.status.succeeded(Step::Call, now),
+        };
+    }
+
+    /// True if a change of status is not logged yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.status.has_news()
     }
 
     /// Adds the server's address to a failure, if the node is a cluster.
@@ -165,21 +174,13 @@ impl Host {
         failure
     }
 
-    fn succeeded(&self, step: Step) {
-        if self.status.succeeded(step, || self.context.clock.now()) {
-            self.tell_status();
-        }
-    }
-
-    fn unusable(&self, step: Step, failure: &Failure) {
-        if self.status.unusable(step, &failure.message, self.context.clock.now()) {
-            self.tell_status();
-        }
-    }
 
     /// Logs each change of status in one line, and notifies the observers. Messages of failures contain no part of a
     /// password.
-    fn tell_status(&self) {
+    pub(super) fn tell_status(&self) {
+        if !self.has_news() {
+            return;
+        }
         let (number, address) = (self.member + 1, printable(&self.server.display_address()));
         self.status.report(|change| {
             match &change {
@@ -205,12 +206,12 @@ impl Host {
         match &opened {
             Ok(_) => {
                 self.record_answer();
-                self.succeeded(Step::Connect);
+                self.status.succeeded(Step::Connect, || self.context.clock.now());
             }
             Err(failure) => {
                 self.record_failure(failure, Step::Connect);
                 if failure.kind.is_misuse() {
-                    self.unusable(Step::Connect, failure);
+                    self.status.unusable(Step::Connect, &failure.message, self.context.clock.now());
                 }
                 // A server that answered with a refusal is not left out, so the next call reports the refusal.
                 if failure.is_answer() {
@@ -218,6 +219,7 @@ impl Host {
                 }
             }
         }
+        self.tell_status();
         opened
     }
 

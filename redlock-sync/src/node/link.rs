@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::Msg;
 
 use super::identities::Identity;
-use super::pipes::framer::{Framer, Garbled};
-pub(crate) use super::pipes::halves::{Broken, Halves};
+use super::transport::framer::{Framer, Garbled};
+pub(crate) use super::transport::halves::{Broken, Halves};
 use super::{Failure, FailureKind, Login, redis_reply};
 use crate::clock::{Clock, Tick};
 
@@ -120,8 +120,18 @@ impl Link {
         Link { halves, framer: Framer::new(), is_redis: false, generation, validity: None }
     }
 
-    pub(super) fn send(&mut self, commands: &[u8], by: Tick) -> Result<(), Broken> {
-        self.halves.sink.write(commands, by)
+    pub(super) fn send(&mut self, commands: &[u8], by: Tick, clock: &dyn Clock) -> Result<(), Broken> {
+        let mut written = 0;
+        loop {
+            written += self.halves.sink.write(commands.get(written..).unwrap_or_default())?;
+            if written >= commands.len() {
+                return Ok(());
+            }
+            if clock.now() >= by {
+                return Err(Broken::TimedOut);
+            }
+            clock.sleep(MIN_READ_TIMEOUT);
+        }
     }
 
     /// Reads one reply. Must be called once for each command sent. After an error other than a timeout,
@@ -183,14 +193,14 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemClock;
-    use crate::node::pipes::halves::{Sink, Source};
+    use crate::node::transport::halves::{Sink, Source};
 
     /// Each read brings the next of these texts. After the last one, the connection is closed.
     struct Script(VecDeque<&'static str>);
 
     impl Sink for Script {
-        fn write(&mut self, _: &[u8], _: Tick) -> Result<(), Broken> {
-            Ok(())
+        fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+            Ok(bytes.len())
         }
     }
 

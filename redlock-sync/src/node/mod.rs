@@ -25,17 +25,20 @@
 //! 7. `breaker.rs`: the circuit breaker of a server. `status.rs`: the status that was logged last.
 //! 8. `host.rs`: how to connect to one server, and its state. `handshake.rs`: the handshake on a new connection.
 //! 9. `subscriber.rs`: a connection that is subscribed to a channel.
-//! 10. `pipes/`: the shared connections for calls. `server.rs`: one server with its connections.
+//! 10. `transport/`: the connections that threads share. `arrivals.rs`, `supply.rs`: how connections are made.
+//!     `connections.rs`: those to one server. `server.rs`: a server with its connections.
 //! 11. `cluster/`: a node that is a Redis Cluster. `members.rs`: a [`Node`], which is a single server or a cluster.
 //! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `target.rs`: one call to one node.
 //!     `post.rs`: sends a release without waiting. `replicas.rs`: counts the replicas that have a write. `set.rs`: all
 //!     nodes of a client.
 
 mod background;
+mod arrivals;
 mod breaker;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
+mod connections;
 mod credentials;
 #[cfg(feature = "tls")]
 mod duplex;
@@ -47,7 +50,6 @@ mod link;
 mod members;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
-mod pipes;
 mod post;
 mod redact;
 mod redis_reply;
@@ -60,12 +62,14 @@ mod socket;
 mod status;
 mod stream;
 mod subscriber;
+mod supply;
 mod target;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
+mod transport;
 mod url;
 
 use std::fmt;
@@ -85,7 +89,7 @@ pub(crate) use link::Dial;
 pub(crate) use link::{Broken, Halves};
 pub(crate) use members::Node;
 #[cfg(test)]
-pub(crate) use pipes::halves::{Sink, Source};
+pub(crate) use transport::halves::{Sink, Source};
 #[cfg(feature = "client")]
 pub(crate) use redis::Client as RedisClient;
 pub(crate) use redis_reply::is_about_permission;

@@ -2,7 +2,7 @@
 
 use redis::ServerError;
 
-use super::pipes::framer::WireReply;
+use super::transport::framer::WireReply;
 use super::{Executed, Failure, FailureKind, Value};
 
 /// The longest error text that is passed on. A server's error can fill a page.

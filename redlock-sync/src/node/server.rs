@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::host::Host;
-use super::pipes::connections::Connections;
-use super::pipes::halves::Broken;
-use super::pipes::pipe::Pipe;
+use super::connections::Connections;
 use super::status::Step;
+use super::transport::connection::Connection;
+use super::transport::halves::Broken;
 use super::{Failure, FailureKind, Value, redis_reply};
 use crate::options::ClientOptions;
 use crate::protocol::script::{Call, Purpose};
@@ -109,8 +110,8 @@ impl Server {
     /// it. Otherwise each of many releases would carry the source to a server that hangs. They would fill the socket,
     /// and the threads that drop guards would wait. If the server refuses that call, the release fails with `NOSCRIPT`,
     /// and the backlog repeats it.
-    pub(super) fn needs_source(&self, call: &Call, pipe: &Pipe) -> bool {
-        self.is_unknown(call) && !(call.script.purpose == Purpose::Release && pipe.has_source_of(call))
+    pub(super) fn needs_source(&self, call: &Call, connection: &Connection) -> bool {
+        self.is_unknown(call) && !(call.script.purpose == Purpose::Release && connection.has_source_of(call))
     }
 
     /// True if the call brings the script's source, and the server has not executed the script yet. Perhaps no thread
@@ -133,13 +134,35 @@ impl Server {
         self.connections(call).connect_another();
     }
 
-    /// Records what a reply says about the server, and returns the result of the call.
+    /// Records what a reply says about the server, and returns the result of the call. Logs a change of its status.
     pub(super) fn record_reply(
         &self,
         call: &Call,
         sent: &Transmission,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
+        let result = self.note_reply(call, sent, result);
+        self.host.tell_status();
+        result
+    }
+
+    /// Like [`record_reply`](Server::record_reply), for a thread that must not run code of users: a background thread
+    /// logs the change.
+    pub(super) fn record_reply_quietly(
+        self: &Arc<Self>,
+        call: &Call,
+        sent: &Transmission,
+        result: Result<Value, Failure>,
+    ) -> Result<Value, Failure> {
+        let result = self.note_reply(call, sent, result);
+        if self.host.has_news() {
+            let server = Arc::clone(self);
+            self.host.context.background.after(Duration::ZERO, move || server.host.tell_status());
+        }
+        result
+    }
+
+    fn note_reply(&self, call: &Call, sent: &Transmission, result: Result<Value, Failure>) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
                 if self.known.load(Ordering::Acquire) & call.script.bit == 0 {
@@ -157,12 +180,12 @@ impl Server {
                 self.refusals.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
                 if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
-                    all.for_each(|pipe| pipe.close(Broken::Closed("the client has to log in again".into())));
+                    all.for_each(|one| one.close(Broken::Closed("the client has to log in again".into())));
                 }
             }
         }
         let result = result.map_err(|failure| self.classify(call, failure));
-        self.host.record_reply(call, &result);
+        self.host.note_reply(call, &result);
         result.map_err(|failure| self.host.with_server(failure))
     }
 

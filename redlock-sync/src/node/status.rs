@@ -18,6 +18,8 @@ pub(super) struct ServerStatus {
     /// `set` stores it while `history` is locked. Pairs with `ServerStatus::succeeded`: a thread that reads true locks
     /// `history` after that. Otherwise it could find the former `Up`, and not report that the server is back.
     is_bad: AtomicBool,
+    /// True while a change is unreported, so that a look costs one load. Stored while `history` is locked.
+    has_news: AtomicBool,
     history: Mutex<History>,
 }
 
@@ -116,9 +118,15 @@ impl ServerStatus {
         }
     }
 
+    /// True if a change is not reported yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Acquire)
+    }
+
     fn next_unreported(&self) -> Option<StatusChange> {
         let mut history = self.history.lock();
         let next = history.unreported.pop_front();
+        self.has_news.store(!history.unreported.is_empty(), Ordering::Release);
         history.is_being_reported = next.is_some();
         next
     }
@@ -129,6 +137,7 @@ impl ServerStatus {
         history.current = new;
         history.bad_since = is_bad.then(|| history.bad_since.unwrap_or(now));
         history.unreported.extend(change);
+        self.has_news.store(!history.unreported.is_empty(), Ordering::Release);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::link::{Broken, Halves, MIN_READ_TIMEOUT};
-use super::pipes::halves::{Sink, Source};
+use super::transport::halves::{Sink, Source};
 use crate::clock::{Clock, SystemClock, Tick};
 
 /// Shorter waits are made by `poll`. The kernel rounds the timeout of a socket up to its ticks, by 4 to 20 ms.
@@ -62,22 +62,43 @@ impl TimedSocket {
         }
     }
 
-    /// The time that is left for the step. The first wait may take a moment after the deadline, for bytes that have
-    /// already arrived.
+    /// The time that is left for the step. The first look may come after the deadline, for bytes that have already
+    /// arrived.
     fn left(&mut self) -> io::Result<Duration> {
         let left = self.by.since(SystemClock.now());
         if !mem::replace(&mut self.is_first_wait, false) && left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        Ok(left.max(MIN_READ_TIMEOUT))
+        Ok(left)
     }
 }
 
 impl Sink for TimedSocket {
-    fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken> {
-        self.begin(by);
-        self.write_all(bytes).map_err(broken)
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match write_now(&self.socket, rest) {
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_early(&error) => break,
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        Ok(written)
     }
+}
+
+/// Writes what fits, without waiting.
+#[cfg(unix)]
+fn write_now(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    use rustix::net::{SendFlags, send};
+    Ok(send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+}
+
+#[cfg(not(unix))]
+fn write_now(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    socket.set_write_timeout(Some(MIN_READ_TIMEOUT))?;
+    Write::write(&mut &*socket, bytes)
 }
 
 impl Source for TimedSocket {
@@ -90,7 +111,7 @@ impl Source for TimedSocket {
 /// The timeout to set before a wait until the deadline. `None` if the current one serves. A timeout may end the wait a
 /// little early, so that it rarely needs to be changed. Then the rest is waited for.
 fn changed(set: Duration, left: Duration) -> Option<Duration> {
-    (set > left || set < left / 8 * 7).then(|| left / 16 * 15)
+    (set.is_zero() || set > left || set < left / 8 * 7).then(|| (left / 16 * 15).max(MIN_READ_TIMEOUT))
 }
 
 /// True if the timeout of the socket or a signal ended the wait.
@@ -102,6 +123,10 @@ impl Read for TimedSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.left()?;
+            #[cfg(unix)]
+            if left.is_zero() {
+                return read_now(&self.socket, buffer);
+            }
             // The socket always has a timeout, in case that `poll` is wrong.
             let ready = if left < SHORT_WAIT && !self.read_timeout.is_zero() {
                 wait_readable(&self.socket, left)
@@ -116,6 +141,17 @@ impl Read for TimedSocket {
                 result => return result,
             }
         }
+    }
+}
+
+/// Reads what has arrived, without waiting.
+#[cfg(unix)]
+fn read_now(socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    use rustix::net::{RecvFlags, recv};
+    match recv(socket, buffer, RecvFlags::DONTWAIT) {
+        Ok((read, _)) => Ok(read),
+        Err(error) if is_early(&error.into()) => Err(io::ErrorKind::TimedOut.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<ServerSu
     let mut link = host.breaker.outage().map_or_else(|| host.connect(), Err)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     let clock = Arc::clone(&host.context.clock);
-    link.send(&command, by).map_err(lost)?;
+    link.send(&command, by, &*clock).map_err(lost)?;
     let answer = link.receive(by, &*clock).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
         return Err(refused(redis_reply::failure(error)));

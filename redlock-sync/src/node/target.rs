@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::cluster::redirect::Route;
 use super::members::Node;
-use super::pipes::pipe::Pipe;
 use super::server::{Server, Transmission};
+use super::transport::connection::Connection;
 use super::{Executed, Failure, FailureKind, Value};
 use crate::protocol::script::{Call, Purpose};
 
@@ -16,7 +16,9 @@ pub(super) enum TargetState {
     /// A release for a server that is left out. It is written if that takes no time, and its reply is not awaited.
     Unattended(Failure),
     Sent {
-        pipe: Arc<Pipe>,
+        connection: Arc<Connection>,
+        /// Its number on the connection.
+        number: u64,
         sent: Transmission,
     },
     Done(Result<Value, Failure>),
@@ -68,8 +70,8 @@ impl Target {
 
     /// Sets the state. If the call was sent, also records how many bytes its connection has read.
     pub(super) fn set_state(&mut self, state: TargetState) {
-        if let TargetState::Sent { pipe, .. } = &state {
-            self.has_read = pipe.has_read();
+        if let TargetState::Sent { connection, .. } = &state {
+            self.has_read = connection.has_read();
         }
         self.state = state;
     }
@@ -77,15 +79,6 @@ impl Target {
     /// True if the call was neither sent before nor redirected.
     pub(super) fn is_first(&self) -> bool {
         self.first_break.is_none() && self.route == Route::default()
-    }
-
-    /// The connection over which the call went to that server.
-    pub(super) fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
-        let is_there = self.server.as_ref().is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), server));
-        match &self.state {
-            TargetState::Sent { pipe, .. } if is_there => Some(pipe),
-            _ => None,
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::encoded;
 use super::memory_server::{MemoryServer, ServerState};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Dial, Halves};
-use crate::node::pipes::halves::{Sink, Source};
+use crate::node::transport::halves::{Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
 use crate::sync::Mutex;
 
@@ -30,7 +30,7 @@ impl MemoryConnection {
 }
 
 impl Sink for Arc<MemoryConnection> {
-    fn write(&mut self, commands: &[u8], _: Tick) -> Result<(), Broken> {
+    fn write(&mut self, commands: &[u8]) -> Result<usize, Broken> {
         let mut rest = commands;
         while !rest.is_empty() {
             self.check(&self.server.state.lock())?;
@@ -39,7 +39,7 @@ impl Sink for Arc<MemoryConnection> {
             self.unread.lock().extend(reply);
             rest = behind;
         }
-        Ok(())
+        Ok(commands.len())
     }
 }
 

@@ -215,7 +215,7 @@ impl Group {
     fn query(&self, link: &mut Link, login: Option<&RedisServer>, by: Tick) -> Result<MasterReply, Failure> {
         let login = login.map(Dial::login).transpose()?;
         let (question, logins) = master_reply::request(login.as_ref().map(|login| &login.info), &self.name);
-        link.send(&question, by).map_err(Broken::while_connecting)?;
+        link.send(&question, by, &*self.clock).map_err(Broken::while_connecting)?;
         let mut receive = || link.receive(by, &*self.clock).map_err(Broken::while_connecting);
         for _ in 0..logins {
             master_reply::accepted(receive()?)?;

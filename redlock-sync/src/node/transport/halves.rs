@@ -25,15 +25,16 @@ impl Broken {
 
 /// The writing half.
 pub(crate) trait Sink: Send {
-    /// Writes all bytes before the deadline. After an error the server has at most a part of them, and the connection
+    /// Writes what fits into the socket, without waiting for more room. Returns how many of the bytes are written. The
+    /// next call must begin with the rest. After an error the server has at most a part of them, and the connection
     /// cannot be used any more.
-    fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken>;
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken>;
 }
 
 /// The reading half.
 pub(crate) trait Source: Send {
-    /// Reads available bytes, or waits for some until the deadline. Zero means that nothing has arrived; the next call
-    /// continues.
+    /// Reads available bytes, or waits for some until the deadline. After the deadline it does not wait. Zero means that
+    /// nothing has arrived; the next call continues.
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken>;
 }
 

@@ -72,7 +72,7 @@ fn version(servers: &[ArrivalState]) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct ServerArrivals {
     /// The index of the server, for [`Arrivals::wait`].
-    pub(in crate::node) index: usize,
+    pub(super) index: usize,
     arrivals: Arc<Arrivals>,
 }
 
@@ -127,7 +127,7 @@ impl ServerArrivals {
     }
 
     /// Why the last attempt failed, if no connection has arrived since.
-    pub(in crate::node) fn last_failure(&self) -> Option<Failure> {
+    pub(super) fn last_failure(&self) -> Option<Failure> {
         self.with(|state| state.last_failure.clone())
     }
 }

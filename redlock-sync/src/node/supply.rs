@@ -14,8 +14,8 @@ use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::arrivals::ServerArrivals;
-use crate::node::host::Host;
-use crate::node::link::Link;
+use super::host::Host;
+use super::link::Link;
 
 /// While a connection is ordered, the pool retries after half of this time.
 const RETRY: Duration = Duration::from_millis(500);

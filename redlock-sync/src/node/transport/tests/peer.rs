@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::pipe::Pipe;
-use super::SOON;
+use super::super::connection::Connection;
+use super::{SOON, connection};
 use crate::clock::{Clock, SystemClock};
 use crate::node::stream::TimedSocket;
 
@@ -40,18 +40,17 @@ impl Peer {
     }
 
     /// Connects to the peer.
-    pub(super) fn connect(&self, clock: Arc<dyn Clock>, node_timeout: Duration) -> Arc<Pipe> {
+    pub(super) fn connect(&self, clock: Arc<dyn Clock>, node_timeout: Duration) -> Arc<Connection> {
         let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         socket.set_nodelay(true).unwrap();
         let (theirs, _) = self.listener.accept().unwrap();
         theirs.set_nodelay(true).unwrap();
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
-        let halves = TimedSocket::new(socket).split();
-        Pipe::new(halves, Box::new(()), Box::new(|_| {}), clock, node_timeout, Vec::new())
+        connection(TimedSocket::new(socket).split(), clock, node_timeout)
     }
 
-    pub(super) fn pipe(&self) -> Arc<Pipe> {
+    pub(super) fn connected(&self) -> Arc<Connection> {
         self.connect(Arc::new(SystemClock), SOON)
     }
 

@@ -10,32 +10,32 @@ use super::peer::Peer;
 use super::*;
 
 /// Makes calls in several threads, and checks that each gets its own replies.
-fn calls_of(threads: u64, each: u64, pipe: &Arc<Pipe>) {
+fn calls_of(threads: u64, each: u64, connection: &Arc<Connection>) {
     thread::scope(|scope| {
         for t in 0..threads {
             scope.spawn(move || {
                 for n in 0..each {
                     let n = t * 1000 + n;
-                    assert_eq!(ask(pipe, n, soon()), answer(n));
+                    assert_eq!(ask(connection, n, soon()), answer(n));
                 }
             });
         }
     });
-    assert_eq!(pipe.len(), 0);
+    assert!(!connection.is_busy());
 }
 
 #[test]
 fn each_thread_gets_its_own_replies() {
     let peer = Peer::start();
-    calls_of(1, 200, &peer.pipe());
-    calls_of(12, 200, &peer.pipe());
+    calls_of(1, 200, &peer.connected());
+    calls_of(12, 200, &peer.connected());
 }
 
 #[test]
 fn replies_that_come_byte_by_byte() {
     let peer = Peer::start();
     peer.in_pieces(1);
-    calls_of(6, 30, &peer.pipe());
+    calls_of(6, 30, &peer.connected());
 }
 
 /// Cuts the connection after each byte of two replies. Each call gets its whole reply or learns that the connection
@@ -46,11 +46,11 @@ fn a_connection_that_is_cut_after_each_byte() {
     for bytes in 0..=long {
         let peer = Peer::start();
         peer.cut_after(bytes);
-        let pipe = peer.pipe();
+        let connection = peer.connected();
         let ends: Vec<End> = thread::scope(|scope| {
-            let acquire = scope.spawn(|| call(&pipe, script(Purpose::Acquire, "t"), false, soon()));
+            let acquire = scope.spawn(|| call(&connection, &script(Purpose::Acquire, "t"), soon()));
             let acquired = acquire.join().unwrap();
-            vec![acquired, call(&pipe, script(Purpose::Release, "t"), true, soon())]
+            vec![acquired, call(&connection, &script(Purpose::Release, "t"), soon())]
         });
         let [acquired, released] = &ends[..] else { panic!("{ends:?}") };
         let whole = |end: &End, text: &str| *end == End::Reply(WireReply::Raw(text.into()));
@@ -66,18 +66,18 @@ fn a_connection_that_is_cut_after_each_byte() {
 #[test]
 fn a_connection_that_is_killed_between_write_and_read() {
     let peer = Peer::start();
-    let pipe = peer.pipe();
-    assert_eq!(ask(&pipe, 1, soon()), answer(1));
+    let connection = peer.connected();
+    assert_eq!(ask(&connection, 1, soon()), answer(1));
     peer.close_at_next_call();
     thread::scope(|scope| {
         for n in 0..8 {
-            let pipe = &pipe;
-            scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Disconnected { .. })));
+            let connection = &connection;
+            scope.spawn(move || assert!(matches!(ask(connection, n, soon()), End::Disconnected { .. })));
         }
     });
-    assert!(pipe.is_closed());
-    assert_eq!(ask(&pipe, 2, soon()), End::Disconnected { was_written: false });
-    assert_eq!((peer.log(), pipe.len()), (vec!["1".to_owned()], 0));
+    assert!(connection.is_closed());
+    assert_eq!(ask(&connection, 2, soon()), End::Disconnected { was_written: false });
+    assert_eq!((peer.log(), connection.is_busy()), (vec!["1".to_owned()], false));
 }
 
 /// Another thread closes the connection during calls.
@@ -85,19 +85,19 @@ fn a_connection_that_is_killed_between_write_and_read() {
 fn a_connection_that_is_ended_while_threads_wait() {
     let peer = Peer::start();
     peer.fall_silent();
-    let pipe = peer.pipe();
+    let connection = peer.connected();
     let ended = AtomicUsize::new(0);
     thread::scope(|scope| {
         for n in 0..6 {
-            let (pipe, ended) = (&pipe, &ended);
+            let (connection, ended) = (&connection, &ended);
             scope.spawn(move || {
-                assert!(matches!(ask(pipe, n, soon()), End::Disconnected { .. }));
+                assert!(matches!(ask(connection, n, soon()), End::Disconnected { .. }));
                 ended.fetch_add(1, Ordering::SeqCst);
             });
         }
-        eventually("all calls are on their way", SOON, || pipe.len() == 6);
+        eventually("all calls are on their way", SOON, || connection.unanswered() == 6);
         assert_eq!(ended.load(Ordering::SeqCst), 0);
-        pipe.close(super::super::halves::Broken::Closed("ended".into()));
+        connection.close(super::super::halves::Broken::Closed("ended".into()));
     });
 }
 
@@ -105,17 +105,17 @@ fn a_connection_that_is_ended_while_threads_wait() {
 #[test]
 fn calls_for_which_no_thread_waits() {
     let peer = Peer::start();
-    let pipe = peer.pipe();
+    let connection = peer.connected();
     let mut expected = Vec::new();
     for n in 0..50 {
         let token = format!("t{n}");
-        pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, &token), None).unattended());
+        post(&connection, &token);
         if n % 3 == 0 {
-            assert_eq!(ask(&pipe, n, soon()), answer(n));
+            assert_eq!(ask(&connection, n, soon()), answer(n));
         }
         expected.push(format!("-{token}"));
     }
-    eventually("the pump reads what is left", SOON, || pipe.len() == 0);
+    eventually("the drain thread reads what is left", SOON, || !connection.is_busy());
     let releases: Vec<String> = peer.log().into_iter().filter(|said| said.starts_with('-')).collect();
     assert_eq!(releases, expected);
 }

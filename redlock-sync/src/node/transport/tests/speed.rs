@@ -1,7 +1,7 @@
 //! The throughput of pairs of acquire and release, compared with bare connections in the same run. All threads share
 //! the client. In the comparison each thread has its own connection.
 //!
-//! `REDLOCK_PIPES_SECONDS=1 cargo test --release -p redlock-sync --lib -- --nocapture pipes::tests::speed` measures
+//! `REDLOCK_TRANSPORT_SECONDS=1 cargo test --release -p redlock-sync --lib -- --nocapture transport::tests::speed` measures
 //! each case for that many seconds and prints the ratios.
 
 use std::io::{Read, Write};
@@ -11,10 +11,9 @@ use std::thread;
 
 use redlock_tests::Server;
 
-use super::super::command::Callback;
-use super::super::connections::PooledPipe;
 use super::servers::{Client, acquire, release};
 use super::*;
+use crate::node::Answers;
 
 const SMALL: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
@@ -67,7 +66,7 @@ fn bare(server: &Server, sha: &str, t: usize) -> impl FnMut() + use<> {
 }
 
 fn key_of(t: usize) -> (String, String) {
-    (format!("pipe:{t}"), format!("{t:032x}:host:1234:1"))
+    (format!("speed:{t}"), format!("{t:032x}:host:1234:1"))
 }
 
 /// A pair of scripts. The thread waits for both replies.
@@ -81,36 +80,22 @@ fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
     }
 }
 
-/// A callback that checks the reply to a release. With a callback, the call need not carry its source.
-fn look(_: usize, outcome: Option<Outcome>) {
-    let Some(outcome) = outcome else { panic!("it is not answered in time") };
-    let is_end = matches!(outcome, Outcome::Disconnected { .. });
-    assert!(is_end || matches!(outcome, Outcome::Replied(WireReply::Int(_) | WireReply::Raw(_))), "{outcome:?}");
-}
-
 /// A pair of `SET NX` and a release for which the thread does not wait.
 fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let (key, token) = key_of(t);
     let lock = Payload { form: Form::SetNx { lease: 2 * SOON }, ..payload(acquire(&key, &token)) };
-    let callback: Callback = Arc::new(look);
+    let free = release(&key, &token);
     move || {
-        let free = release(&key, &token);
-        let (unanswered, PooledPipe { pipe, .. }) =
-            client.server().connections(&free).choose(&free, false, None, SystemClock.now()).unwrap();
-        let outcomes = Outcomes::new(1, None);
-        pipe.send(outcomes.command(0, lock.clone(), Some(unanswered)));
-        assert!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock));
-        assert!(matches!(outcomes.take(0), Some(Outcome::Replied(WireReply::Okay))));
-        let (unanswered, PooledPipe { pipe, .. }) =
-            client.server().connections(&free).choose(&free, false, None, SystemClock.now()).unwrap();
-        let outcomes = Outcomes::new(1, Some(Arc::clone(&callback)));
-        pipe.send(outcomes.command(0, payload(free), Some(unanswered)).unattended());
+        let connection = client.server().connections(&free).choose(&free, false, now()).unwrap();
+        let End::Reply(WireReply::Okay) = call(&connection, &lock, soon()) else { panic!("it is free") };
+        let checked = |answers: Answers| assert!(matches!(&answers.results[..], [Ok(_)]), "{answers:?}");
+        client.post(&free, checked);
     }
 }
 
 #[test]
 fn pairs_of_many_threads() {
-    let seconds = std::env::var("REDLOCK_PIPES_SECONDS").ok().map(|text| text.parse::<f64>().unwrap());
+    let seconds = std::env::var("REDLOCK_TRANSPORT_SECONDS").ok().map(|text| text.parse::<f64>().unwrap());
     let (time, rounds) = (Duration::from_secs_f64(seconds.unwrap_or(0.05)), if seconds.is_some() { 5 } else { 1 });
     let threads: &[usize] = if seconds.is_some() { &[1, 2, 4, 8, 32, 128] } else { &[1, 8] };
     let server = Server::start();

@@ -1,24 +1,25 @@
-//! Tests of shared connections, with real servers and with a scripted peer.
+//! Tests of shared connections, with a scripted peer.
 //!
-//! 1. `peer.rs`: the peer. `pipe_calls.rs`: replies on one connection, in pieces of any size. `timeouts.rs`: replies
-//!    that come too late.
+//! 1. `peer.rs`: the peer. `calls.rs`: replies on one connection, in pieces of any size. `late.rs`: replies that come
+//!    too late.
 //! 2. `servers.rs`: real servers, pooled connections, and calls to several servers.
 //! 3. `speed.rs`: throughput with many threads, compared with bare connections.
 
+mod calls;
+mod late;
 mod peer;
-mod pipe_calls;
 mod servers;
 mod speed;
-mod timeouts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Form, Outcome, Outcomes, Payload, Progress};
+use super::connection::{Connection, Form, Payload, Progress, Setting};
+use super::drain::Drain;
 use super::framer::WireReply;
-use super::pipe::Pipe;
-use super::waiting;
+use super::round::{Outcome, Recipient, Round, SentCall};
 use crate::clock::{Clock, SystemClock, Tick};
+use crate::node::Halves;
 use crate::protocol::script::{ACQUIRE, Arg, Call, INSPECT, Purpose, RELEASE};
 use crate::token::LockId;
 
@@ -41,6 +42,13 @@ enum End {
     Abandoned(Progress),
 }
 
+fn connection(halves: Halves, clock: Arc<dyn Clock>, node_timeout: Duration) -> Arc<Connection> {
+    let drain = Arc::new(Drain::new(&clock));
+    let on_reply = Box::new(|_| {});
+    let setting = Setting { clock, node_timeout, wait: Vec::new(), drain, on_reply, generation: 0, validity: None };
+    Connection::new(halves, Box::new(()), setting)
+}
+
 fn payload(call: Arc<Call>) -> Payload {
     Payload { call, checks: false, form: Form::Digest, asks: false }
 }
@@ -56,22 +64,26 @@ fn script(purpose: Purpose, token: &str) -> Payload {
     payload(Call::of_token(script, Some(&id), &["k"], &[Arg::Text(token)]))
 }
 
-fn call(pipe: &Arc<Pipe>, payload: Payload, is_release: bool, by: Tick) -> End {
-    let outcomes = Outcomes::new(1, None);
-    pipe.send(outcomes.command(0, payload, None));
-    if !waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock)
-        && let Some(progress) = pipe.give_up(&outcomes, 0, is_release)
-    {
-        return End::Abandoned(progress);
+fn call(connection: &Arc<Connection>, payload: &Payload, by: Tick) -> End {
+    let round = Round::new(1);
+    let number = connection.send(payload, round.recipient(0), false);
+    let sent = [SentCall { index: 0, connection: Arc::clone(connection), number }];
+    if !round.wait(&sent, by, &SystemClock) && round.give_up(0) {
+        return End::Abandoned(connection.abandon(number));
     }
-    match outcomes.take(0).unwrap() {
+    match round.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Disconnected { was_written, .. } => End::Disconnected { was_written },
     }
 }
 
-fn ask(pipe: &Arc<Pipe>, n: u64, by: Tick) -> End {
-    call(pipe, number(n), false, by)
+fn ask(connection: &Arc<Connection>, n: u64, by: Tick) -> End {
+    call(connection, &number(n), by)
+}
+
+/// Sends a release for which no thread waits.
+fn post(connection: &Arc<Connection>, token: &str) {
+    connection.send(&script(Purpose::Release, token), Recipient::Callback(Box::new(|_| {})), false);
 }
 
 fn answer(n: u64) -> End {

@@ -1,0 +1,127 @@
+//! The drain thread: it reads the replies for which no thread waits, and writes what did not fit into a socket. One
+//! thread does so for all connections of a client. It never waits on a socket, and runs no code of users.
+//!
+//! It starts when it is needed, and ends after it was idle for a while. If the system cannot start a thread, who sends
+//! a call that nobody waits for reads for a moment. Later calls on the connection, and the end of the client, read the
+//! rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::Connection;
+use crate::clock::{Clock, Tick};
+use crate::fork::ForkGuard;
+use crate::sync::{Condvar, Mutex};
+
+/// An idle thread ends after this time.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Looks after connections, until it is dropped with the last server of the client.
+pub(crate) struct Drain {
+    shared: Arc<Shared>,
+    fork: ForkGuard,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<DrainState>,
+    changed: Arc<Condvar>,
+}
+
+#[derive(Default)]
+struct DrainState {
+    /// The connections to look after, and when.
+    due: Vec<(Tick, Arc<Connection>)>,
+    is_running: bool,
+    is_over: bool,
+}
+
+impl Drain {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Drain {
+        let shared =
+            Shared { clock: Arc::clone(clock), state: Mutex::default(), changed: Arc::new(Condvar::new()) };
+        Drain { shared: Arc::new(shared), fork: ForkGuard::new() }
+    }
+
+    /// Has the thread look after this connection at that time. Returns false if no thread can be started.
+    pub(super) fn look_after(&self, connection: &Arc<Connection>, at: Tick) -> bool {
+        let mut state = self.shared.state.lock();
+        let is_first = state.add(connection, at);
+        if !state.is_running && !state.is_over {
+            let shared = Arc::clone(&self.shared);
+            // The state is locked, so no other thread can rely on one that failed to start.
+            if self.shared.clock.start("redlock-drain", Box::new(move || shared.run())).is_err() {
+                state.due.clear();
+                return false;
+            }
+            state.is_running = true;
+        } else if is_first {
+            drop(state);
+            // The thread reads the state under its mutex before it sleeps, so the notification is not lost.
+            self.shared.changed.notify_one();
+        }
+        true
+    }
+}
+
+impl DrainState {
+    /// Returns true if nothing else is due earlier.
+    fn add(&mut self, connection: &Arc<Connection>, at: Tick) -> bool {
+        let is_first = self.due.iter().all(|(other, _)| at < *other);
+        match self.due.iter_mut().find(|(_, known)| Arc::ptr_eq(known, connection)) {
+            Some((known, _)) => *known = at.min(*known),
+            None => self.due.push((at, Arc::clone(connection))),
+        }
+        is_first
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while let Some(connection) = self.next() {
+            if let Some(again) = connection.tend() {
+                self.state.lock().add(&connection, again);
+            }
+        }
+    }
+
+    /// Waits until a connection is due. `None` if the thread shall end.
+    fn next(&self) -> Option<Arc<Connection>> {
+        let mut state = self.state.lock();
+        let end = self.clock.now().after(IDLE);
+        loop {
+            let now = self.clock.now();
+            let first = state.due.iter().enumerate().min_by_key(|(_, (at, _))| *at).map(|(place, (at, _))| (place, *at));
+            match first {
+                _ if state.is_over => {}
+                Some((place, at)) if at <= now => return Some(state.due.swap_remove(place).1),
+                Some((_, at)) => {
+                    self.clock.idle_until(&self.changed, &mut state, at);
+                    continue;
+                }
+                None if now < end => {
+                    self.clock.idle_until(&self.changed, &mut state, end);
+                    continue;
+                }
+                None => {}
+            }
+            state.is_running = false;
+            return None;
+        }
+    }
+}
+
+impl Drop for Drain {
+    /// A thread of the parent may have held the mutex when a child was forked.
+    fn drop(&mut self) {
+        if self.fork.is_forked_child() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        state.is_over = true;
+        let due = std::mem::take(&mut state.due);
+        drop(state);
+        self.shared.changed.notify_one();
+        drop(due);
+    }
+}

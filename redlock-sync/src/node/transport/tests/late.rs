@@ -1,0 +1,227 @@
+//! Replies that come too late.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use redlock_tests::eventually;
+
+use super::peer::Peer;
+use super::*;
+use crate::clock::Waiting;
+use crate::sync::Condvar;
+
+const MANY: usize = 20;
+const SHORT: Duration = Duration::from_millis(20);
+
+/// The peer is silent for a while, and then sends all replies at once. Each reply goes to its own call, even behind
+/// calls that were given up.
+#[test]
+fn silence_and_then_all_replies() {
+    let peer = Peer::start();
+    let connection = peer.connected();
+    peer.fall_silent();
+    thread::scope(|scope| {
+        let patient: Vec<_> = (0..4)
+            .map(|n| {
+                let connection = &connection;
+                scope.spawn(move || ask(connection, n, soon()))
+            })
+            .collect();
+        eventually("all are on their way", SOON, || connection.unanswered() == 4);
+        let hurried: Vec<_> = (10..14)
+            .map(|n| {
+                let connection = &connection;
+                scope.spawn(move || ask(connection, n, now().after(SHORT)))
+            })
+            .collect();
+        for call in hurried {
+            assert!(matches!(call.join().unwrap(), End::Abandoned(Progress::Sent | Progress::Unsent)));
+        }
+        peer.go_on();
+        for (n, call) in (0..).zip(patient) {
+            assert_eq!(call.join().unwrap(), answer(n));
+        }
+    });
+    assert_eq!(ask(&connection, 99, soon()), answer(99));
+    eventually("what was left is read", SOON, || !connection.is_busy());
+}
+
+/// Thousands of calls time out, and each is undone by a release. Each release is executed after its acquire.
+#[test]
+fn thousands_of_calls_that_time_out() {
+    let peer = Peer::start();
+    let connection = peer.connected();
+    peer.fall_silent();
+    thread::scope(|scope| {
+        for t in 0..8 {
+            let connection = &connection;
+            scope.spawn(move || {
+                for n in 0..150 {
+                    let token = format!("{t}/{n}");
+                    let soon = || now().after(Duration::from_micros(200));
+                    call(connection, &script(Purpose::Acquire, &token), soon());
+                    call(connection, &script(Purpose::Release, &token), soon());
+                }
+            });
+        }
+    });
+    peer.go_on();
+    assert_eq!(ask(&connection, 7, soon()), answer(7));
+    eventually("all is read", SOON, || !connection.is_busy());
+    let (mut open, mut acquired) = (HashSet::new(), 0);
+    for said in peer.log() {
+        match said.split_at(1) {
+            ("+", token) => {
+                assert!(open.insert(token.to_owned()), "{token} twice");
+                acquired += 1;
+            }
+            ("-", token) => assert!(open.remove(token), "{token} was given up before it was taken"),
+            _ => {}
+        }
+    }
+    assert!(open.is_empty() && acquired > 0, "never given up: {open:?}, of {acquired}");
+}
+
+/// The peer does not even read. The socket takes as many calls as fit, and all calls return in time.
+#[test]
+fn a_server_that_does_not_read() {
+    let peer = Peer::start();
+    peer.be_deaf();
+    let connection = peer.connect(Arc::new(SystemClock), Duration::from_millis(100));
+    let body = "x".repeat(256 << 10);
+    let long = payload(Call::new(&INSPECT, &[], &[Arg::Text(&body)]));
+    let mut calls = 0;
+    while !connection.is_closed() {
+        calls += 1;
+        assert!(calls < 1000, "the socket takes everything");
+        let end = call(&connection, &long, now().after(Duration::from_millis(1)));
+        // On a busy machine a call may time out before it is written.
+        assert!(matches!(end, End::Abandoned(_) | End::Disconnected { .. }), "{end:?}");
+    }
+    assert_eq!(ask(&connection, 1, soon()), End::Disconnected { was_written: false });
+    peer.go_on();
+}
+
+/// A clock whose drain thread gets no processor time, from its first sleep until the flag is cleared.
+struct Starving(AtomicBool);
+
+impl fmt::Debug for Starving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Starving")
+    }
+}
+
+impl Clock for Starving {
+    fn now(&self) -> Tick {
+        SystemClock.now()
+    }
+
+    fn sleep(&self, d: Duration) {
+        SystemClock.sleep(d);
+    }
+
+    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
+        SystemClock.wait(condvar, waiting, until, is_idle);
+        if !is_idle {
+            return;
+        }
+        waiting.unlocked(&mut || {
+            while self.0.load(Ordering::SeqCst) {
+                SystemClock.sleep(Duration::from_millis(1));
+            }
+        });
+    }
+}
+
+/// Like the next test, but behind so many calls that the thread first lets the drain thread read.
+#[test]
+fn a_call_behind_many_and_a_drain_thread_that_gets_no_processor_time() {
+    let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
+    let connection = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, Duration::from_millis(400));
+    let release = || post(&connection, "a");
+    release();
+    eventually("the drain thread is idle", SOON, || !connection.is_busy());
+    clock.0.store(true, Ordering::SeqCst);
+    (0..MANY).for_each(|_| release());
+    assert_eq!(ask(&connection, 1, soon()), answer(1));
+    clock.0.store(false, Ordering::SeqCst);
+}
+
+#[test]
+fn a_drain_thread_that_gets_no_processor_time() {
+    let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
+    let connection = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, SOON);
+    post(&connection, "a");
+    eventually("the drain thread is idle", SOON, || !connection.is_busy());
+    clock.0.store(true, Ordering::SeqCst);
+    // A single thread needs no drain thread.
+    for n in 0..20 {
+        assert_eq!(ask(&connection, n, soon()), answer(n));
+    }
+    // Several threads return in time, with any result.
+    let began = now();
+    thread::scope(|scope| {
+        for t in 0..6 {
+            let connection = &connection;
+            scope.spawn(move || {
+                for n in 0..5 {
+                    let end = ask(connection, t * 100 + n, now().after(SHORT));
+                    assert!(end == answer(t * 100 + n) || matches!(end, End::Abandoned(_)), "{end:?}");
+                }
+            });
+        }
+    });
+    assert!(now().since(began) < SOON, "a call waited for the drain thread");
+    clock.0.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&connection, 77, soon()), answer(77));
+    eventually("nothing is left", SOON, || !connection.is_busy());
+}
+
+/// A clock of a system that cannot start threads.
+#[derive(Debug)]
+struct Threadless;
+
+impl Clock for Threadless {
+    fn now(&self) -> Tick {
+        SystemClock.now()
+    }
+
+    fn sleep(&self, d: Duration) {
+        SystemClock.sleep(d);
+    }
+
+    fn start(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+#[test]
+fn without_a_drain_thread_threads_look_after_themselves() {
+    let peer = Peer::start();
+    let connection = peer.connect(Arc::new(Threadless), SOON);
+    thread::scope(|scope| {
+        for t in 0..6 {
+            let connection = &connection;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    assert_eq!(ask(connection, t * 100 + n, soon()), answer(t * 100 + n));
+                }
+            });
+        }
+    });
+    assert!(!connection.is_busy());
+}
+
+/// Without a drain thread, a thread reads for itself even behind [`MANY`] calls.
+#[test]
+fn without_a_drain_thread_a_call_behind_many() {
+    let peer = Peer::start();
+    let connection = peer.connect(Arc::new(Threadless), SOON);
+    for _ in 0..MANY {
+        post(&connection, "a");
+    }
+    assert_eq!(ask(&connection, 1, soon()), answer(1));
+}
