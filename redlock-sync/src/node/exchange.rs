@@ -315,8 +315,8 @@ impl Exchange<'_> {
             }
             Progress::Unsent => Failure::new(
                 FailureKind::Overloaded,
-                Executed::Maybe,
-                "not sent in time: earlier calls to this server were not sent or answered; it will still be sent",
+                executed(target.duplicate),
+                "not sent: earlier calls to this server were not sent or answered in time",
             ),
             Progress::Unacknowledged => {
                 let least = self.nodes.context.settings.min_replicas_ack;

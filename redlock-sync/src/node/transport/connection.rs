@@ -173,6 +173,8 @@ struct Entry {
     call: Option<Arc<Call>>,
     has_source: bool,
     is_wait: bool,
+    /// The number of its bytes.
+    len: usize,
     sent: Tick,
     /// Its thread sleeps, or has slept, until somebody reads for it.
     sleeps: bool,
@@ -181,8 +183,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(to: Recipient, call: Option<Arc<Call>>, sent: Tick) -> Entry {
-        Entry { to, call, has_source: false, is_wait: false, sent, sleeps: false, reply: None }
+    fn new(to: Recipient, call: Option<Arc<Call>>, len: usize, sent: Tick) -> Entry {
+        Entry { to, call, has_source: false, is_wait: false, len, sent, sleeps: false, reply: None }
     }
 
     fn is_unattended(&self) -> bool {
@@ -231,7 +233,7 @@ impl State {
             self.out.extend_from_slice(&setting.wait);
             // A server that waits for replicas is not late. An idle server looks at that limit ten times a second.
             let limit = time_for_replicas(setting.node_timeout) + Duration::from_millis(100);
-            self.pending.push_back(Entry { is_wait: true, ..Entry::new(Recipient::Nobody, None, now.after(limit)) });
+            self.pending.push_back(Entry { is_wait: true, ..Entry::new(Recipient::Nobody, None, 0, now.after(limit)) });
             self.is_waiting = true;
         }
         writer.packet.clear();
@@ -271,6 +273,20 @@ impl State {
 
     fn place_of(&self, number: u64) -> Option<usize> {
         usize::try_from(number.checked_sub(self.first)?).ok().filter(|place| *place < self.pending.len())
+    }
+
+    /// True if no byte of this call was handed to the socket. A `PING` takes its place, unless it is a release.
+    fn take_back(&mut self, place: usize) -> bool {
+        let written = self.pending.len() - self.unwritten;
+        let Some(ahead) = place.checked_sub(written) else { return false };
+        let begin: usize = self.pending.iter().skip(written).take(ahead).map(|entry| entry.len).sum();
+        if let Some(entry) = self.pending.get_mut(place)
+            && entry.call.as_ref().is_some_and(|call| call.script.purpose != Purpose::Release)
+        {
+            self.out.splice(begin..begin + entry.len, PING.iter().copied());
+            (entry.call, entry.len) = (None, PING.len());
+        }
+        true
     }
 
     fn has_unattended(&self) -> bool {
@@ -411,12 +427,14 @@ impl Connection {
         }
         if payload.asks {
             state.out.extend_from_slice(ASKING);
-            state.pending.push_back(Entry::new(Recipient::Nobody, None, now));
+            state.pending.push_back(Entry::new(Recipient::Nobody, None, ASKING.len(), now));
             state.unwritten += 1;
         }
+        let before = state.out.len();
         payload.write_to(&mut state.out);
+        let len = state.out.len() - before;
         state.asks_replicas |= !self.setting.wait.is_empty() && payload.call.script.is_for_replicas;
-        let entry = Entry::new(to, Some(Arc::clone(&payload.call)), now);
+        let entry = Entry::new(to, Some(Arc::clone(&payload.call)), len, now);
         state.pending.push_back(Entry { has_source: payload.form == Form::Source, ..entry });
         let number = self.appended(state, !more, now);
         if is_unattended {
@@ -435,7 +453,7 @@ impl Connection {
             return 0;
         }
         state.out.extend_from_slice(PING);
-        state.pending.push_back(Entry::new(to, None, now));
+        state.pending.push_back(Entry::new(to, None, PING.len(), now));
         self.appended(state, true, now)
     }
 
@@ -615,16 +633,17 @@ impl Connection {
 
     // --- calls for which no thread waits -----------------------------------------------------------------------------
 
-    /// The thread of this call has given it up. Its reply is still read. Returns how far the call has come.
+    /// The thread of this call has given it up. Its reply is still read. Returns how far the call has come. If it was not
+    /// written, it is not sent any more, unless it is a release.
     pub(crate) fn abandon(self: &Arc<Self>, number: u64) -> Progress {
         let mut state = self.state.lock();
-        let written = state.pending.len() - state.unwritten;
         let place = state.place_of(number);
         let Some(entry) = place.and_then(|place| state.pending.get_mut(place)) else { return Progress::Sent };
         entry.to = Recipient::Nobody;
+        let is_unacknowledged = entry.reply.is_some();
         let progress = match place {
-            _ if entry.reply.is_some() => Progress::Unacknowledged,
-            Some(place) if place >= written => Progress::Unsent,
+            _ if is_unacknowledged => Progress::Unacknowledged,
+            Some(place) if state.take_back(place) => Progress::Unsent,
             _ => Progress::Sent,
         };
         drop(state);
