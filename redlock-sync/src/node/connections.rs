@@ -100,7 +100,7 @@ impl Connections {
     }
 
     /// Picks the connection for a call. If there is none, orders a connection and returns `None`. `prompt`: the
-    /// connection must answer promptly, unless the call is a release.
+    /// connection must answer promptly, unless the call is a release whose acquire is unanswered there.
     pub(crate) fn choose(&self, call: &Call, prompt: bool, now: Tick) -> Option<Arc<Connection>> {
         let mut open = self.open.lock();
         self.maintain(&mut open, now);
@@ -111,7 +111,7 @@ impl Connections {
         let quick = own.filter(is_quick).or_else(|| open.used().find(is_quick));
         let any = || own.filter(is_usable).or_else(|| open.used().find(is_usable));
         let released = call.token.as_ref().filter(|_| call.script.purpose == Purpose::Release);
-        let mut chosen = if prompt && released.is_none() { quick } else { quick.or_else(any) };
+        let mut chosen = if prompt { quick } else { quick.or_else(any) };
         let is_own = |one: &Arc<Connection>| own.is_some_and(|own| Arc::ptr_eq(own, one));
         if let Some(token) = released
             && (now < open.strays_until || !open.old.is_empty() || !chosen.is_some_and(is_own))

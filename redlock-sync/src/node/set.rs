@@ -14,9 +14,8 @@ use super::arrivals::Arrivals;
 use super::sentinel::Group;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::transport::connection::Connection;
 use super::transport::drain::Drain;
-use super::transport::round::{Round, SentCall};
+use super::transport::round;
 use super::{Answers, Background, Few, NodeFilter, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
@@ -95,28 +94,8 @@ impl Nodes {
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
     pub(crate) fn finish(&self, until: Tick) {
         let servers: Vec<_> = self.all.iter().flat_map(Node::servers).collect();
-        let all = || servers.iter().flat_map(|server| server.all_connections()).flat_map(Connections::all);
-        // A callback can send its call again.
-        loop {
-            let busy: Vec<_> = all().filter(|connection| connection.has_callbacks()).collect();
-            if busy.is_empty() {
-                return;
-            }
-            if self.context.clock.now() >= until {
-                return busy.iter().for_each(|connection| connection.give_up_callbacks());
-            }
-            let round = Round::new(busy.len());
-            let ping = |(index, connection): (usize, Arc<Connection>)| {
-                let number = connection.ping(round.recipient(index));
-                SentCall { index, connection, number }
-            };
-            let pings: Vec<SentCall> = busy.into_iter().enumerate().map(ping).collect();
-            // The reply to a `PING` comes behind all others. A connection that breaks tells its callbacks at once.
-            round.wait(&pings, until, &*self.context.clock);
-            pings.iter().filter(|ping| round.give_up(ping.index)).for_each(|ping| {
-                ping.connection.abandon(ping.number);
-            });
-        }
+        let all = || servers.iter().flat_map(|server| server.all_connections()).flat_map(Connections::all).collect();
+        round::finish(&all, until, &*self.context.clock);
     }
 
     /// Sets a callback for when a node that was left out answers again. It must not wait. Only the first callback that

@@ -4,7 +4,7 @@
 //! 2. The lease that several threads hold together (`handover/sharing.rs`).
 //! 3. The threads that renew leases (`lease/renewal.rs`).
 //! 4. The notification connection that waiting threads read in turn (`handover/listener`).
-//! 5. The connections that all threads share (`node/pipes`).
+//! 5. The connections that all threads share (`node/transport`).
 //!
 //! The models include the library's own source files, but replace its `sync` by one that belongs to the scheduler
 //! `shuttle`. The scheduler runs a model many times. At each lock, notification and atomic access it decides which
@@ -16,9 +16,9 @@
 //! 2. [`world`]: a clock that only the model advances, and a count of threads.
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
 //! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
-//!    and the real pipes.
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`pipes`]: the models. [`relay`] combines [`queue`]
-//!    and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`piping`] has those of [`pipes`].
+//!    and the real transport.
+//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`transport`]: the models. [`relay`] combines [`queue`]
+//!    and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`wire`] has those of [`transport`].
 //! 6. [`explore`]: runs a model under many schedules.
 
 // The library's files have unit tests of their own. These tests need the real threads and more of the library.
@@ -60,13 +60,13 @@ mod lease;
 mod listening;
 #[allow(dead_code, unreachable_pub)]
 mod node;
-pub mod pipes;
-mod piping;
 mod protocol;
 pub mod queue;
 pub mod relay;
 pub mod renewal;
 pub mod sharing;
 mod sync;
+pub mod transport;
 pub mod turns;
+mod wire;
 mod world;

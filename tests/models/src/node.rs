@@ -1,4 +1,4 @@
-//! Replaces the library's `node`: the interface of a notification connection, and the real pipes.
+//! Replaces the library's `node`: the interface of a notification connection, and the real transport.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,4 +14,4 @@ pub(crate) enum Heard {
     Broken(String),
 }
 
-pub(crate) mod pipes;
+pub(crate) mod transport;

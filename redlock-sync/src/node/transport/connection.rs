@@ -152,8 +152,6 @@ struct State {
     unwritten: usize,
     /// How many at the begin of `pending` have a reply, and wait for that to the `WAIT` behind them.
     replied: usize,
-    /// A call in `out` needs replicas.
-    asks_replicas: bool,
     /// A `WAIT` is unanswered.
     is_waiting: bool,
     reader: Option<Reader>,
@@ -229,7 +227,8 @@ impl State {
 
     /// Gives all of `out` to the writing half.
     fn pack(&mut self, writer: &mut Writer, setting: &Setting, now: Tick) {
-        if std::mem::take(&mut self.asks_replicas) {
+        let written = self.pending.len() - self.unwritten;
+        if !setting.wait.is_empty() && self.pending.iter().skip(written).any(Entry::is_for_replicas) {
             self.out.extend_from_slice(&setting.wait);
             // A server that waits for replicas is not late. An idle server looks at that limit ten times a second.
             let limit = time_for_replicas(setting.node_timeout) + Duration::from_millis(100);
@@ -318,7 +317,6 @@ impl Connection {
             first: 0,
             unwritten: 0,
             replied: 0,
-            asks_replicas: false,
             is_waiting: false,
             reader: Some(Reader { source, framer: Framer::new() }),
             writer: Some(Writer { sink, packet: Vec::new(), written: 0, moved: Tick::ZERO }),
@@ -433,7 +431,6 @@ impl Connection {
         let before = state.out.len();
         payload.write_to(&mut state.out);
         let len = state.out.len() - before;
-        state.asks_replicas |= !self.setting.wait.is_empty() && payload.call.script.is_for_replicas;
         let entry = Entry::new(to, Some(Arc::clone(&payload.call)), len, now);
         state.pending.push_back(Entry { has_source: payload.form == Form::Source, ..entry });
         let number = self.appended(state, !more, now);
@@ -482,7 +479,7 @@ impl Connection {
         }
         let Some(mut writer) = state.writer.take() else { return };
         let (mut packets, mut is_stuck) = (0, false);
-        while state.closed.is_none() && packets < MOST_PACKETS && !is_stuck {
+        while !self.is_closed() && packets < MOST_PACKETS && !is_stuck {
             let now = self.setting.clock.now();
             if !writer.has_rest() {
                 if !state.has_unwritten() {
@@ -507,7 +504,7 @@ impl Connection {
             packets += 1;
             state = self.state.lock();
         }
-        if state.closed.is_some() {
+        if self.is_closed() {
             // The half ends with the connection.
             return;
         }
@@ -599,7 +596,7 @@ impl Connection {
     fn bring_back(self: &Arc<Self>, reader: Reader) {
         let mut state = self.state.lock();
         state.at_work = None;
-        if state.closed.is_some() {
+        if self.is_closed() {
             return;
         }
         state.reader = Some(reader);
@@ -681,7 +678,7 @@ impl Connection {
         let is_late = |entry: &&mut Entry| entry.sent <= late && matches!(entry.to, Recipient::Callback(_));
         let silent: Vec<Recipient> =
             state.pending.iter_mut().filter(is_late).map(|entry| std::mem::take(&mut entry.to)).collect();
-        let again = if state.closed.is_some() {
+        let again = if self.is_closed() {
             None
         } else if state.has_unwritten() {
             Some(now.after(RETRY))
@@ -727,37 +724,50 @@ impl Connection {
 
     /// Gives the place in the pool back.
     pub(crate) fn give_up_place(&self) {
-        let place = self.state.lock().place.take();
-        drop(place);
+        // The pool locks nothing of ours.
+        drop(self.state.lock().place.take());
     }
 
     /// Closes the connection. Each unanswered call learns whether the server may have it.
+    ///
+    /// Callbacks come first: they record the tokens of this client that may be left on the server. A thread that learns
+    /// of the break can meet such a token at once, over another connection. So no thread learns of it before.
     pub(crate) fn close(&self, why: Broken) {
-        // First: a thread that sees `is_closed` orders another connection, and the pool must have room for it then.
-        self.give_up_place();
-        let why = Arc::new(why);
         let mut state = self.state.lock();
-        if state.closed.is_some() {
+        if self.is_closed() {
             return;
         }
-        state.closed = Some(Arc::clone(&why));
+        // The place first: a thread that sees `is_closed` orders another connection, and the pool must have room then.
+        drop(state.place.take());
         self.is_closed.store(true, Ordering::SeqCst);
-        let written = state.pending.len() - state.unwritten;
+        // No other thread takes a half from now on, and who has one drops it.
         let halves = (state.reader.take(), state.writer.take());
-        let pending = std::mem::take(&mut state.pending);
-        (state.out, state.unwritten, state.replied) = (Vec::new(), 0, 0);
-        self.note_oldest(&state);
         drop(state);
         (self.shut)();
         drop(halves);
-        let outcome = |place| Outcome::Disconnected { was_written: place < written, why: Arc::clone(&why) };
-        let ended = pending.into_iter().enumerate().map(|(place, entry)| (entry.to, outcome(place)));
-        let (callbacks, threads): (Vec<_>, Vec<_>) =
-            ended.partition(|(to, _)| matches!(to, Recipient::Callback(_)));
-        // Callbacks come first: they record the tokens of this client that may be left on the server. A thread that
-        // learns of the break can meet such a token at once.
-        for (to, outcome) in callbacks.into_iter().chain(threads) {
-            to.deliver(outcome);
+        let why = Arc::new(why);
+        loop {
+            state = self.state.lock();
+            let written = state.pending.len() - state.unwritten;
+            let outcome = |place| Outcome::Disconnected { was_written: place < written, why: Arc::clone(&why) };
+            let callbacks: Vec<(Recipient, Outcome)> = state
+                .pending
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, entry)| matches!(entry.to, Recipient::Callback(_)))
+                .map(|(place, entry)| (std::mem::take(&mut entry.to), outcome(place)))
+                .collect();
+            if callbacks.is_empty() {
+                state.closed = Some(Arc::clone(&why));
+                let pending = std::mem::take(&mut state.pending);
+                (state.out, state.unwritten, state.replied) = (Vec::new(), 0, 0);
+                self.note_oldest(&state);
+                drop(state);
+                let ended = pending.into_iter().enumerate();
+                return ended.for_each(|(place, entry)| entry.to.deliver(outcome(place)));
+            }
+            drop(state);
+            callbacks.into_iter().for_each(|(to, outcome)| to.deliver(outcome));
         }
     }
 }

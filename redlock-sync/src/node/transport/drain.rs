@@ -5,12 +5,11 @@
 //! a call that nobody waits for reads for a moment. Later calls on the connection, and the end of the client, read the
 //! rest.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::connection::Connection;
 use crate::clock::{Clock, Tick};
-use crate::fork::ForkGuard;
 use crate::sync::{Condvar, Mutex};
 
 /// An idle thread ends after this time.
@@ -19,7 +18,6 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Looks after connections, until it is dropped with the last server of the client.
 pub(crate) struct Drain {
     shared: Arc<Shared>,
-    fork: ForkGuard,
 }
 
 struct Shared {
@@ -30,8 +28,8 @@ struct Shared {
 
 #[derive(Default)]
 struct DrainState {
-    /// The connections to look after, and when.
-    due: Vec<(Tick, Arc<Connection>)>,
+    /// The connections to look after, and when. They do not outlive their client here.
+    due: Vec<(Tick, Weak<Connection>)>,
     is_running: bool,
     is_over: bool,
 }
@@ -40,7 +38,7 @@ impl Drain {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Drain {
         let shared =
             Shared { clock: Arc::clone(clock), state: Mutex::default(), changed: Arc::new(Condvar::new()) };
-        Drain { shared: Arc::new(shared), fork: ForkGuard::new() }
+        Drain { shared: Arc::new(shared) }
     }
 
     /// Has the thread look after this connection at that time. Returns false if no thread can be started.
@@ -68,9 +66,9 @@ impl DrainState {
     /// Returns true if nothing else is due earlier.
     fn add(&mut self, connection: &Arc<Connection>, at: Tick) -> bool {
         let is_first = self.due.iter().all(|(other, _)| at < *other);
-        match self.due.iter_mut().find(|(_, known)| Arc::ptr_eq(known, connection)) {
+        match self.due.iter_mut().find(|(_, known)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(connection))) {
             Some((known, _)) => *known = at.min(*known),
-            None => self.due.push((at, Arc::clone(connection))),
+            None => self.due.push((at, Arc::downgrade(connection))),
         }
         is_first
     }
@@ -79,14 +77,16 @@ impl DrainState {
 impl Shared {
     fn run(&self) {
         while let Some(connection) = self.next() {
-            if let Some(again) = connection.tend() {
+            if let Some(connection) = connection.upgrade()
+                && let Some(again) = connection.tend()
+            {
                 self.state.lock().add(&connection, again);
             }
         }
     }
 
     /// Waits until a connection is due. `None` if the thread shall end.
-    fn next(&self) -> Option<Arc<Connection>> {
+    fn next(&self) -> Option<Weak<Connection>> {
         let mut state = self.state.lock();
         let end = self.clock.now().after(IDLE);
         loop {
@@ -112,16 +112,12 @@ impl Shared {
 }
 
 impl Drop for Drain {
-    /// A thread of the parent may have held the mutex when a child was forked.
+    /// A thread of the parent may have held the mutex when a child was forked. A child forgets its connections, so it
+    /// does not come here.
     fn drop(&mut self) {
-        if self.fork.is_forked_child() {
-            return;
-        }
         let mut state = self.shared.state.lock();
         state.is_over = true;
-        let due = std::mem::take(&mut state.due);
         drop(state);
         self.shared.changed.notify_one();
-        drop(due);
     }
 }

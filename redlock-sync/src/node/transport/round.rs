@@ -251,3 +251,30 @@ impl Round {
         waiter.is_asleep = false;
     }
 }
+
+/// Waits until the callbacks of these connections have been called, until the deadline at most. Then they are told that
+/// no reply came in time. A callback can send its call again.
+pub(crate) fn finish(all: &dyn Fn() -> Vec<Arc<Connection>>, until: Tick, clock: &dyn Clock) {
+    loop {
+        let busy: Vec<_> = all().into_iter().filter(|connection| connection.has_callbacks()).collect();
+        if busy.is_empty() {
+            return;
+        }
+        if clock.now() >= until {
+            return busy.iter().for_each(|connection| connection.give_up_callbacks());
+        }
+        let round = Round::new(busy.len());
+        let ping = |(index, connection): (usize, Arc<Connection>)| {
+            let number = connection.ping(round.recipient(index));
+            SentCall { index, connection, number }
+        };
+        let pings: Vec<SentCall> = busy.into_iter().enumerate().map(ping).collect();
+        // The reply to a `PING` comes behind all others. If a connection breaks, its callbacks are called at once.
+        round.wait(&pings, until, clock);
+        for SentCall { index, connection, number } in &pings {
+            if round.give_up(*index) {
+                connection.abandon(*number);
+            }
+        }
+    }
+}

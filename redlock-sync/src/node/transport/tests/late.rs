@@ -9,8 +9,10 @@ use std::thread;
 use redlock_tests::eventually;
 
 use super::peer::Peer;
+use super::super::halves::{Broken, Sink, Source};
 use super::*;
 use crate::clock::Waiting;
+use crate::node::stream::TimedSocket;
 use crate::sync::Condvar;
 
 const MANY: usize = 20;
@@ -224,4 +226,45 @@ fn without_a_drain_thread_a_call_behind_many() {
         post(&connection, "a");
     }
     assert_eq!(ask(&connection, 1, soon()), answer(1));
+}
+
+/// A half that panics at each use.
+struct Panicking;
+
+impl Sink for Panicking {
+    fn write(&mut self, _: &[u8]) -> Result<usize, Broken> {
+        panic!("the half of a test")
+    }
+}
+
+impl Source for Panicking {
+    fn read(&mut self, _: &mut [u8], _: Tick) -> Result<usize, Broken> {
+        panic!("the half of a test")
+    }
+}
+
+/// A thread panics while it has a half. The connection is closed, and no other thread waits for the half.
+#[test]
+fn a_panic_with_a_half() {
+    let (listener, shut) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), || {
+        Box::new(|| {}) as Box<dyn Fn() + Send + Sync>
+    });
+    let socket = || {
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        TimedSocket::new(socket).split()
+    };
+    let writes = Halves { sink: Box::new(Panicking), source: socket().source, shut: shut() };
+    let reads = Halves { sink: socket().sink, source: Box::new(Panicking), shut: shut() };
+    for halves in [writes, reads] {
+        let broken = connection(halves, Arc::new(SystemClock), SOON);
+        let is_told = thread::scope(|scope| {
+            let call = |n| {
+                let broken = &broken;
+                scope.spawn(move || ask(broken, n, soon()))
+            };
+            let calls = [1, 2, 3].map(call).map(thread::ScopedJoinHandle::join);
+            calls.into_iter().flatten().all(|end| matches!(end, End::Disconnected { .. }))
+        });
+        assert!(is_told && broken.is_closed());
+    }
 }

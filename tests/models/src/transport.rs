@@ -1,4 +1,4 @@
-//! Models of the connections that all threads share: `node/pipes`.
+//! Models of the connections that all threads share: `node/transport`.
 //!
 //! Time stands still unless a model lets it pass. Then a thread that sleeps wakes up only if another thread reads its
 //! reply. So a call that is not written, a reply that is not read, and a lost wake-up are deadlocks.
@@ -9,12 +9,12 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::node::pipes::command::{Outcome, Outcomes, Progress};
-use crate::node::pipes::framer::WireReply;
-use crate::node::pipes::halves::Broken;
-use crate::node::pipes::waiting;
-use crate::piping::{End, PATIENCE, Passing, Rig, Said, Threadless, acquire, number, outcome, release};
+use crate::node::transport::connection::Progress;
+use crate::node::transport::framer::WireReply;
+use crate::node::transport::halves::Broken;
+use crate::node::transport::round::{self, Outcome, Round};
 use crate::sync::Mutex;
+use crate::wire::{End, PATIENCE, Passing, Rig, Said, Threadless, acquire, number, outcome, release};
 use crate::world::{self, ModelClock};
 
 fn rig() -> Rig {
@@ -31,6 +31,11 @@ fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     }
 }
 
+/// As at the end of a client.
+fn finish(rig: &Rig, until: Tick) {
+    round::finish(&|| vec![Arc::clone(&rig.connection)], until, &ModelClock);
+}
+
 fn two_calls_each(rig: &Rig) {
     let threads = [10, 20, 30, 40].map(|first| {
         rig.spawn(move |rig| {
@@ -42,7 +47,7 @@ fn two_calls_each(rig: &Rig) {
     join(threads);
 }
 
-/// Each call gets its own reply. No time passes, so calls gather in the outbox.
+/// Each call gets its own reply.
 pub fn each_gets_its_own_reply() {
     let rig = rig();
     let server = rig.serve();
@@ -51,7 +56,7 @@ pub fn each_gets_its_own_reply() {
     server.join().unwrap();
 }
 
-/// Each call gets its own reply while time passes. Some threads find the reader waiting, and write at once.
+/// Each call gets its own reply while time passes.
 pub fn over_a_network() {
     let rig = rig();
     let (server, time) = (rig.serve(), Passing::start(Duration::from_micros(20)));
@@ -69,7 +74,7 @@ pub fn calls_for_which_no_thread_waits() {
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
             let n = u64::from(token.as_bytes()[0]);
-            rig.pipe.send(Outcomes::new(1, None).command(0, release(token), None).unattended());
+            rig.post(token, |_| ());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
         })
     });
@@ -92,8 +97,7 @@ struct Told(Mutex<Vec<Option<Outcome>>>);
 impl Told {
     fn release(self: &Arc<Self>, rig: &Rig, token: &str) {
         let told = Arc::clone(self);
-        let callback = move |_: usize, outcome| told.0.lock().push(outcome);
-        rig.pipe.send(Outcomes::new(1, Some(Arc::new(callback))).command(0, release(token), None).unattended());
+        rig.post(token, move |outcome| told.0.lock().push(outcome));
     }
 
     /// Returns how many callbacks got a reply, and how many were told that their call is late.
@@ -120,10 +124,9 @@ pub fn each_callback_is_called_once() {
         })
     });
     join(threads);
-    rig.pipe.finish(Tick::NEVER);
-    // The thread that reads calls the callbacks after it has given the turn back.
+    finish(&rig, Tick::NEVER);
     rig.flush();
-    rig.clone().end();
+    rig.end();
     server.join().unwrap();
     assert_eq!(told.counts(), (3, 0));
 }
@@ -137,11 +140,11 @@ pub fn a_late_callback_is_called_once() {
     });
     join(threads);
     let time = Passing::start(PATIENCE / 4);
-    rig.pipe.finish(world::now());
+    finish(&rig, world::now());
     time.stop();
     let server = rig.serve();
     rig.flush();
-    rig.clone().end();
+    rig.end();
     server.join().unwrap();
     assert_eq!(told.counts(), (0, 2));
 }
@@ -159,13 +162,136 @@ pub fn a_callback_on_a_connection_that_breaks() {
     });
     rig.server.cut();
     join(threads);
-    rig.pipe.finish(Tick::NEVER);
-    // The pump notices the end after its sleep.
-    let time = Passing::start(PATIENCE / 4);
-    world::until_all_threads_ended();
-    time.stop();
+    finish(&rig, Tick::NEVER);
+    rig.end();
     server.join().unwrap();
     assert_eq!(told.0.lock().len(), 2);
+}
+
+/// A connection breaks with a release of a dropped guard on it, and with an attempt. The callback is called before any
+/// thread learns of the break. So a thread that asks again finds the token of that guard recorded.
+pub fn callbacks_before_threads() {
+    let rig = rig();
+    let told = Arc::new(Told::default());
+    told.release(&rig, "a");
+    let threads = [1, 2].map(|n: u64| {
+        let told = Arc::clone(&told);
+        rig.spawn(move |rig| {
+            if let End::Cut { .. } = rig.number(n, Tick::NEVER) {
+                assert_eq!(told.0.lock().len(), 1, "the thread learned of the break first");
+            }
+        })
+    });
+    rig.server.cut();
+    join(threads);
+    server.join().unwrap();
+    finish(&rig, Tick::NEVER);
+    rig.end();
+}
+
+/// A callback sends its call once more, on the connection whose reply it got.
+pub fn a_callback_that_sends_again() {
+    let rig = rig();
+    let (server, told) = (rig.serve(), Arc::new(Told::default()));
+    let threads = [1, 2].map(|n: u64| {
+        let told = Arc::clone(&told);
+        rig.spawn(move |rig| {
+            let again = Rig::clone(&rig);
+            rig.post("a", move |_| told.release(&again, "b"));
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
+        })
+    });
+    join(threads);
+    finish(&rig, Tick::NEVER);
+    rig.flush();
+    rig.end();
+    server.join().unwrap();
+    assert_eq!(told.counts(), (2, 0));
+}
+
+/// Threads whose time is up may have been woken to read. They wake others, which have time.
+pub fn a_thread_that_is_woken_and_leaves() {
+    let rig = rig();
+    let soon = world::now().after(PATIENCE / 16);
+    let hurried = [1, 2, 3].map(|n: u64| rig.spawn(move |rig| drop(rig.number(n, soon))));
+    let patient =
+        rig.spawn(move |rig| assert_eq!(rig.number(4, Tick::NEVER), End::Reply(WireReply::Int(4))));
+    let server = rig.serve();
+    world::pass_until(soon);
+    join(hurried);
+    patient.join().unwrap();
+    rig.flush();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// Two threads with a call on each of two connections, and one with a call on one of them.
+pub fn two_threads_and_two_connections() {
+    let rigs = [rig(), rig()];
+    let servers: Vec<_> = rigs.iter().map(Rig::serve).collect();
+    let threads = [10, 20].map(|n: u64| {
+        let rigs = rigs.clone();
+        thread::spawn(move || {
+            for n in n..n + 2 {
+                let round = Round::new(2);
+                let sent = [0, 1].map(|index| rigs[index].send(&round, index, &number(n), false));
+                assert!(round.wait(&sent, Tick::NEVER, &ModelClock));
+                for index in [0, 1] {
+                    assert_eq!(outcome(&round, index), End::Reply(WireReply::Int(n.cast_signed())));
+                }
+            }
+        })
+    });
+    let single = rigs[0].spawn(|rig| assert_eq!(rig.number(30, Tick::NEVER), End::Reply(WireReply::Int(30))));
+    join(threads.into_iter().chain([single]));
+    for rig in rigs {
+        rig.stop();
+    }
+    world::until_all_threads_ended();
+    join(servers);
+}
+
+/// The first connection of a call breaks, and the call goes over another one in the same round. The thread may have been
+/// woken to read from the first one.
+pub fn a_call_that_is_sent_again() {
+    let rigs = [rig(), rig()];
+    let servers: Vec<_> = rigs.iter().map(Rig::serve).collect();
+    let threads = [1, 2, 3].map(|n: u64| {
+        let rigs = rigs.clone();
+        thread::spawn(move || {
+            let round = Round::new(1);
+            let mut sent = [rigs[0].send(&round, 0, &number(n), false)];
+            assert!(round.wait(&sent, Tick::NEVER, &ModelClock));
+            let end = outcome(&round, 0);
+            if let End::Cut { .. } = end {
+                sent = [rigs[1].send(&round, 0, &number(n), false)];
+                assert!(round.wait(&sent, Tick::NEVER, &ModelClock));
+                assert_eq!(outcome(&round, 0), End::Reply(WireReply::Int(n.cast_signed())));
+            }
+        })
+    });
+    rigs[0].server.cut();
+    join(threads);
+    for rig in rigs {
+        rig.stop();
+    }
+    world::until_all_threads_ended();
+    join(servers);
+}
+
+/// The client ends while releases are on their way and threads wait. The `PING` at the end is answered behind them.
+pub fn the_end_of_a_client() {
+    let rig = rig();
+    let (server, told) = (rig.serve(), Arc::new(Told::default()));
+    told.release(&rig, "a");
+    let other = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
+    told.release(&rig, "b");
+    finish(&rig, Tick::NEVER);
+    assert_eq!(told.counts(), (2, 0));
+    other.join().unwrap();
+    rig.flush();
+    rig.end();
+    server.join().unwrap();
 }
 
 /// The time of a thread that reads for other threads may be up. The other threads have time, and get their replies.
@@ -207,12 +333,12 @@ fn releases_behind_acquires(rig: Rig) {
     let later = world::now().after(PATIENCE / 2);
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
-            let taken = rig.call(acquire(token), false, soon);
+            let taken = rig.call(&acquire(token), soon);
             if taken == End::Left(Progress::Unsent) {
                 return false;
             }
-            // A release is written even if it is given up in the outbox.
-            rig.call(release(token), true, later);
+            // A release is written even if it is given up before.
+            rig.call(&release(token), later);
             true
         })
     });
@@ -235,12 +361,12 @@ fn releases_behind_acquires(rig: Rig) {
     server.join().unwrap();
 }
 
-/// A call at the end is written after everything that was left in the outbox by any thread.
-pub fn what_is_left_is_flushed() {
+/// A call at the end is written after everything that any thread has left to others.
+pub fn what_is_left_is_written() {
     let rig = rig();
     let server = rig.serve();
     let leave = |token: &'static str| {
-        rig.spawn(move |rig| rig.pipe.send(Outcomes::new(1, None).command(0, release(token), None).unattended()))
+        rig.spawn(move |rig| rig.post(token, |_| ()))
     };
     let threads = ["a", "b", "c"].map(leave);
     let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(WireReply::Int(1))));
@@ -292,20 +418,66 @@ pub fn a_connection_that_another_thread_closes() {
             }
         })
     });
-    let closer = rig.spawn(|rig| rig.pipe.close(Broken::Closed("another thread closes it".into())));
+    let closer = rig.spawn(|rig| rig.connection.close(Broken::Closed("another thread closes it".into())));
     join(threads.into_iter().chain([closer]));
     server.join().unwrap();
     rig.end();
 }
 
-/// The time of a writer is up in the middle of a packet. Nothing may be written after that part, because the server
-/// would take it for the rest of the packet.
-pub fn a_packet_that_is_written_in_part() {
+/// The server sends a reply too much. No call gets it that was not written before, and the connection ends.
+pub fn a_reply_that_no_call_expects() {
+    let rig = rig();
+    let server = rig.serve();
+    let threads = [1, 2, 3].map(|n: u64| {
+        rig.spawn(move |rig| {
+            // A call that was written before can get the wrong reply: nothing tells it from the right one. No call gets
+            // one before the server has executed it or the wrong reply was sent.
+            if let End::Reply(WireReply::Int(reply)) = rig.number(n, Tick::NEVER) {
+                assert!(reply == 666 || rig.server.executed().contains(&Said::Number(reply.cast_unsigned())));
+            }
+        })
+    });
+    rig.server.send_too_much();
+    join(threads);
+    // Whoever reads next finds that too much has come. Until then, a call gets the reply to the one before it.
+    while !rig.connection.is_closed() {
+        rig.number(9, Tick::NEVER);
+        rig.connection.close(Broken::Closed("the test".into()));
+    }
+    server.join().unwrap();
+    rig.end();
+}
+
+/// The socket has room for a few bytes at a time. All calls are written in order, by threads that read and by the drain
+/// thread.
+pub fn a_socket_without_room() {
+    let rig = rig();
+    rig.server.be_narrow();
+    let server = rig.serve();
+    let threads = ["a", "b"].map(|token| {
+        rig.spawn(move |rig| {
+            rig.post(token, |_| ());
+            let n = u64::from(token.as_bytes()[0]);
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
+        })
+    });
+    let time = Passing::start(Duration::from_millis(1));
+    join(threads);
+    rig.flush();
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The socket has no room for a node timeout. The connection breaks, and each call learns of it.
+pub fn a_server_that_does_not_read() {
     let rig = rig();
     rig.server.be_full();
     let threads =
         [1, 2, 3].map(|n: u64| rig.spawn(move |rig| assert!(matches!(rig.number(n, Tick::NEVER), End::Cut { .. }))));
+    let time = Passing::start(PATIENCE / 4);
     join(threads);
+    time.stop();
     rig.end();
 }
 
@@ -316,14 +488,11 @@ pub fn several_servers() {
     let threads = [[0, 1], [1, 0], [0, 1]].map(|order| {
         let rigs = rigs.clone();
         thread::spawn(move || {
-            let outcomes = Outcomes::new(2, None);
-            let asked = order.map(|index| (index, Arc::clone(&rigs[index].pipe)));
-            for (index, pipe) in &asked {
-                pipe.send(outcomes.command(*index, number(*index as u64), None));
-            }
-            assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
+            let round = Round::new(2);
+            let sent = order.map(|index| rigs[index].send(&round, index, &number(index as u64), false));
+            assert!(round.wait(&sent, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
-                assert_eq!(outcome(&outcomes, index), End::Reply(WireReply::Int(i64::try_from(index).unwrap())));
+                assert_eq!(outcome(&round, index), End::Reply(WireReply::Int(i64::try_from(index).unwrap())));
             }
         })
     });
@@ -343,14 +512,11 @@ pub fn a_server_that_hangs_beside_another_one() {
     let threads = [1, 2, 3].map(|n: u64| {
         let rigs = rigs.clone();
         thread::spawn(move || {
-            let outcomes = Outcomes::new(2, None);
-            let asked = [0, 1].map(|index| (index, Arc::clone(&rigs[index].pipe)));
-            for (index, pipe) in &asked {
-                pipe.send(outcomes.command(*index, number(n), None));
-            }
-            assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
+            let round = Round::new(2);
+            let sent = [0, 1].map(|index| rigs[index].send(&round, index, &number(n), false));
+            assert!(round.wait(&sent, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
-                assert_eq!(outcome(&outcomes, index), End::Reply(WireReply::Int(n.cast_signed())));
+                assert_eq!(outcome(&round, index), End::Reply(WireReply::Int(n.cast_signed())));
             }
         })
     });
@@ -367,12 +533,12 @@ pub fn a_server_that_hangs_beside_another_one() {
 }
 
 /// The system starts no thread. Callers read their replies themselves while time passes.
-pub fn without_a_pump() {
+pub fn without_a_drain_thread() {
     let rig = Rig::new(Arc::new(Threadless));
     let server = rig.serve();
     let threads = [1, 2, 3].map(|n: u64| {
         rig.spawn(move |rig| {
-            rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), None).unattended());
+            rig.post("a", |_| ());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed())));
         })
     });
@@ -384,11 +550,11 @@ pub fn without_a_pump() {
     server.join().unwrap();
 }
 
-/// The pump reads replies that no thread waits for. Then it ends, and is started again later.
-pub fn a_pump_that_rests() {
+/// The drain thread reads replies that no thread waits for. Then it ends, and is started again later.
+pub fn a_drain_thread_that_rests() {
     let rig = rig();
     let server = rig.serve();
-    rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), None).unattended());
+    rig.post("a", |_| ());
     let time = thread::spawn(|| {
         for _ in 0..3 {
             world::pass(Duration::from_secs(5));
@@ -405,15 +571,15 @@ pub fn a_pump_that_rests() {
 
 /// Threads take locks that a replica must have, release them, and make other calls meanwhile. Acquires that come while
 /// the server waits for the replica are written once it has answered. Time passes in steps of this length.
-fn locks_on_a_replica(rig: &Rig, step: Option<Duration>) {
+fn locks_on_a_replica(rig: Rig, step: Option<Duration>) {
     let (server, time) = (rig.serve(), step.map(Passing::start));
     let threads = ["a", "b", "c", "d"].map(|token| {
         rig.spawn(move |rig| {
-            assert!(matches!(rig.call(acquire(token), false, Tick::NEVER), End::Reply(_)));
+            assert!(matches!(rig.call(&acquire(token), Tick::NEVER), End::Reply(_)));
             if token < "c" {
-                assert!(matches!(rig.call(release(token), true, Tick::NEVER), End::Reply(_)));
+                assert!(matches!(rig.call(&release(token), Tick::NEVER), End::Reply(_)));
             } else {
-                rig.pipe.send(Outcomes::new(1, None).command(0, release(token), None).unattended());
+                rig.post(token, |_| ());
             }
         })
     });
@@ -421,39 +587,35 @@ fn locks_on_a_replica(rig: &Rig, step: Option<Duration>) {
     join(threads.into_iter().chain([number]));
     rig.flush();
     time.into_iter().for_each(Passing::stop);
-    rig.clone().end();
+    rig.end();
     server.join().unwrap();
 }
 
 /// No time passes, so a lost wake-up is a deadlock.
 pub fn replicas_are_asked() {
-    locks_on_a_replica(&rig_with_replica(), None);
+    locks_on_a_replica(rig_with_replica(), None);
 }
 
 /// Time passes, so threads find the reader waiting.
 pub fn replicas_are_asked_over_a_network() {
-    locks_on_a_replica(&rig_with_replica(), Some(Duration::from_micros(20)));
+    locks_on_a_replica(rig_with_replica(), Some(Duration::from_micros(20)));
 }
 
 /// The system starts no thread.
-pub fn replicas_are_asked_without_a_pump() {
-    locks_on_a_replica(&Rig::with_replica(Arc::new(Threadless)), Some(Duration::from_millis(1)));
+pub fn replicas_are_asked_without_a_drain_thread() {
+    locks_on_a_replica(Rig::with_replica(Arc::new(Threadless)), Some(Duration::from_millis(1)));
 }
 
-/// Threads send several acquires at a time, as multi-locks do. They are so many that the threads sleep and the pump
-/// reads.
-pub fn many_acquires_and_the_pump() {
+/// Threads send several acquires at a time, as multi-locks do.
+pub fn many_acquires_at_a_time() {
     let rig = rig_with_replica();
     let server = rig.serve();
     let threads = ["a", "b", "c", "d"].map(|token| {
         rig.spawn(move |rig| {
-            let outcomes = Outcomes::new(4, None);
-            let asked = [0, 1, 2, 3].map(|index| (index, Arc::clone(&rig.pipe)));
-            for (index, pipe) in &asked {
-                pipe.enqueue(outcomes.command(*index, acquire(token), None));
-            }
-            rig.pipe.flush();
-            assert!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock));
+            let round = Round::new(4);
+            let sent = [0, 1, 2, 3].map(|index| rig.send(&round, index, &acquire(token), true));
+            rig.connection.flush();
+            assert!(round.wait(&sent, Tick::NEVER, &ModelClock));
         })
     });
     join(threads);
@@ -467,10 +629,10 @@ pub fn a_connection_that_breaks_while_replicas_are_asked() {
     let server = rig.serve();
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
-            if let End::Cut { was_written: false } = rig.call(acquire(token), false, Tick::NEVER) {
+            if let End::Cut { was_written: false } = rig.call(&acquire(token), Tick::NEVER) {
                 assert!(!rig.server.executed().contains(&Said::Acquire(token.into())), "was written");
             }
-            rig.call(release(token), true, Tick::NEVER);
+            rig.call(&release(token), Tick::NEVER);
         })
     });
     rig.server.cut();

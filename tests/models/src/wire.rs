@@ -1,4 +1,4 @@
-//! The fixtures of the models of `node/pipes`: a server that executes calls in their order, a connection to it,
+//! The fixtures of the models of `node/transport`: a server that executes calls in their order, a connection to it,
 //! threads that call, and passing time.
 
 use std::collections::VecDeque;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::pipes::command::{Form, Outcome, Outcomes, Payload, Progress};
-use crate::node::pipes::framer::WireReply;
-use crate::node::pipes::halves::{Broken, Halves, Sink, Source};
-use crate::node::pipes::pipe::Pipe;
-use crate::node::pipes::waiting;
+use crate::node::transport::connection::{Connection, Form, Payload, Progress, Setting};
+use crate::node::transport::drain::Drain;
+use crate::node::transport::framer::WireReply;
+use crate::node::transport::halves::{Broken, Halves, Sink, Source};
+use crate::node::transport::round::{Outcome, Recipient, Round, SentCall};
 use crate::protocol::script::{ACQUIRE, Arg, Call, INSPECT, RELEASE};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
@@ -28,18 +28,18 @@ pub(crate) enum Said {
     Number(u64),
     Acquire(String),
     Release(String),
+    Ping,
     /// `WAIT`: the server executes no later command before replicas have acknowledged the earlier ones.
     Wait,
 }
 
-/// The part of a packet that the socket accepts.
-#[derive(Default, PartialEq)]
+/// What the socket accepts.
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Room {
     #[default]
     All,
-    /// The socket accepts a part of the next packet, and nothing more until the time of the writer is up.
-    Part,
-    /// The socket accepts nothing, because it has that part.
+    /// A few bytes of each write.
+    Little,
     Nothing,
 }
 
@@ -47,6 +47,8 @@ enum Room {
 struct Line {
     /// The commands that were written and not executed.
     sent: VecDeque<Said>,
+    /// The begin of the next one.
+    part: Vec<u8>,
     executed: Vec<Said>,
     /// The bytes of replies that were not read.
     replies: VecDeque<u8>,
@@ -76,6 +78,7 @@ impl Server {
                 Said::Number(n) => format!(":{n}\r\n"),
                 Said::Acquire(_) => "+OK\r\n".to_owned(),
                 Said::Release(_) => "*1\r\n:1\r\n".to_owned(),
+                Said::Ping => "+PONG\r\n".to_owned(),
                 Said::Wait => ":1\r\n".to_owned(),
             };
             line.replies.extend(reply.as_bytes());
@@ -101,8 +104,19 @@ impl Server {
         }
     }
 
+    /// The socket accepts a few bytes at a time.
+    pub(crate) fn be_narrow(&self) {
+        self.line.lock().room = Room::Little;
+    }
+
     pub(crate) fn be_full(&self) {
-        self.line.lock().room = Room::Part;
+        self.line.lock().room = Room::Nothing;
+    }
+
+    /// Sends a reply for which there was no call.
+    pub(crate) fn send_too_much(&self) {
+        self.line.lock().replies.extend(b":666\r\n");
+        self.moved.notify_all();
     }
 
     pub(crate) fn executed(&self) -> Vec<Said> {
@@ -114,21 +128,25 @@ struct Front(Arc<Server>);
 struct Back(Arc<Server>);
 
 impl Sink for Front {
-    fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         let mut line = self.0.line.lock();
         if line.is_cut {
             return Err(Broken::Closed("cut".into()));
         }
-        assert!(line.room != Room::Nothing, "written behind a part of a packet");
-        if line.room == Room::Part {
-            line.room = Room::Nothing;
-            return Err(Broken::TimedOut);
-        }
-        line.sent.extend(commands(bytes));
+        let most = match line.room {
+            Room::All => bytes.len(),
+            Room::Little => bytes.len().min(40),
+            Room::Nothing => 0,
+        };
+        line.part.extend_from_slice(&bytes[..most]);
+        let whole = std::mem::take(&mut line.part);
+        let (found, rest) = commands(&whole);
+        line.part = whole[rest..].to_vec();
+        line.sent.extend(found);
         let waits = line.sent.iter().filter(|said| **said == Said::Wait).count();
         assert!(waits <= 1, "a `WAIT` was written behind another one: {:?}", line.sent);
         self.0.moved.notify_all();
-        Ok(())
+        Ok(most)
     }
 }
 
@@ -153,33 +171,50 @@ impl Source for Back {
     }
 }
 
-/// The commands in a packet.
-fn commands(bytes: &[u8]) -> Vec<Said> {
-    let text = String::from_utf8(bytes.to_vec()).unwrap();
-    let mut lines = text.split("\r\n");
-    let mut found = Vec::new();
-    while let Some(head) = lines.next().and_then(|line| line.strip_prefix('*')) {
-        let words: usize = head.parse().unwrap();
-        let words: Vec<&str> = (0..words).map(|_| lines.nth(1).unwrap()).collect();
+/// The whole commands at the begin of these bytes, and where the rest begins.
+fn commands(bytes: &[u8]) -> (Vec<Said>, usize) {
+    let (mut found, mut rest) = (Vec::new(), 0);
+    while let Some((words, behind)) = command(&bytes[rest..]) {
         let token = || (*words.last().unwrap()).to_owned();
-        found.push(match *words.first().unwrap() {
+        found.push(match &*words[0] {
+            "PING" => Said::Ping,
             "WAIT" => Said::Wait,
-            "EVALSHA" if words.get(1) == Some(&&*INSPECT.sha) => Said::Number(words.last().unwrap().parse().unwrap()),
-            "EVALSHA" if words.get(1) == Some(&&*ACQUIRE.sha) => Said::Acquire(token()),
+            "EVALSHA" if words[1] == INSPECT.sha => Said::Number(words.last().unwrap().parse().unwrap()),
+            "EVALSHA" if words[1] == ACQUIRE.sha => Said::Acquire(token()),
             _ => Said::Release(token()),
         });
+        rest += behind;
     }
-    found
+    (found, rest)
+}
+
+/// The words of the first command, and its length. `None` if it is not whole.
+fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
+    let (words, mut at) = length(bytes, 0, b'*')?;
+    let mut found = Vec::new();
+    for _ in 0..words {
+        let (long, from) = length(bytes, at, b'$')?;
+        at = from + long + 2;
+        found.push(String::from_utf8(bytes.get(..at)?[from..from + long].to_vec()).unwrap());
+    }
+    Some((found, at))
+}
+
+fn length(bytes: &[u8], at: usize, mark: u8) -> Option<(usize, usize)> {
+    let line = bytes.get(at..)?;
+    let end = line.iter().position(|byte| *byte == b'\n')?;
+    assert_eq!(line[0], mark, "calls are mixed up");
+    Some((std::str::from_utf8(&line[1..end - 1]).unwrap().parse().unwrap(), at + end + 1))
 }
 
 /// The place of a connection in the pool. A thread that finds the connection closed requests another one, so the place
 /// must be free by then.
-struct Place(Arc<OnceLock<Weak<Pipe>>>);
+struct Place(Arc<OnceLock<Weak<Connection>>>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let pipe = self.0.get().and_then(Weak::upgrade);
-        assert!(pipe.is_none_or(|pipe| !pipe.is_closed()), "closed while the pool has no room");
+        let connection = self.0.get().and_then(Weak::upgrade);
+        assert!(connection.is_none_or(|one| !one.is_closed()), "closed while the pool has no room");
     }
 }
 
@@ -201,10 +236,10 @@ impl Clock for Threadless {
     }
 }
 
-/// A pipe to a server.
+/// A connection to a server.
 #[derive(Clone)]
 pub(crate) struct Rig {
-    pub(crate) pipe: Arc<Pipe>,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) server: Arc<Server>,
     clock: Arc<dyn Clock>,
 }
@@ -222,7 +257,7 @@ impl Rig {
         Rig::with(clock, "")
     }
 
-    /// A pipe whose acquires wait for a replica.
+    /// A connection whose acquires wait for a replica.
     pub(crate) fn with_replica(clock: Arc<dyn Clock>) -> Rig {
         Rig::with(clock, "*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$2\r\n62\r\n")
     }
@@ -235,11 +270,20 @@ impl Rig {
             source: Box::new(Back(Arc::clone(&server))),
             shut: Box::new(move || door.cut()),
         };
-        let of_pipe = Arc::new(OnceLock::new());
-        let place = Box::new(Place(Arc::clone(&of_pipe)));
-        let pipe = Pipe::new(halves, place, Box::new(|_| {}), Arc::clone(&clock), PATIENCE, wait.into());
-        _ = of_pipe.set(Arc::downgrade(&pipe));
-        Rig { pipe, server, clock }
+        let itself = Arc::new(OnceLock::new());
+        let place = Box::new(Place(Arc::clone(&itself)));
+        let setting = Setting {
+            clock: Arc::clone(&clock),
+            node_timeout: PATIENCE,
+            wait: wait.into(),
+            drain: Arc::new(Drain::new(&clock)),
+            on_reply: Box::new(|_| {}),
+            generation: 0,
+            validity: None,
+        };
+        let connection = Connection::new(halves, place, setting);
+        _ = itself.set(Arc::downgrade(&connection));
+        Rig { connection, server, clock }
     }
 
     /// Starts a thread that lets the server answer. The scheduler chooses the times.
@@ -253,19 +297,30 @@ impl Rig {
         thread::spawn(move || run(rig))
     }
 
+    /// Sends a call of a round.
+    pub(crate) fn send(&self, round: &Arc<Round>, index: usize, payload: &Payload, more: bool) -> SentCall {
+        let number = self.connection.send(payload, round.recipient(index), more);
+        SentCall { index, connection: Arc::clone(&self.connection), number }
+    }
+
     /// Makes a call, and waits for it until `by`.
-    pub(crate) fn call(&self, payload: Payload, is_release: bool, by: Tick) -> End {
-        let outcomes = Outcomes::new(1, None);
-        self.pipe.send(outcomes.command(0, payload, None));
-        if waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
-            return outcome(&outcomes, 0);
+    pub(crate) fn call(&self, payload: &Payload, by: Tick) -> End {
+        let round = Round::new(1);
+        let sent = [self.send(&round, 0, payload, false)];
+        if !round.wait(&sent, by, &*self.clock) && round.give_up(0) {
+            return End::Left(self.connection.abandon(sent[0].number));
         }
-        self.pipe.give_up(&outcomes, 0, is_release).map_or_else(|| outcome(&outcomes, 0), End::Left)
+        outcome(&round, 0)
+    }
+
+    /// Sends a release for which no thread waits.
+    pub(crate) fn post(&self, token: &str, callback: impl FnOnce(Option<Outcome>) + Send + 'static) {
+        self.connection.send(&release(token), Recipient::Callback(Box::new(callback)), false);
     }
 
     /// Makes a call to which the server replies with this number.
     pub(crate) fn number(&self, n: u64, by: Tick) -> End {
-        self.call(number(n), false, by)
+        self.call(&number(n), by)
     }
 
     /// Returns when everything that was written before has been executed and answered.
@@ -282,13 +337,13 @@ impl Rig {
     pub(crate) fn stop(self) {
         self.server.line.lock().is_done = true;
         self.server.moved.notify_all();
-        assert_eq!(self.pipe.len(), 0, "a call is left");
-        self.pipe.close(Broken::Closed("the end".into()));
+        assert!(!self.connection.is_busy(), "a call is left");
+        self.connection.close(Broken::Closed("the end".into()));
     }
 }
 
-pub(crate) fn outcome(outcomes: &Outcomes, index: usize) -> End {
-    match outcomes.take(index).expect("it has an outcome") {
+pub(crate) fn outcome(round: &Round, index: usize) -> End {
+    match round.take(index).expect("it has an outcome") {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Disconnected { was_written, .. } => End::Cut { was_written },
     }
