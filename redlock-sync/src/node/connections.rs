@@ -3,9 +3,9 @@
 //! A call goes over the connection of its key: the hash of the first key, modulo the number of connections. So a server
 //! executes two calls of a client about one key in the order in which they were sent, as long as that connection lives.
 //! Only as many connections are made as are needed at the same time. If a key has no connection, or its connection does
-//! not answer, the key uses another one meanwhile. Then only this holds: a release follows the unanswered acquire of its
-//! token. Other calls can overtake each other. An attempt that overtakes the release of a dropped guard takes the lock
-//! from that guard's token (`supersede_dropped`).
+//! not answer, the key uses another one meanwhile. Then only this holds: a release follows the unanswered acquire of
+//! its token. Other calls can overtake each other. An attempt that overtakes the release of a dropped guard takes the
+//! lock from that guard's token (`supersede_dropped`).
 //!
 //! A connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an acquire that is executed
 //! later. Its token then belongs to no lease, and lasts until its key expires.
@@ -86,7 +86,8 @@ impl Connections {
     pub(crate) fn new(host: &Arc<Host>, max: usize) -> Connections {
         let arrivals = host.context.arrivals.register();
         let max = max.max(1);
-        let open = OpenConnections { places: vec![None; max], old: Vec::new(), strays_until: Tick::ZERO, closing: Vec::new() };
+        let open =
+            OpenConnections { places: vec![None; max], old: Vec::new(), strays_until: Tick::ZERO, closing: Vec::new() };
         Connections {
             host: Arc::clone(host),
             supply: Supply::new(host, &arrivals, max),
@@ -240,9 +241,7 @@ impl Connections {
     fn add(&self, open: &mut OpenConnections, new: NewConnection, now: Tick) {
         self.arrivals.taken();
         let made = self.connection(new);
-        let needs = |place: &Option<Arc<Connection>>| {
-            place.as_ref().is_none_or(|one| self.needs_replacement(one, now))
-        };
+        let needs = |place: &Option<Arc<Connection>>| place.as_ref().is_none_or(|one| self.needs_replacement(one, now));
         let bad = |place: &Option<Arc<Connection>>| place.is_some() && needs(place);
         let place = open.places.iter().position(bad).or_else(|| open.places.iter().position(needs));
         match place.and_then(|place| open.places.get_mut(place)) {

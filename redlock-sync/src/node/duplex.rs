@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rustls::ClientConnection;
 
 use super::link::{Broken, Halves};
-use super::transport::halves::{Sink, Source};
 use super::stream::{TimedSocket, broken};
+use super::transport::halves::{Sink, Source};
 use crate::clock::Tick;
 use crate::sync::Mutex;
 

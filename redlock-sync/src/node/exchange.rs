@@ -9,10 +9,12 @@ use super::server::{Server, Transmission};
 use super::set::Nodes;
 use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
-use super::transport::connection::{Form, Payload, Progress, time_at_lowest_rate};
+use super::transport::call_queue::{Form, Payload, Progress};
+use super::transport::connection::time_at_lowest_rate;
 use super::transport::framer::WireReply;
 use super::transport::halves::Broken;
-use super::transport::round::{Outcome, Recipient, Round, SentCall};
+use super::transport::round::{Outcome, Recipient, Round};
+use super::transport::waiting::{SentCall, wait};
 use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
@@ -106,7 +108,7 @@ impl Exchange<'_> {
             let until = self.until(targets, !waiting.is_empty(), !sent.is_empty());
             if sent.is_empty() {
                 self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
-            } else if self.round.wait(&sent, until, self.clock) {
+            } else if wait(&self.round, &sent, until, self.clock) {
                 self.handle_outcomes(targets);
                 continue;
             }

@@ -174,7 +174,6 @@ impl Host {
         failure
     }
 
-
     /// Logs each change of status in one line, and notifies the observers. Messages of failures contain no part of a
     /// password.
     pub(super) fn tell_status(&self) {

@@ -32,8 +32,8 @@
 //!     `post.rs`: sends a release without waiting. `replicas.rs`: counts the replicas that have a write. `set.rs`: all
 //!     nodes of a client.
 
-mod background;
 mod arrivals;
+mod background;
 mod breaker;
 #[cfg(feature = "tls")]
 mod certificates;
@@ -88,12 +88,12 @@ pub(crate) use link::Dial;
 #[cfg(test)]
 pub(crate) use link::{Broken, Halves};
 pub(crate) use members::Node;
-#[cfg(test)]
-pub(crate) use transport::halves::{Sink, Source};
 #[cfg(feature = "client")]
 pub(crate) use redis::Client as RedisClient;
 pub(crate) use redis_reply::is_about_permission;
 pub(crate) use set::Nodes;
+#[cfg(test)]
+pub(crate) use transport::halves::{Sink, Source};
 pub(crate) use url::NodeUrl;
 
 /// Selects the nodes of a round by their index.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::server::{Server, Transmission};
 use super::set::Nodes;
 use super::target::{both, executed, timed_out};
-use super::transport::connection::{Form, Payload};
+use super::transport::call_queue::{Form, Payload};
 use super::transport::halves::Broken;
 use super::transport::round::{Outcome, Recipient};
 use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::host::Host;
 use super::connections::Connections;
+use super::host::Host;
 use super::status::Step;
 use super::transport::connection::Connection;
 use super::transport::halves::Broken;

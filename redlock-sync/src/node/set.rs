@@ -4,18 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::arrivals::Arrivals;
 use super::cluster::Cluster;
 use super::connections::Connections;
 use super::host::{Host, HostContext};
 use super::identities::ServerIdentities;
 use super::link::Dial;
 use super::members::Node;
-use super::arrivals::Arrivals;
 use super::sentinel::Group;
 use super::server::Server;
 use super::socket::RedisServer;
 use super::transport::drain::Drain;
-use super::transport::round;
+use super::transport::waiting;
 use super::{Answers, Background, Few, NodeFilter, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
@@ -95,7 +95,7 @@ impl Nodes {
     pub(crate) fn finish(&self, until: Tick) {
         let servers: Vec<_> = self.all.iter().flat_map(Node::servers).collect();
         let all = || servers.iter().flat_map(|server| server.all_connections()).flat_map(Connections::all).collect();
-        round::finish(&all, until, &*self.context.clock);
+        waiting::finish(&all, until, &*self.context.clock);
     }
 
     /// Sets a callback for when a node that was left out answers again. It must not wait. Only the first callback that

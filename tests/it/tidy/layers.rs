@@ -185,8 +185,8 @@ fn only_renewal_and_nodes_start_threads() {
     // A scan has a thread for each node, and ends with them.
     let others = ["clock.rs", "client/listing.rs"];
     only_in(|source| others.contains(&source.name.as_str()) || source.module() == "node", &threads);
-    // The user asks for the threads of a worker or a leader. A pump writes and reads for sleeping threads.
-    let start = ["lease/renewal.rs", "queue/worker.rs", "node/pipes/pump.rs"];
+    // The user asks for the threads of a worker or a leader. One thread reads what nobody waits for.
+    let start = ["lease/renewal.rs", "queue/worker.rs", "node/transport/drain.rs"];
     only_in(|source| start.contains(&source.name.as_str()), &["clock.start("]);
     let by_the_system = ["leader.rs", "testing/test_clock.rs"];
     only_in(|source| by_the_system.contains(&source.name.as_str()), &["SystemClock.start("]);

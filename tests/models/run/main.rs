@@ -48,34 +48,36 @@ models! {
     transport {
         each_gets_its_own_reply
         over_a_network
-        two_threads_and_two_connections
-        calls_for_which_no_thread_waits
-        each_callback_is_called_once
-        a_late_callback_is_called_once
-        a_callback_on_a_connection_that_breaks
-        callbacks_before_threads
-        a_callback_that_sends_again
-        a_reader_whose_time_is_up
         a_thread_that_is_woken_and_leaves
+        two_threads_and_two_connections
+        a_call_that_is_sent_again
+        a_reader_whose_time_is_up
         a_release_is_behind_its_acquire
         a_release_is_behind_its_acquire_and_a_wait
         what_is_left_is_written
         a_connection_that_breaks
-        a_call_that_is_sent_again
         a_connection_that_another_thread_closes
         a_reply_that_no_call_expects
         a_socket_without_room
         a_server_that_does_not_read
         several_servers
         a_server_that_hangs_beside_another_one
-        without_a_drain_thread
-        a_drain_thread_that_rests
-        the_end_of_a_client
         replicas_are_asked
         replicas_are_asked_over_a_network
-        many_acquires_at_a_time
         replicas_are_asked_without_a_drain_thread
+        many_acquires_at_a_time
         a_connection_that_breaks_while_replicas_are_asked
+    }
+    unattended {
+        calls_for_which_no_thread_waits
+        each_callback_is_called_once
+        a_late_callback_is_called_once
+        a_callback_on_a_connection_that_breaks
+        callbacks_before_threads
+        a_callback_that_sends_again
+        the_end_of_a_client
+        without_a_drain_thread
+        a_drain_thread_that_rests
     }
     turns {
         each_hears_its_own

@@ -17,8 +17,9 @@
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
 //! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
 //!    and the real transport.
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`transport`]: the models. [`relay`] combines [`queue`]
-//!    and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`wire`] has those of [`transport`].
+//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`transport`], [`unattended`]: the models. [`relay`]
+//!    combines [`queue`] and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`wire`] has those of
+//!    [`transport`].
 //! 6. [`explore`]: runs a model under many schedules.
 
 // The library's files have unit tests of their own. These tests need the real threads and more of the library.
@@ -68,5 +69,6 @@ pub mod sharing;
 mod sync;
 pub mod transport;
 pub mod turns;
+pub mod unattended;
 mod wire;
 mod world;

@@ -9,11 +9,13 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::transport::connection::{Connection, Form, Payload, Progress, Setting};
+use crate::node::transport::call_queue::{Form, Payload, Progress};
+use crate::node::transport::connection::{Connection, Setting};
 use crate::node::transport::drain::Drain;
 use crate::node::transport::framer::WireReply;
 use crate::node::transport::halves::{Broken, Halves, Sink, Source};
-use crate::node::transport::round::{Outcome, Recipient, Round, SentCall};
+use crate::node::transport::round::{Outcome, Recipient, Round};
+use crate::node::transport::waiting::{SentCall, wait};
 use crate::protocol::script::{ACQUIRE, Arg, Call, INSPECT, RELEASE};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
@@ -307,7 +309,7 @@ impl Rig {
     pub(crate) fn call(&self, payload: &Payload, by: Tick) -> End {
         let round = Round::new(1);
         let sent = [self.send(&round, 0, payload, false)];
-        if !round.wait(&sent, by, &*self.clock) && round.give_up(0) {
+        if !wait(&round, &sent, by, &*self.clock) && round.give_up(0) {
             return End::Left(self.connection.abandon(sent[0].number));
         }
         outcome(&round, 0)

@@ -8,12 +8,18 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::connection::Connection;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// A connection, for the drain thread.
+pub(crate) trait Drained: Send + Sync {
+    /// Reads what has arrived, and writes what fits, without waiting. Returns when to look again, or `None` if nothing
+    /// is left to do.
+    fn tend(self: Arc<Self>) -> Option<Tick>;
+}
 
 /// Looks after connections, until it is dropped with the last server of the client.
 pub(crate) struct Drain {
@@ -29,20 +35,19 @@ struct Shared {
 #[derive(Default)]
 struct DrainState {
     /// The connections to look after, and when. They do not outlive their client here.
-    due: Vec<(Tick, Weak<Connection>)>,
+    due: Vec<(Tick, Weak<dyn Drained>)>,
     is_running: bool,
     is_over: bool,
 }
 
 impl Drain {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Drain {
-        let shared =
-            Shared { clock: Arc::clone(clock), state: Mutex::default(), changed: Arc::new(Condvar::new()) };
+        let shared = Shared { clock: Arc::clone(clock), state: Mutex::default(), changed: Arc::new(Condvar::new()) };
         Drain { shared: Arc::new(shared) }
     }
 
     /// Has the thread look after this connection at that time. Returns false if no thread can be started.
-    pub(super) fn look_after(&self, connection: &Arc<Connection>, at: Tick) -> bool {
+    pub(super) fn look_after(&self, connection: &Arc<dyn Drained>, at: Tick) -> bool {
         let mut state = self.shared.state.lock();
         let is_first = state.add(connection, at);
         if !state.is_running && !state.is_over {
@@ -64,9 +69,9 @@ impl Drain {
 
 impl DrainState {
     /// Returns true if nothing else is due earlier.
-    fn add(&mut self, connection: &Arc<Connection>, at: Tick) -> bool {
+    fn add(&mut self, connection: &Arc<dyn Drained>, at: Tick) -> bool {
         let is_first = self.due.iter().all(|(other, _)| at < *other);
-        match self.due.iter_mut().find(|(_, known)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(connection))) {
+        match self.due.iter_mut().find(|(_, known)| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(connection))) {
             Some((known, _)) => *known = at.min(*known),
             None => self.due.push((at, Arc::downgrade(connection))),
         }
@@ -78,7 +83,7 @@ impl Shared {
     fn run(&self) {
         while let Some(connection) = self.next() {
             if let Some(connection) = connection.upgrade()
-                && let Some(again) = connection.tend()
+                && let Some(again) = Arc::clone(&connection).tend()
             {
                 self.state.lock().add(&connection, again);
             }
@@ -86,12 +91,13 @@ impl Shared {
     }
 
     /// Waits until a connection is due. `None` if the thread shall end.
-    fn next(&self) -> Option<Weak<Connection>> {
+    fn next(&self) -> Option<Weak<dyn Drained>> {
         let mut state = self.state.lock();
         let end = self.clock.now().after(IDLE);
         loop {
             let now = self.clock.now();
-            let first = state.due.iter().enumerate().min_by_key(|(_, (at, _))| *at).map(|(place, (at, _))| (place, *at));
+            let first =
+                state.due.iter().enumerate().min_by_key(|(_, (at, _))| *at).map(|(place, (at, _))| (place, *at));
             match first {
                 _ if state.is_over => {}
                 Some((place, at)) if at <= now => return Some(state.due.swap_remove(place).1),

@@ -33,8 +33,8 @@ pub(crate) trait Sink: Send {
 
 /// The reading half.
 pub(crate) trait Source: Send {
-    /// Reads available bytes, or waits for some until the deadline. After the deadline it does not wait. Zero means that
-    /// nothing has arrived; the next call continues.
+    /// Reads available bytes, or waits for some until the deadline. After the deadline it does not wait. Zero means
+    /// that nothing has arrived; the next call continues.
     fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken>;
 }
 

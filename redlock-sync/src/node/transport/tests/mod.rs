@@ -14,10 +14,12 @@ mod speed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::{Connection, Form, Payload, Progress, Setting};
+use super::call_queue::{Form, Payload, Progress};
+use super::connection::{Connection, Setting};
 use super::drain::Drain;
 use super::framer::WireReply;
-use super::round::{Outcome, Recipient, Round, SentCall};
+use super::round::{Outcome, Recipient, Round};
+use super::waiting::{SentCall, wait};
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::node::Halves;
 use crate::protocol::script::{ACQUIRE, Arg, Call, INSPECT, Purpose, RELEASE};
@@ -68,7 +70,7 @@ fn call(connection: &Arc<Connection>, payload: &Payload, by: Tick) -> End {
     let round = Round::new(1);
     let number = connection.send(payload, round.recipient(0), false);
     let sent = [SentCall { index: 0, connection: Arc::clone(connection), number }];
-    if !round.wait(&sent, by, &SystemClock) && round.give_up(0) {
+    if !wait(&round, &sent, by, &SystemClock) && round.give_up(0) {
         return End::Abandoned(connection.abandon(number));
     }
     match round.take(0).unwrap() {

@@ -1,0 +1,115 @@
+//! How a thread waits for the outcomes of its round.
+//!
+//! It reads from the connections with its unanswered calls, one at a time. If other threads read from all of them, it
+//! sleeps. A thread that stops reading wakes one of the sleeping threads, which reads next. So somebody reads as long
+//! as somebody sleeps:
+//!
+//! 1. The thread goes to sleep only after it has seen, under the mutex of each of these connections, that the reading
+//!    half is away. Under the same mutex it has marked its call. Who brings the half back finds the mark.
+//! 2. A thread that was woken to read either takes the half, or wakes the next one ([`pass_on`]), or finds that another
+//!    thread has taken it. That thread will bring it back.
+//! 3. The thread that was woken may get no processor time. So each sleeping thread looks again after an eighth of a
+//!    node timeout, and takes a half that lies there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::round::Round;
+use crate::clock::{Clock, Tick};
+
+/// With several connections, a thread reads from one for this long at first, and then twice as long each time.
+const FIRST_SLICE: Duration = Duration::from_millis(1);
+
+/// A call of a round that is on its way.
+pub(crate) struct SentCall {
+    /// Its index in the round.
+    pub(crate) index: usize,
+    pub(crate) connection: Arc<Connection>,
+    /// Its number on the connection.
+    pub(crate) number: u64,
+}
+
+/// Waits until each call has an outcome, or a connection broke, or until the deadline. Replies that have arrived by
+/// then are read. Returns false if the deadline ended the wait.
+pub(crate) fn wait(round: &Round, sent: &[SentCall], by: Tick, clock: &dyn Clock) -> bool {
+    let node_timeout = sent.iter().map(|call| call.connection.node_timeout).max().unwrap_or_default();
+    let longest_slice = node_timeout / 8;
+    let mut slice = FIRST_SLICE;
+    let is_over = loop {
+        let has_read = read_in_turn(round, sent, by, slice, clock);
+        slice = longest_slice.min(slice * 2);
+        if !round.is_pending() {
+            break true;
+        }
+        let now = clock.now();
+        if now >= by {
+            // What has arrived by now is read.
+            read_in_turn(round, sent, now, Duration::ZERO, clock);
+            break !round.is_pending();
+        }
+        if !has_read {
+            sleep(round, sent, by.min(now.after(longest_slice)), clock);
+        }
+    };
+    pass_on(round, sent, |_| true);
+    is_over
+}
+
+/// Reads from one connection after the other, where no other thread reads. Never has two reading halves, because the
+/// other threads of the second connection would wait for the first one. Returns whether it has read.
+fn read_in_turn(round: &Round, sent: &[SentCall], by: Tick, slice: Duration, clock: &dyn Clock) -> bool {
+    let mut has_read = false;
+    for SentCall { index, connection, .. } in sent {
+        if round.awaits(*index) {
+            let until = if sent.len() > 1 { by.min(clock.now().after(slice)) } else { by };
+            pass_on(round, sent, |other| !Arc::ptr_eq(other, connection));
+            has_read |= connection.read_for(round, *index, until);
+        }
+    }
+    has_read
+}
+
+/// Wakes other threads to read from these connections, if this thread was woken to do so.
+fn pass_on(round: &Round, sent: &[SentCall], from: impl Fn(&Arc<Connection>) -> bool) {
+    if round.take_reads_next() {
+        let others = sent.iter().filter(|call| from(&call.connection));
+        others.for_each(|call| call.connection.wake_a_reader());
+    }
+}
+
+/// Sleeps until an outcome ends the wait, or the thread shall read, or until then. Returns at once if the thread can
+/// read.
+fn sleep(round: &Round, sent: &[SentCall], until: Tick, clock: &dyn Clock) {
+    // Before the marks. Who finds a mark looks whether the thread sleeps.
+    let changed = round.begin_sleep();
+    let can_sleep = sent.iter().all(|call| !round.is_awaited(call.index) || call.connection.may_sleep(call.number));
+    round.sleep(&changed, can_sleep.then_some(until), clock);
+}
+
+/// Waits until the callbacks of these connections have been called, until the deadline at most. Then they are told that
+/// no reply came in time. A callback can send its call again.
+pub(crate) fn finish(all: &dyn Fn() -> Vec<Arc<Connection>>, until: Tick, clock: &dyn Clock) {
+    loop {
+        let busy: Vec<_> = all().into_iter().filter(|connection| connection.has_callbacks()).collect();
+        if busy.is_empty() {
+            return;
+        }
+        if clock.now() >= until {
+            return busy.iter().for_each(|connection| connection.give_up_callbacks());
+        }
+        let round = Round::new(busy.len());
+        let ping = |(index, connection): (usize, Arc<Connection>)| {
+            let number = connection.ping(round.recipient(index));
+            SentCall { index, connection, number }
+        };
+        let pings: Vec<SentCall> = busy.into_iter().enumerate().map(ping).collect();
+        // The reply to a `PING` comes behind all others. If a connection breaks, its callbacks are called at once.
+        wait(&round, &pings, until, clock);
+        for SentCall { index, connection, number } in &pings {
+            if round.give_up(*index) {
+                connection.abandon(*number);
+            }
+        }
+    }
+}
