@@ -17,11 +17,15 @@ use super::transport::round::{Outcome, Recipient, Round};
 use super::transport::waiting::{SentCall, wait};
 use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
+use crate::protocol::reply::is_no;
 use crate::protocol::script::{Call, Purpose};
 
 /// How long to wait for a connection to a server that is left out but needed for a majority. If the server is silent, a
 /// longer wait would use up the time of each exchange.
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
+
+/// After a majority has decided, the other servers get at least this long.
+const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 
 struct Exchange<'a> {
     nodes: &'a Nodes,
@@ -32,6 +36,10 @@ struct Exchange<'a> {
     started: Tick,
     deadline: Tick,
     node_timeout: Duration,
+    /// So many equal answers decide. `None` if all servers are awaited.
+    decides: Option<usize>,
+    /// So many servers have said the same.
+    is_decided: bool,
 }
 
 impl Nodes {
@@ -52,8 +60,22 @@ impl Nodes {
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
+        // A slow server does not set the pace of an acquire or a release. Renewals wait for all: no caller waits for
+        // them, and each yes is a spare vote.
+        let has_pace = |call: &Arc<Call>| matches!(call.script.purpose, Purpose::Acquire | Purpose::Release);
+        let decides = calls.first().filter(|call| self.len() > 1 && calls.len() == 1 && has_pace(call)).map(|_| need);
         let (round, is_single) = (Round::new(targets.len()), calls.len() <= 1);
-        let mut exchange = Exchange { nodes: self, clock, round, is_single, started, deadline, node_timeout };
+        let mut exchange = Exchange {
+            nodes: self,
+            clock,
+            round,
+            is_single,
+            started,
+            deadline,
+            node_timeout,
+            decides,
+            is_decided: false,
+        };
         exchange.run(&mut targets);
         let mut targets = targets.into_iter();
         calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
@@ -92,6 +114,9 @@ fn waiting(targets: &[Target]) -> Few<usize> {
 
 impl Exchange<'_> {
     fn run(&mut self, targets: &mut [Target]) {
+        if let Some(need) = self.decides {
+            self.round.look_after(need);
+        }
         self.send_unattended(targets);
         loop {
             self.send_waiting(targets);
@@ -181,9 +206,8 @@ impl Exchange<'_> {
     fn send(&self, index: Option<usize>, target: &Target, server: &Server, prompt: bool) -> Option<TargetState> {
         let (call, now) = (&target.call, self.clock.now());
         let connection = server.connections(call).choose(call, prompt, now)?;
-        // A very slow server gets no second copy of a release that is still unanswered.
-        let is_release = call.script.purpose == Purpose::Release;
-        if is_release && connection.is_late(self.node_timeout / 2, now) && connection.has_like(call) {
+        // A slow server gets no second copy of a release that is still unanswered.
+        if call.script.purpose == Purpose::Release && connection.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
@@ -223,6 +247,26 @@ impl Exchange<'_> {
                 }
             };
             target.set_state(state.unwrap_or(TargetState::Unsent));
+        }
+        self.shorten(targets);
+    }
+
+    /// Once a majority has said the same, the others get as long again as the round has taken. What they have not
+    /// answered then may be executed. What is sent there later stands behind it, on the same connection.
+    fn shorten(&mut self, targets: &[Target]) {
+        let Some(need) = self.decides else { return };
+        let said = |no: bool| {
+            let is_it = |target: &&Target| matches!(&target.state, TargetState::Done(Ok(value)) if is_no(value) == no);
+            targets.iter().filter(is_it).count()
+        };
+        if said(true) >= need || said(false) >= need {
+            let now = self.clock.now();
+            let as_long = now.since(self.started).max(SHORTEST_GRACE);
+            self.deadline = self.deadline.min(now.after(as_long));
+            (self.decides, self.is_decided) = (None, true);
+            self.round.look_after(usize::MAX);
+        } else {
+            self.round.look_after(need.max(self.round.came() + 1));
         }
     }
 
@@ -310,7 +354,10 @@ impl Exchange<'_> {
 
     /// The failure of a call that is given up.
     fn failure_of_abandoned(&self, target: &Target, server: &Server, progress: Progress, waited: Duration) -> Failure {
-        let message = format!("timed out after {} ms", waited.as_millis());
+        let message = match self.is_decided {
+            true => format!("did not answer within {} ms, and the others had decided", waited.as_millis()),
+            false => format!("timed out after {} ms", waited.as_millis()),
+        };
         let failure = match progress {
             Progress::Unsent if target.call.script.purpose == Purpose::Release => {
                 timed_out(Executed::Maybe, &format!("{message}; the call will still be sent"))

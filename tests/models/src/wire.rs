@@ -177,7 +177,7 @@ impl Source for Back {
 fn commands(bytes: &[u8]) -> (Vec<Said>, usize) {
     let (mut found, mut rest) = (Vec::new(), 0);
     while let Some((words, behind)) = command(&bytes[rest..]) {
-        let token = || (*words.last().unwrap()).to_owned();
+        let token = || words.last().unwrap().clone();
         found.push(match &*words[0] {
             "PING" => Said::Ping,
             "WAIT" => Said::Wait,

@@ -62,6 +62,9 @@ pub(crate) struct Round {
 
 struct Waiter {
     slots: SmallVec<[Slot; 1]>,
+    /// The number of outcomes that came, and of those after which the thread looks at them.
+    came: usize,
+    enough: usize,
     /// Made at the first sleep. Mostly the thread reads, and does not sleep.
     changed: Option<Arc<Condvar>>,
     is_asleep: bool,
@@ -94,7 +97,9 @@ impl Waiter {
             Slot::Done(Outcome::Replied(reply)) => reply.is_error(),
             _ => false,
         };
-        !self.slots.iter().any(may_be_repeated) && self.slots.iter().any(|slot| matches!(slot, Slot::Awaited))
+        self.came < self.enough
+            && !self.slots.iter().any(may_be_repeated)
+            && self.slots.iter().any(|slot| matches!(slot, Slot::Awaited))
     }
 }
 
@@ -102,7 +107,8 @@ impl Round {
     /// A round of this many calls.
     pub(crate) fn new(calls: usize) -> Arc<Round> {
         let slots = (0..calls).map(|_| Slot::Empty).collect();
-        Arc::new(Round { waiter: Mutex::new(Waiter { slots, changed: None, is_asleep: false, reads_next: false }) })
+        let waiter = Waiter { slots, came: 0, enough: usize::MAX, changed: None, is_asleep: false, reads_next: false };
+        Arc::new(Round { waiter: Mutex::new(waiter) })
     }
 
     /// Where the outcome of the call with this index goes. An index has one call on its way at a time.
@@ -117,6 +123,7 @@ impl Round {
         let mut waiter = self.waiter.lock();
         let Some(slot) = waiter.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Awaited)) else { return };
         *slot = Slot::Done(outcome);
+        waiter.came += 1;
         let is_over = waiter.is_asleep && !waiter.is_pending();
         let changed = waiter.changed.clone().filter(|_| is_over);
         drop(waiter);
@@ -124,6 +131,16 @@ impl Round {
         if let Some(changed) = changed {
             changed.notify_one();
         }
+    }
+
+    /// Ends the wait once this many outcomes have come. Each one counts at most once, also if it was taken.
+    pub(crate) fn look_after(&self, enough: usize) {
+        self.waiter.lock().enough = enough;
+    }
+
+    /// The number of outcomes that came.
+    pub(crate) fn came(&self) -> usize {
+        self.waiter.lock().came
     }
 
     /// Takes the outcome, if there is one.
