@@ -257,7 +257,7 @@ impl Connections {
         let (latest_reply, host) = (Arc::clone(&self.latest_reply), Arc::clone(&self.host));
         let on_reply = move |sent: Tick| {
             latest_reply.fetch_max(sent.as_nanos(), Ordering::AcqRel);
-            host.record_answer();
+            host.record_round_trip(sent);
         };
         let context = &self.host.context;
         let setting = Setting {

@@ -15,7 +15,7 @@ use super::transport::framer::WireReply;
 use super::transport::halves::Broken;
 use super::transport::round::{Outcome, Recipient, Round};
 use super::transport::waiting::{SentCall, wait};
-use super::{Answers, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
+use super::{Answers, Awaits, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::reply::is_no;
 use crate::protocol::script::{Call, Purpose};
@@ -24,7 +24,7 @@ use crate::protocol::script::{Call, Purpose};
 /// longer wait would use up the time of each exchange.
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
-/// After a majority has decided, the other servers get at least this long.
+/// After a majority has decided, a slow server gets at least this long.
 const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 
 struct Exchange<'a> {
@@ -35,17 +35,30 @@ struct Exchange<'a> {
     is_single: bool,
     started: Tick,
     deadline: Tick,
+    /// The deadline, unless so many servers decide earlier.
+    latest: Tick,
     node_timeout: Duration,
     /// So many equal answers decide. `None` if all servers are awaited.
     decides: Option<usize>,
-    /// So many servers have said the same.
-    is_decided: bool,
+    /// When so many servers had said the same.
+    decided: Option<Tick>,
 }
 
 impl Nodes {
-    /// Like [`call`](Nodes::call), for several calls at the same time. Waits until `by`. The answers are in the order
-    /// of the calls.
+    /// Like [`call`](Nodes::call), for several calls at the same time. Waits for all until `by`. The answers are in the
+    /// order of the calls.
     pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> Few<Answers> {
+        self.exchange(calls, by, ask, need, Awaits::All)
+    }
+
+    pub(super) fn exchange(
+        &self,
+        calls: &[Arc<Call>],
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+        awaits: Awaits,
+    ) -> Few<Answers> {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
         // A single node cannot be left out, so the number of nodes is checked first.
@@ -60,10 +73,7 @@ impl Nodes {
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
-        // A slow server does not set the pace of an acquire or a release. Renewals wait for all: no caller waits for
-        // them, and each yes is a spare vote.
-        let has_pace = |call: &Arc<Call>| matches!(call.script.purpose, Purpose::Acquire | Purpose::Release);
-        let decides = calls.first().filter(|call| self.len() > 1 && calls.len() == 1 && has_pace(call)).map(|_| need);
+        let decides = (awaits == Awaits::Majority && self.len() > 1).then_some(need);
         let (round, is_single) = (Round::new(targets.len()), calls.len() <= 1);
         let mut exchange = Exchange {
             nodes: self,
@@ -72,9 +82,10 @@ impl Nodes {
             is_single,
             started,
             deadline,
+            latest: deadline,
             node_timeout,
             decides,
-            is_decided: false,
+            decided: None,
         };
         exchange.run(&mut targets);
         let mut targets = targets.into_iter();
@@ -251,23 +262,33 @@ impl Exchange<'_> {
         self.shorten(targets);
     }
 
-    /// Once a majority has said the same, the others get as long again as the round has taken. What they have not
-    /// answered then may be executed. What is sent there later stands behind it, on the same connection.
+    /// Once a majority has said the same, the others get as long again as the round has taken, and an eighth of a node
+    /// timeout at least. So a server that is late once keeps its vote. A server that an earlier round did not wait for
+    /// gets a millisecond at least.
+    ///
+    /// A call that is not answered then may be executed. What is sent there later stands behind it, on the same
+    /// connection.
     fn shorten(&mut self, targets: &[Target]) {
         let Some(need) = self.decides else { return };
         let said = |no: bool| {
             let is_it = |target: &&Target| matches!(&target.state, TargetState::Done(Ok(value)) if is_no(value) == no);
             targets.iter().filter(is_it).count()
         };
-        if said(true) >= need || said(false) >= need {
-            let now = self.clock.now();
-            let as_long = now.since(self.started).max(SHORTEST_GRACE);
-            self.deadline = self.deadline.min(now.after(as_long));
-            (self.decides, self.is_decided) = (None, true);
-            self.round.look_after(usize::MAX);
-        } else {
-            self.round.look_after(need.max(self.round.came() + 1));
+        // A call whose connection broke is sent once more in any case.
+        let open = || targets.iter().filter(|target| !matches!(target.state, TargetState::Done(_)));
+        if open().any(|target| !target.is_first()) {
+            self.deadline = self.latest;
+            return self.round.look_after(usize::MAX);
         }
+        if self.decided.is_none() && (said(true) >= need || said(false) >= need) {
+            self.decided = Some(self.clock.now());
+        }
+        if let Some(decided) = self.decided {
+            let are_slow = open().filter_map(|target| target.server.as_ref()).all(|server| server.host.is_slow());
+            let least = if are_slow { SHORTEST_GRACE } else { self.node_timeout / 8 };
+            self.deadline = self.latest.min(decided.after(decided.since(self.started).max(least)));
+        }
+        self.round.look_after(need.max(self.round.came() + 1));
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the
@@ -330,6 +351,9 @@ impl Exchange<'_> {
     fn give_up_target(&mut self, targets: &mut [Target], i: usize, waited: Duration) -> bool {
         let Some(target) = targets.get_mut(i) else { return true };
         let Some(server) = target.server.clone() else { return true };
+        if self.decided.is_some() && matches!(target.state, TargetState::Sent { .. } | TargetState::Unsent) {
+            server.host.mark_slow();
+        }
         let failure = match &target.state {
             TargetState::Sent { connection, number, .. } => {
                 if !self.round.give_up(i) {
@@ -354,9 +378,9 @@ impl Exchange<'_> {
 
     /// The failure of a call that is given up.
     fn failure_of_abandoned(&self, target: &Target, server: &Server, progress: Progress, waited: Duration) -> Failure {
-        let message = match self.is_decided {
-            true => format!("did not answer within {} ms, and the others had decided", waited.as_millis()),
-            false => format!("timed out after {} ms", waited.as_millis()),
+        let message = match self.decided {
+            Some(_) => format!("did not answer within {} ms, and the others had decided", waited.as_millis()),
+            None => format!("timed out after {} ms", waited.as_millis()),
         };
         let failure = match progress {
             Progress::Unsent if target.call.script.purpose == Purpose::Release => {

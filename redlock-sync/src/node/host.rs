@@ -1,8 +1,9 @@
 //! What all connections to one server share: how to connect, and the state of the server.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -30,6 +31,8 @@ pub(super) struct HostContext {
     pub(super) identities: Arc<ServerIdentities>,
     /// The threads that connect.
     pub(super) background: Background,
+    /// The threads for work that no caller waits for.
+    pub(super) jobs: Background,
     /// Called when a node that was left out answers again. Must not wait.
     pub(super) on_return: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
     pub(super) arrivals: Arc<Arrivals>,
@@ -74,6 +77,8 @@ pub(super) struct Host {
     generation: AtomicU64,
     /// The generation of the newest connection, and when its login expires.
     logged_in: Mutex<Option<(u64, Tick)>>,
+    /// A round has ended without its answer. Only a hint: later rounds give it less time, until it answers fast.
+    is_slow: AtomicBool,
     cluster: Option<Weak<dyn SlotMapOwner>>,
     /// Makes a background thread open a connection. When that succeeds, the server is back.
     pub(super) reconnect: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -94,6 +99,7 @@ impl Host {
             status: ServerStatus::default(),
             generation: AtomicU64::new(0),
             logged_in: Mutex::default(),
+            is_slow: AtomicBool::new(false),
             cluster,
             reconnect: OnceLock::new(),
         })
@@ -174,6 +180,14 @@ impl Host {
         failure
     }
 
+    /// Like [`tell_status`](Host::tell_status), on a background thread.
+    pub(super) fn tell_status_soon(self: &Arc<Self>) {
+        if self.has_news() {
+            let host = Arc::clone(self);
+            self.context.jobs.after(Duration::ZERO, move || host.tell_status());
+        }
+    }
+
     /// Logs each change of status in one line, and notifies the observers. Messages of failures contain no part of a
     /// password.
     pub(super) fn tell_status(&self) {
@@ -199,13 +213,16 @@ impl Host {
 
     /// Connects within a node timeout. A panic becomes a failure. Otherwise the attempt would count as under way for
     /// ever. rustls panics if it has no crypto provider.
-    pub(super) fn connect(&self) -> Result<Link, Failure> {
+    pub(super) fn connect(self: &Arc<Self>) -> Result<Link, Failure> {
         let panicked = "connecting panicked; see the panic's own message";
         let opened = caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
         match &opened {
             Ok(_) => {
                 self.record_answer();
                 self.status.succeeded(Step::Connect, || self.context.clock.now());
+                // The connection cannot be used yet, and an observer may use this client.
+                self.tell_status_soon();
+                return opened;
             }
             Err(failure) => {
                 self.record_failure(failure, Step::Connect);
@@ -220,6 +237,23 @@ impl Host {
         }
         self.tell_status();
         opened
+    }
+
+    /// Marks the server as slow, after a round ended without its answer.
+    pub(super) fn mark_slow(&self) {
+        self.is_slow.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Records that a call was answered that was sent at this time.
+    pub(super) fn record_round_trip(&self, sent: Tick) {
+        if self.is_slow() && self.context.clock.now().since(sent) < self.context.settings.node_timeout / 64 {
+            self.is_slow.store(false, Ordering::Relaxed);
+        }
+        self.record_answer();
     }
 
     /// Records that the server answered: it is not left out any more.

@@ -99,6 +99,15 @@ pub(crate) use url::NodeUrl;
 /// Selects the nodes of a round by their index.
 pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 
+/// Which nodes a round waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// All of them, until its deadline.
+    All,
+    /// A majority that says the same, and a moment for the others. So a slow node does not set the pace.
+    Majority,
+}
+
 /// The answers of the nodes to one call.
 #[derive(Debug)]
 pub(crate) struct Answers {

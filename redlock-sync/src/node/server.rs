@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use super::connections::Connections;
 use super::host::Host;
@@ -68,6 +67,15 @@ impl Server {
 
     pub(super) fn address(&self) -> &str {
         self.host.server.address()
+    }
+
+    /// Records an outage if the server hangs. Perhaps no thread has waited for it long enough to notice.
+    pub(super) fn note_if_hung(&self, call: &Call) {
+        if self.host.breaker.outage().is_none() && self.calls.is_hung() {
+            let why =
+                format!("timed out: a call has not been answered for {:?}", self.host.context.settings.node_timeout);
+            self.record_timeout(call, &Failure::unsent(FailureKind::TimedOut, why));
+        }
     }
 
     /// The failure because of which the server is left out now, if it is.
@@ -149,16 +157,13 @@ impl Server {
     /// Like [`record_reply`](Server::record_reply), for a thread that must not run code of users: a background thread
     /// logs the change.
     pub(super) fn record_reply_quietly(
-        self: &Arc<Self>,
+        &self,
         call: &Call,
         sent: &Transmission,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
         let result = self.note_reply(call, sent, result);
-        if self.host.has_news() {
-            let server = Arc::clone(self);
-            self.host.context.background.after(Duration::ZERO, move || server.host.tell_status());
-        }
+        self.host.tell_status_soon();
         result
     }
 

@@ -16,7 +16,7 @@ use super::server::Server;
 use super::socket::RedisServer;
 use super::transport::drain::Drain;
 use super::transport::waiting;
-use super::{Answers, Background, Few, NodeFilter, NodeUrl};
+use super::{Answers, Awaits, Background, Few, NodeFilter, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::options::ClientOptions;
@@ -69,6 +69,7 @@ impl Nodes {
             clock: Arc::clone(clock),
             identities: Arc::new(ServerIdentities::new(addresses)),
             background: connecting,
+            jobs: background.clone(),
             on_return: Arc::default(),
             arrivals: Arrivals::new(),
             drain: Arc::new(Drain::new(clock)),
@@ -87,8 +88,17 @@ impl Nodes {
 
     /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
     pub(crate) fn call(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize) -> Answers {
+        self.one(call, by, ask, need, Awaits::All)
+    }
+
+    /// Like [`call`](Nodes::call), for all nodes, but waits for a majority that says the same.
+    pub(crate) fn quick_call(&self, call: &Arc<Call>, by: Tick, need: usize) -> Answers {
+        self.one(call, by, &|_| true, need, Awaits::Majority)
+    }
+
+    fn one(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize, awaits: Awaits) -> Answers {
         let none = || Answers { results: Few::new(), started: self.context.clock.now(), duplicate: false };
-        self.calls(std::slice::from_ref(call), by, ask, need).pop().unwrap_or_else(none)
+        self.exchange(std::slice::from_ref(call), by, ask, need, awaits).pop().unwrap_or_else(none)
     }
 
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.

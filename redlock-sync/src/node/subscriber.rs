@@ -12,7 +12,7 @@ use crate::clock::{Clock, Tick};
 
 /// Connects, logs in, and subscribes. A server that is left out is not dialled, because a probe finds out when it is
 /// back.
-pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<ServerSubscription, Failure> {
+pub(super) fn subscribe(host: &Arc<Host>, channel: &str, by: Tick) -> Result<ServerSubscription, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let address_changes = host.server.address_changes();
     let mut link = host.breaker.outage().map_or_else(|| host.connect(), Err)?;

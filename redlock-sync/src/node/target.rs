@@ -48,6 +48,7 @@ impl Target {
         let state = match &server {
             None => TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked"))),
             Some(server) => {
+                server.note_if_hung(call);
                 // No other server can stand in for a member of a cluster. It is left out all the same, since another
                 // server may have taken over its slots.
                 let leaves_out = can_leave_out || server.host.is_in_cluster();

@@ -24,6 +24,7 @@ use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
 use crate::names::{escaped, key_in_message, reader_of_helper};
+pub(crate) use crate::node::Awaits;
 use crate::node::{Answers, Node, NodeFilter, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
@@ -110,7 +111,17 @@ impl Quorum {
 
     /// Like [`round`](Quorum::round), for the nodes that `ask` selects.
     pub(crate) fn round_on<R: Reply>(&self, call: &TypedCall<R>, by: Tick, ask: NodeFilter<'_>) -> Ballot<R> {
-        let mut ballot = ballot(self.ask(&call.call, by, ask));
+        self.judged(call, by, self.ask(&call.call, by, ask))
+    }
+
+    /// Like [`round`](Quorum::round), but ends soon after a majority has said the same. A node that has not answered
+    /// then may still execute the call.
+    pub(crate) fn quick_round<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Ballot<R> {
+        self.judged(call, by, self.nodes.quick_call(&call.call, by, self.need()))
+    }
+
+    fn judged<R: Reply>(&self, call: &TypedCall<R>, by: Tick, answers: Answers) -> Ballot<R> {
+        let mut ballot = ballot(answers);
         for (node, vote) in ballot.votes.iter_mut().enumerate() {
             if let Vote::Failed(failure) = vote
                 && failure.kind == FailureKind::WrongType

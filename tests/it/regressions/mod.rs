@@ -19,6 +19,7 @@
 //! 17. `dead_waits`: waits of processes that are gone and had no notification connection.
 //! 18. `first_attempts`: the first attempt of a call, and a wait for a server that hangs.
 //! 19. `passing_refusals`: a server that has served a client refuses it for a while.
+//! 20. `transport`: the connections that all threads share.
 
 mod bodies;
 mod counted;
@@ -38,4 +39,5 @@ mod releases;
 mod signals;
 mod tasks;
 mod texts;
+mod transport;
 mod trickle;

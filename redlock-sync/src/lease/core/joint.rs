@@ -10,6 +10,7 @@ use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 use crate::protocol::{Protocol, ReadWrite};
+use crate::quorum::Awaits;
 
 impl Core {
     /// True if one more thread may join at that moment: the lease is surely held, and for long enough to be renewed.
@@ -42,7 +43,7 @@ impl Core {
         }
         let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), Awaits::All);
         let has_writer = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         ballot.won() && !ballot.votes.iter().any(has_writer)
     }
@@ -61,7 +62,7 @@ impl Core {
             io.fence = None;
             let lease = self.next_lease();
             let call = reader.downgrade(&self.id, lease);
-            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline());
+            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), Awaits::All);
         }
         self.still_ours()
     }

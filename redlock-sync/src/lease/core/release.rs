@@ -116,7 +116,7 @@ impl Core {
     pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
         let outcome = self.begin_release(self.quorum.now(), grace).map(|(_io, release)| {
             let by = self.quorum.round_deadline();
-            let ballot = self.quorum.round(&release.call, by);
+            let ballot = self.quorum.quick_round(&release.call, by);
             self.conclude(&release, ballot, by, true)
         });
         self.end_release(outcome.unwrap_or_else(|outcome| outcome))

@@ -281,3 +281,120 @@ impl CallQueue {
         self.pending.len()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod tests {
+    use super::super::round::Round;
+    use super::*;
+    use crate::protocol::script::{ACQUIRE, Arg, RELEASE};
+    use crate::token::LockId;
+
+    const NOW: Tick = Tick::ZERO;
+    const WAIT: &[u8] = b"WAIT";
+
+    fn payload(purpose: Purpose, asks: bool) -> Payload {
+        let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
+        let id = LockId::from_server("t");
+        let call = Call::of_token(script, Some(&id), &["k"], &[Arg::Text("t")]);
+        Payload { call, checks: false, form: Form::Digest, asks }
+    }
+
+    /// Appends a call, and returns its number and what gets its outcome.
+    fn append(queue: &mut CallQueue, purpose: Purpose) -> (u64, Arc<Round>) {
+        let round = Round::new(1);
+        (queue.append(&payload(purpose, false), round.recipient(0), NOW), round)
+    }
+
+    fn pack(queue: &mut CallQueue, wait: &[u8]) -> String {
+        let mut packet = Vec::new();
+        queue.pack(&mut packet, wait, NOW);
+        String::from_utf8(packet).unwrap()
+    }
+
+    /// Assigns a reply, and returns how many calls got an outcome. `None` if no call expects it.
+    fn reply(queue: &mut CallQueue, n: i64) -> Option<usize> {
+        let mut outcomes = Outcomes::new();
+        queue.assign(WireReply::Int(n), &mut outcomes)?;
+        let many = outcomes.len();
+        outcomes.into_iter().for_each(|(to, outcome)| to.deliver(outcome));
+        Some(many)
+    }
+
+    fn said(round: &Round) -> Option<i64> {
+        match round.take(0)? {
+            Outcome::Replied(WireReply::Int(n)) | Outcome::Acknowledged { reply: WireReply::Int(n), .. } => Some(n),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A reply that nobody asked for must not go to a call that is still to be written: all later replies would go to
+    /// the call before theirs.
+    #[test]
+    fn a_call_that_was_not_written_gets_no_reply() {
+        let mut queue = CallQueue::default();
+        assert_eq!(reply(&mut queue, 1), None);
+        let (_, first) = append(&mut queue, Purpose::Acquire);
+        pack(&mut queue, b"");
+        let (_, second) = append(&mut queue, Purpose::Acquire);
+        assert_eq!((reply(&mut queue, 1), reply(&mut queue, 2)), (Some(1), None));
+        assert_eq!((said(&first), said(&second)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_before_it_was_written_is_not_sent() {
+        let mut queue = CallQueue::default();
+        let calls = [Purpose::Acquire, Purpose::Acquire, Purpose::Release].map(|one| append(&mut queue, one));
+        assert_eq!([1, 2].map(|n: usize| queue.abandon(calls[n].0)), [Progress::Unsent; 2]);
+        let packet = pack(&mut queue, b"");
+        assert_eq!(packet.matches("EVALSHA").count(), 2, "the first call and the release: {packet}");
+        let (ping, release) = (packet.find("PING").unwrap(), packet.rfind("EVALSHA").unwrap());
+        assert!(packet.find("EVALSHA").unwrap() < ping && ping < release, "{packet}");
+        assert_eq!(queue.abandon(calls[0].0), Progress::Sent);
+        assert_eq!([1, 2, 3, 4].map(|n| reply(&mut queue, n)), [Some(1), Some(1), Some(1), None]);
+    }
+
+    #[test]
+    fn the_reply_to_asking_is_nobodys() {
+        let mut queue = CallQueue::default();
+        let round = Round::new(1);
+        let number = queue.append(&payload(Purpose::Acquire, true), round.recipient(0), NOW);
+        assert!(pack(&mut queue, b"").starts_with("*1\r\n$6\r\nASKING"));
+        assert_eq!((reply(&mut queue, 1), said(&round), queue.has(number)), (Some(1), None, true));
+        assert_eq!((reply(&mut queue, 2), said(&round), queue.has(number)), (Some(1), Some(2), false));
+    }
+
+    /// While a `WAIT` is unanswered, nothing is written. Its reply acknowledges all calls before it.
+    #[test]
+    fn one_wait_for_replicas_at_a_time() {
+        let mut queue = CallQueue::default();
+        for n in 0..2 {
+            let purposes = [Purpose::Acquire, Purpose::Release, Purpose::Acquire];
+            let calls = purposes.map(|one| append(&mut queue, one));
+            assert!(pack(&mut queue, WAIT).ends_with("WAIT"));
+            let (later, last) = append(&mut queue, Purpose::Release);
+            assert!(!queue.has_unwritten());
+            assert_eq!([1, 2, 3].map(|n| reply(&mut queue, n)), [Some(0), Some(1), Some(0)], "round {n}");
+            assert_eq!(calls.each_ref().map(|(_, round)| said(round)), [None, Some(2), None]);
+            assert_eq!(queue.abandon(calls[2].0), Progress::Unacknowledged);
+            assert_eq!(reply(&mut queue, 9), Some(2));
+            assert_eq!(said(&calls[0].1), Some(1));
+            assert!(queue.has_unwritten() && queue.has(later) && !queue.has(calls[2].0));
+            assert!(!pack(&mut queue, WAIT).contains("WAIT"), "no call needs replicas");
+            assert_eq!((reply(&mut queue, 4), said(&last)), (Some(1), Some(4)));
+        }
+    }
+
+    #[test]
+    fn a_break_tells_what_the_server_may_have() {
+        let mut queue = CallQueue::default();
+        append(&mut queue, Purpose::Acquire);
+        pack(&mut queue, b"");
+        append(&mut queue, Purpose::Acquire);
+        let why = Arc::new(super::super::halves::Broken::TimedOut);
+        let outcome = |was_written| Outcome::Disconnected { was_written, why: Arc::clone(&why) };
+        let was_written = |(_, outcome)| matches!(outcome, Outcome::Disconnected { was_written: true, .. });
+        assert_eq!(queue.break_all(outcome).into_iter().map(was_written).collect::<Vec<_>>(), [true, false]);
+        assert_eq!((queue.len(), queue.oldest()), (0, None));
+    }
+}

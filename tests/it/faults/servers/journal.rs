@@ -108,8 +108,9 @@ fn a_node_that_executes_no_calls() {
     let mut journal = Journal::start([proxy.url(), servers[1].url(), servers[2].url()]);
     journal.works_silently();
     let faults = ["acquire", "release"].map(|name| proxy.on_each(name, Act::HoldReply));
+    // No call waits for the node, so the client learns it after a node timeout.
     let mut logged = Vec::new();
-    for _ in 0..3 {
+    while logged.is_empty() {
         let (taken, lines) = journal.work();
         assert_eq!(taken, 10);
         logged.extend(lines);

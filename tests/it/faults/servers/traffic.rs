@@ -255,7 +255,7 @@ fn failed_beside_a_server_that_hangs() -> usize {
     failed.into_inner()
 }
 
-/// A slow node replies within the node timeout. It costs each call one round trip in total, and its vote counts.
+/// A slow node replies within the node timeout. Only one call waits for it, and not for long. It executes all calls.
 fn fault_09_a_slow_node<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let trip = Duration::from_millis(150);
@@ -269,13 +269,13 @@ fn fault_09_a_slow_node<K: Kind>() {
         // would end half a round trip after this limit.
         let end = guard.remaining() + start.elapsed().by_clock();
         assert!(end + LONG / 100 <= LONG + trip / 2, "the lease ends {end:?} after the call");
-        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        let id = guard.id().as_str().to_owned();
+        eventually("all nodes have the lock", SOON, || rig.holding("a", &id) == n);
         guard.extend(LONG).unwrap();
         K::unlock(guard).unwrap();
-        assert!(rig.is_free("a"));
         let took = start.elapsed();
-        assert!(took >= 3 * trip, "all were waited for");
         assert!(took < 3 * trip + SLACK, "three operations took {took:?}");
+        eventually("no key stays", SOON, || rig.is_free("a"));
     });
 }
 

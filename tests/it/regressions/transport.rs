@@ -1,0 +1,171 @@
+//! The connections that all threads of a client share: drops, observers, slow servers, and too few connections.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_sync::{Event, Observer, Redlock};
+use redlock_tests::{Proxy, Server, Stopwatch, eventually, open, patient, servers};
+
+use crate::logged::{listen, said_of};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// An observer that is a function.
+struct Calls<F>(F);
+
+impl<F: Fn(&Event<'_>) + Send + Sync> Observer for Calls<F> {
+    fn event(&self, event: &Event<'_>) {
+        (self.0)(event);
+    }
+}
+
+/// The first reply after an outage changes the status of the server. The observer that is told locks something by this
+/// client. So the thread that tells it must not have the reading half.
+#[test]
+fn an_observer_locks_when_a_server_is_back() {
+    let server = Server::start();
+    let itself: Arc<OnceLock<Redlock>> = Arc::default();
+    let (client, locked) = (Arc::clone(&itself), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&locked);
+    let observer = move |event: &Event<'_>| {
+        if let (Event::NodeUp { .. }, Some(locks)) = (event, client.get()) {
+            let other = locks.mutex("of the observer").lock();
+            count.fetch_add(usize::from(other.is_ok()), Ordering::SeqCst);
+        }
+    };
+    let locks = patient().node(server.url()).observer(Calls(observer)).build().unwrap();
+    drop(itself.set(locks.clone()));
+    locks.mutex("warm").lock().unwrap().unlock().unwrap();
+    for round in 1..=3 {
+        server.kill();
+        assert!(locks.mutex("a").try_lock().is_err());
+        server.restart();
+        // Half of the replies that find the server back belong to drops.
+        eventually("the lock is acquired", SOON, || locks.mutex("a").try_lock().is_ok());
+        eventually("the observer has locked", SOON, || locked.load(Ordering::SeqCst) >= round);
+    }
+}
+
+/// An observer that does not return blocks the thread of the background, and not the one that reads for drops.
+#[test]
+fn a_slow_observer_does_not_stop_the_drain_thread() {
+    let server = Server::start();
+    let (is_blocked, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (blocked, free) = (Arc::clone(&is_blocked), Arc::clone(&goes_on));
+    let observer = move |event: &Event<'_>| {
+        if matches!(event, Event::Released { .. }) && !blocked.swap(true, Ordering::SeqCst) {
+            eventually("the observer may return", SOON, || free.load(Ordering::SeqCst));
+        }
+    };
+    let observed = patient().node(server.url()).observer(Calls(observer)).build().unwrap();
+    drop(observed.mutex("a").lock().unwrap());
+    eventually("the observer blocks", SOON, || is_blocked.load(Ordering::SeqCst));
+    let held = observed.mutex("b").lock().unwrap();
+    let () = server.ask(cmd("SCRIPT").arg("FLUSH"));
+    drop(held);
+    // The server does not know the release. Its reply must be read, and the source sent.
+    eventually("the lock is free", SOON, || server.get("b").is_none());
+    assert!(!goes_on.swap(true, Ordering::SeqCst));
+}
+
+/// The server has forgotten its scripts. A drop sends the source with the reply, and nothing is logged.
+#[test]
+fn a_drop_after_the_scripts_were_flushed() {
+    listen();
+    let server = Server::start();
+    let locks = open(server.url());
+    let key = "logged:flushed";
+    for _ in 0..3 {
+        let guard = locks.mutex(key).lock().unwrap();
+        let () = server.ask(cmd("SCRIPT").arg("FLUSH"));
+        drop(guard);
+        eventually("it is free", SOON, || server.get(key).is_none());
+    }
+    locks.shutdown(Duration::ZERO).unwrap();
+    assert_eq!(said_of(key), []);
+}
+
+/// The server has closed the idle connections. A drop notices it, and the lock does not wait for its lease.
+#[test]
+fn a_drop_after_the_server_closed_the_connections() {
+    let server = Server::start();
+    let locks = open(server.url());
+    for _ in 0..5 {
+        let guard = locks.mutex("a").lease(SOON * 10).lock().unwrap();
+        let _: i64 = server.ask(cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes"));
+        drop(guard);
+        eventually("it is free", SOON, || server.get("a").is_none());
+    }
+}
+
+/// The server allows one connection of the client. All keys use it.
+#[test]
+fn a_server_that_allows_one_connection() {
+    let server = Server::start();
+    let locks = open(server.url());
+    locks.mutex("warm").lock().unwrap().unlock().unwrap();
+    let clients: usize = server.info("connected_clients").unwrap().parse().unwrap();
+    server.config("maxclients", &clients.to_string());
+    thread::scope(|scope| {
+        for t in 0..8 {
+            let locks = &locks;
+            scope.spawn(move || {
+                for n in 0..20 {
+                    let mutex = locks.mutex(format!("k{t}:{n}"));
+                    mutex.lock().unwrap().unlock().unwrap();
+                    drop(mutex.lock().unwrap());
+                    mutex.lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    server.config("maxclients", "100");
+    locks.shutdown(Duration::ZERO).unwrap();
+    eventually("nothing is left", SOON, || server.keys().is_empty());
+}
+
+/// One of three servers is far. A lock and its unlock do not wait for it, wherever it is in the list.
+#[test]
+fn a_slow_server_does_not_set_the_pace() {
+    const FAR: Duration = Duration::from_secs(2);
+    for place in 0..3 {
+        let servers = servers(3);
+        let proxy = Proxy::start(&servers[place]);
+        let urls = (0..3).map(|n| if n == place { proxy.url() } else { servers[n].url() });
+        let locks = patient().nodes(urls).node_timeout(FAR * 4).build().unwrap();
+        locks.mutex("warm").lock().unwrap().unlock().unwrap();
+        proxy.latency(FAR / 2);
+        let start = Stopwatch::start();
+        for _ in 0..5 {
+            locks.mutex("a").lock().unwrap().unlock().unwrap();
+        }
+        assert!(start.elapsed() < FAR * 5, "place {place}: {:?}", start.elapsed());
+        eventually("nothing is left", SOON, || servers.iter().all(|server| server.get("a").is_none()));
+    }
+}
+
+/// One of three servers is farther than the others, so its yes to the attempt counts for nothing. The renewals give it
+/// its vote. So the lock outlives a near server that loses its data.
+#[test]
+fn a_far_server_is_a_spare_vote_after_the_renewals() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let servers = servers(3);
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).lease(LEASE).build().unwrap();
+    proxies[2].latency(Duration::from_millis(5));
+    let guard = locks.mutex("a").lock().unwrap();
+    let lease = guard.id().as_str().to_owned();
+    for proxy in &proxies {
+        proxy.wait_count("extend", 4, SOON);
+    }
+    servers[0].kill();
+    servers[0].restart();
+    proxies[2].wait_count("extend", proxies[2].count("extend") + 2, SOON);
+    guard.check().unwrap();
+    let holders = servers.iter().filter(|server| server.get("a").as_ref() == Some(&lease)).count();
+    assert!(holders >= 2, "{holders}");
+    guard.unlock().unwrap();
+}
