@@ -66,7 +66,7 @@ impl Default for ClientOptions {
     fn default() -> ClientOptions {
         ClientOptions {
             node_timeout: Duration::from_millis(250),
-            connections: 3,
+            connections: 2,
             restart_guard: true,
             failover_guard: None,
             min_replicas_ack: 0,

@@ -314,13 +314,14 @@ impl Builder {
         self
     }
 
-    /// Sets how many connections to each node the calls of all threads share, 1 to 16; default 3. The client opens them
+    /// Sets how many connections to each node the calls of all threads share, 1 to 16; default 2. The client opens them
     /// when it needs them, and opens new ones when they break. It has one more connection for notifications and one for
     /// bodies of tasks. While a server does not answer, it has up to two more.
     ///
-    /// Calls of many threads travel together in one packet, and a connection carries the next calls before the last
-    /// ones are answered. So hundreds of threads need no more connections than one. More connections let calls about
-    /// other keys pass one that is not answered. With [`min_replicas_ack`](Builder::min_replicas_ack) there is one.
+    /// The hash of its key decides over which connection a call goes. Calls of many threads travel together in one
+    /// packet, and a connection carries the next calls before the last ones are answered. So hundreds of threads need
+    /// no more connections than one. With more, calls about other keys pass one that is not answered, and packets are
+    /// smaller. With [`min_replicas_ack`](Builder::min_replicas_ack) there is one.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;

@@ -126,7 +126,7 @@ fn waiting(targets: &[Target]) -> Few<usize> {
 impl Exchange<'_> {
     fn run(&mut self, targets: &mut [Target]) {
         if let Some(need) = self.decides {
-            self.round.look_after(need);
+            self.round.ends_after(need);
         }
         self.send_unattended(targets);
         loop {
@@ -278,7 +278,7 @@ impl Exchange<'_> {
         let open = || targets.iter().filter(|target| !matches!(target.state, TargetState::Done(_)));
         if open().any(|target| !target.is_first()) {
             self.deadline = self.latest;
-            return self.round.look_after(usize::MAX);
+            return self.round.ends_after(usize::MAX);
         }
         if self.decided.is_none() && (said(true) >= need || said(false) >= need) {
             self.decided = Some(self.clock.now());
@@ -288,7 +288,7 @@ impl Exchange<'_> {
             let least = if are_slow { SHORTEST_GRACE } else { self.node_timeout / 8 };
             self.deadline = self.latest.min(decided.after(decided.since(self.started).max(least)));
         }
-        self.round.look_after(need.max(self.round.came() + 1));
+        self.round.ends_after(need.max(self.round.came() + 1));
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the

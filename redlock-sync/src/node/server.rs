@@ -71,7 +71,7 @@ impl Server {
 
     /// Records an outage if the server hangs. Perhaps no thread has waited for it long enough to notice.
     pub(super) fn note_if_hung(&self, call: &Call) {
-        if self.host.breaker.outage().is_none() && self.calls.is_hung() {
+        if !self.host.breaker.is_open() && self.calls.is_hung() {
             let why =
                 format!("timed out: a call has not been answered for {:?}", self.host.context.settings.node_timeout);
             self.record_timeout(call, &Failure::unsent(FailureKind::TimedOut, why));

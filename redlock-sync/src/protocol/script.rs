@@ -105,13 +105,13 @@ scripts! {
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
     ADOPT = "adopt" behind "permissions" "fence_counter" for "adopt"
         { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
-    EXTEND = "extend" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
-    FENCE = "fence" behind "fence_counter" for "fence" { purpose: Purpose::Urgent, is_for_replicas: true },
+    EXTEND = "extend" for "extend" { is_for_replicas: true, min_keys: 1 },
+    FENCE = "fence" behind "fence_counter" for "fence" { is_for_replicas: true },
     RELEASE = "release" behind "release_fast" "fence_counter" "push" "grant" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
-    UNRESERVE = "unreserve" behind "push" for "release" { purpose: Purpose::Urgent },
+    UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
-    PUBLISH = "publish" for "listen" { purpose: Purpose::Urgent },
+    PUBLISH = "publish" for "listen",
     LIST = "list" for "list",
     WRONG_TYPE = "wrong_type" for "look for a wrong type of",
     HEALTH = "health" for "ask for the health of",
@@ -120,18 +120,18 @@ scripts! {
         behind "semaphore_acquire_fast" "permissions" "fence_counter" "push" "slots" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend"
-        { purpose: Purpose::Urgent, is_for_replicas: true },
+        { is_for_replicas: true },
     SEMAPHORE_FENCE = "semaphore_fence" behind "fence_counter" "push" "slots" for "fence"
-        { purpose: Purpose::Urgent, is_for_replicas: true },
+        { is_for_replicas: true },
     SEMAPHORE_RELEASE = "semaphore_release" behind "end_with_last" "semaphore_release_fast" "push" "slots" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "fence_counter" "push" "rw" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
     RW_EXTEND = "rw_extend" behind "push" "rw" for "extend"
-        { purpose: Purpose::Urgent, is_for_replicas: true, min_keys: 1 },
+        { is_for_replicas: true, min_keys: 1 },
     RW_FENCE = "rw_fence" behind "fence_counter" "push" "rw" for "fence"
-        { purpose: Purpose::Urgent, is_for_replicas: true },
+        { is_for_replicas: true },
     RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
         { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
@@ -143,7 +143,7 @@ scripts! {
         { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
     Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim"
         { purpose: Purpose::Acquire, needs: Some("check queue"), brings_bodies: true, is_for_replicas: true },
-    Q_EXTEND = "q_extend" behind "q_task" for "extend" { purpose: Purpose::Urgent, is_for_replicas: true },
+    Q_EXTEND = "q_extend" behind "q_task" for "extend" { is_for_replicas: true },
     Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish"
         { purpose: Purpose::Release, min_keys: 4 },
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" { needs: Some("check queue"), brings_bodies: true },
@@ -152,7 +152,7 @@ scripts! {
     Q_REVIVE = "q_revive" behind "permissions" "push" "q_wake" "q_task" for "revive" { needs: Some("check queue") },
     Q_PURGE = "q_purge" behind "permissions" for "purge" { needs: Some("check queue") },
     Q_COUNT = "q_count" for "count",
-    Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave" { purpose: Purpose::Urgent },
+    Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
 }
 
 /// What a node needs to know of the calls of a script besides their bytes.
@@ -162,8 +162,6 @@ pub(crate) enum Purpose {
     Acquire,
     /// Removes our token. It has to be executed, also after a late acquire.
     Release,
-    /// Changes nothing that could outlive the lease. A lease depends on it, or others wait for it.
-    Urgent,
     /// Changes nothing that could outlive the lease.
     #[default]
     Other,

@@ -60,10 +60,10 @@ fn a_slow_observer_does_not_stop_the_drain_thread() {
             eventually("the observer may return", SOON, || free.load(Ordering::SeqCst));
         }
     };
-    let observed = patient().node(server.url()).observer(Calls(observer)).build().unwrap();
-    drop(observed.mutex("a").lock().unwrap());
+    let locks = patient().node(server.url()).observer(Calls(observer)).build().unwrap();
+    drop(locks.mutex("a").lock().unwrap());
     eventually("the observer blocks", SOON, || is_blocked.load(Ordering::SeqCst));
-    let held = observed.mutex("b").lock().unwrap();
+    let held = locks.mutex("b").lock().unwrap();
     let () = server.ask(cmd("SCRIPT").arg("FLUSH"));
     drop(held);
     // The server does not know the release. Its reply must be read, and the source sent.

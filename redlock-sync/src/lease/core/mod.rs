@@ -356,8 +356,8 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that extends the lease by this call, and what follows from its votes. The caller holds `io`. A renewal
-    /// waits for all nodes: no caller waits for it, and each yes more is a spare vote.
+    /// One round that extends the lease, and what follows from its votes. The caller holds `io`. A renewal awaits all
+    /// nodes: no caller waits for it, and each yes is a spare vote.
     fn extending_round(
         &self,
         io: &mut RoundState,
@@ -374,10 +374,8 @@ impl Core {
             by
         };
         self.note_masters();
-        let ballot = match awaits {
-            Awaits::All => self.quorum.round(call, by),
-            Awaits::Majority => self.quorum.quick_round(call, by),
-        };
+        let is_quick = awaits == Awaits::Majority;
+        let ballot = if is_quick { self.quorum.quick_round(call, by) } else { self.quorum.round(call, by) };
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
         let confirmed = ballot.won();

@@ -33,7 +33,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// A thread that has worked on replies for longer than this may get no processor time. Others do not wait until it
 /// writes their calls.
-const AT_WORK: Duration = Duration::from_millis(1);
+pub(super) const AT_WORK: Duration = Duration::from_millis(1);
 
 /// A thread writes this many packets for others. The drain thread writes the rest.
 const MOST_PACKETS: usize = 8;

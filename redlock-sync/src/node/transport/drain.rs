@@ -5,6 +5,7 @@
 //! a call that nobody waits for reads for a moment. Later calls on the connection, and the end of the client, read the
 //! rest.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -83,7 +84,8 @@ impl Shared {
     fn run(&self) {
         while let Some(connection) = self.next() {
             if let Some(connection) = connection.upgrade()
-                && let Some(again) = Arc::clone(&connection).tend()
+                // A callback that panics closes its connection.
+                && let Ok(Some(again)) = catch_unwind(AssertUnwindSafe(|| Arc::clone(&connection).tend()))
             {
                 self.state.lock().add(&connection, again);
             }

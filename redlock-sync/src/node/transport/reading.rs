@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::call_queue::Outcomes;
-use super::connection::{Connection, RETRY, Reader, UseGuard, Writer, deliver};
+use super::connection::{AT_WORK, Connection, RETRY, Reader, UseGuard, Writer, deliver};
 use super::framer::{Framer, Garbled};
 use super::halves::Broken;
 use super::round::Round;
@@ -113,13 +114,25 @@ impl Connection {
         notify(next);
     }
 
-    /// Marks that the thread of this call sleeps until another one reads for it. Returns false if no thread reads.
-    pub(super) fn may_sleep(&self, number: u64) -> bool {
+    /// Marks that the thread of this call sleeps until another one reads for it. Returns for how long, or `None` if no
+    /// thread reads.
+    ///
+    /// The thread that reads may get no processor time, while calls wait until it writes them. So the sleeping thread
+    /// looks again soon, and writes them itself.
+    pub(super) fn may_sleep(self: &Arc<Self>, number: u64) -> Option<Duration> {
         let mut state = self.state.lock();
         if state.reader.is_some() {
-            return false;
+            return None;
         }
         state.queue.mark_asleep(number);
-        true
+        let longest = self.node_timeout / 8;
+        if !state.has_unwritten() {
+            return Some(longest);
+        }
+        if state.at_work.is_some_and(|since| self.setting.clock.now().since(since) < AT_WORK) {
+            return Some(AT_WORK.min(longest));
+        }
+        self.write(state);
+        Some(longest)
     }
 }

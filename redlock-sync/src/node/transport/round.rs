@@ -134,7 +134,7 @@ impl Round {
     }
 
     /// Ends the wait once this many outcomes have come. Each one counts at most once, also if it was taken.
-    pub(crate) fn look_after(&self, enough: usize) {
+    pub(crate) fn ends_after(&self, enough: usize) {
         self.waiter.lock().enough = enough;
     }
 

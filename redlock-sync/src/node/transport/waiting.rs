@@ -49,7 +49,7 @@ pub(crate) fn wait(round: &Round, sent: &[SentCall], by: Tick, clock: &dyn Clock
             break !round.is_pending();
         }
         if !has_read {
-            sleep(round, sent, by.min(now.after(longest_slice)), clock);
+            sleep(round, sent, by, now, clock);
         }
     };
     pass_on(round, sent, |_| true);
@@ -78,13 +78,16 @@ fn pass_on(round: &Round, sent: &[SentCall], from: impl Fn(&Arc<Connection>) -> 
     }
 }
 
-/// Sleeps until an outcome ends the wait, or the thread shall read, or until then. Returns at once if the thread can
-/// read.
-fn sleep(round: &Round, sent: &[SentCall], until: Tick, clock: &dyn Clock) {
+/// Sleeps until an outcome ends the wait, or the thread shall read, or until it looks again. Returns at once if the
+/// thread can read.
+fn sleep(round: &Round, sent: &[SentCall], by: Tick, now: Tick, clock: &dyn Clock) {
     // Before the marks. Who finds a mark looks whether the thread sleeps.
     let changed = round.begin_sleep();
-    let can_sleep = sent.iter().all(|call| !round.is_awaited(call.index) || call.connection.may_sleep(call.number));
-    round.sleep(&changed, can_sleep.then_some(until), clock);
+    let awaited = sent.iter().filter(|call| round.is_awaited(call.index));
+    let longest = awaited
+        .map(|call| call.connection.may_sleep(call.number))
+        .try_fold(Duration::MAX, |least, sleeps| Some(least.min(sleeps?)));
+    round.sleep(&changed, longest.map(|longest| by.min(now.after(longest))), clock);
 }
 
 /// Waits until the callbacks of these connections have been called, until the deadline at most. Then they are told that
