@@ -1,7 +1,9 @@
 //! What a client makes of the votes of its rounds.
 
-use super::state::{Call, Client, FAULT_FENCE, Kind, Phase, Reply, SERVERS, State, Vote, bit, granted, token};
+use super::state::{Call, Client, FAULT_FENCE, Kind, Phase, SERVERS, State, Vote, bit, granted, token};
 use super::{Rule, Several};
+use crate::evidence;
+use crate::scripts::Reply;
 
 impl<const N: usize> Several<N> {
     pub(super) fn call(&self, client: &Client) -> Call {
@@ -21,9 +23,8 @@ impl<const N: usize> Several<N> {
 
     /// Until when the lock is surely held: by the mark that ranks second.
     pub(super) fn deadline(&self, client: &Client) -> u8 {
-        let mut marks = client.marks;
-        marks.sort_unstable();
-        if self.on(Rule::Majority) && self.on(Rule::DeadlineOfMajority) { marks[1] } else { marks[2] }
+        let need = if self.on(Rule::DeadlineOfMajority) { self.need() } else { 1 };
+        evidence::deadline(&mut client.marks.clone(), need).unwrap_or(0)
     }
 
     pub(super) fn passes_check(&self, client: &Client) -> bool {

@@ -1,7 +1,8 @@
 //! The steps of model (b).
 
-use super::state::{Call, Client, Kind, Line, Phase, Reply, SERVERS, State, THIS_TICK, Vote, bit, is_granted, owner};
+use super::state::{Call, Client, Kind, Line, Phase, SERVERS, State, THIS_TICK, Vote, bit, is_granted, owner};
 use super::{Rule, Several};
+use crate::scripts::Reply;
 use crate::search::Told;
 
 type Steps<const N: usize> = Vec<(Told, State<N>)>;
@@ -125,8 +126,10 @@ impl<const N: usize> Several<N> {
     fn answer(&self, state: &mut State<N>, c: usize, at: usize, call: &Call) -> (Reply, u8) {
         let (reply, fence) = self.execute(state, c, at, call);
         match (call.kind, reply) {
-            (Kind::Free | Kind::Release | Kind::Unreserve, Reply::Taken | Reply::Absent) => (Reply::Yes, fence),
-            (Kind::Fence, Reply::Absent) => (Reply::Taken, fence),
+            (Kind::Free | Kind::Release | Kind::Unreserve, Reply::Nowhere | Reply::Absent) => (Reply::Yes, fence),
+            (Kind::Fence, Reply::Absent) | (Kind::Acquire | Kind::Refill, Reply::New | Reply::Kept) => {
+                (Reply::Nowhere, fence)
+            }
             _ => (reply, fence),
         }
     }

@@ -2,9 +2,11 @@
 //! `lease/core`.
 
 use super::state::{
-    Call, Client, Kind, NEVER, Phase, Reply, State, Status, add, attempt_token, bit, remove, wait_id, wait_of,
+    Call, Client, Kind, NEVER, Phase, State, Status, add, attempt_token, bit, remove, wait_id, wait_of,
 };
 use super::{LEASE, Rule, Single};
+use crate::evidence;
+use crate::scripts::Reply;
 
 impl<const N: usize> Single<N> {
     /// The call that the client waits for.
@@ -126,13 +128,10 @@ impl<const N: usize> Single<N> {
 
     /// `GrantEvidence::record`.
     fn record(&self, client: &mut Client, reply: Option<Reply>) {
-        let is_no = matches!(reply, Some(Reply::Nowhere | Reply::New | Reply::Kept));
-        client.is_certain &= is_no || !self.on(Rule::CleanNoes);
-        client.is_certain &= !client.is_duplicate || !self.on(Rule::NoDuplicate);
+        let was_queued = client.queued != NEVER;
+        client.is_certain &= evidence::stays_certain(reply, client.is_duplicate, was_queued, |rule| self.on(rule));
         client.wait_may_remain |= client.wait != 0 && (reply.is_none() || client.is_duplicate);
-        if let Some(place @ (Reply::New | Reply::Kept)) = reply {
-            let is_as_expected = (place == Reply::New) == (client.queued == NEVER);
-            client.is_certain &= is_as_expected || !self.on(Rule::Places);
+        if matches!(reply, Some(Reply::New | Reply::Kept)) {
             client.queued = client.age;
         }
     }

@@ -8,6 +8,7 @@
 //! those who only remember it (leftover tokens, repeated releases) once no key and no call has it: nothing can set it.
 
 use super::LEASE;
+use crate::scripts::Reply;
 
 pub(super) const FAULT_OUT_OF_ORDER: u8 = 1;
 pub(super) const FAULT_CREATED: u8 = 2;
@@ -44,16 +45,6 @@ pub(super) enum Status {
     Lost,
     /// Executed; the reply is under way.
     Answered(Reply),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Reply {
-    Yes,
-    /// Another token has the lock. The wait is not in the queue, is new there, or was there.
-    Nowhere,
-    New,
-    Kept,
-    Absent,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
