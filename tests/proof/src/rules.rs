@@ -71,6 +71,8 @@ const EXTENDED: several::Bounds = several::Bounds { extends: true, ..QUIET };
 const EXTENDED_LOST: several::Bounds = several::Bounds { losses: 1, ..EXTENDED };
 const EXTENDED_STOPPED: several::Bounds = several::Bounds { stops: 1, ..EXTENDED_LOST };
 const REFILLED: several::Bounds = several::Bounds { extends: true, restarts: 1, ..QUIET };
+/// A refill needs a server without the key: a loss. Another loss is the break after which the late call is overtaken.
+const REFILLED_LATE: several::Bounds = several::Bounds { losses: 2, lates: 1, attempts: 1, ..EXTENDED };
 const QUEUED: several::Bounds = several::Bounds { queues: true, losses: 1, ..QUIET };
 const FENCED: several::Bounds = several::Bounds { fences: true, ..QUIET };
 const FENCED_LOST: several::Bounds = several::Bounds { losses: 1, ..FENCED };
@@ -78,7 +80,7 @@ const FENCED_RESTARTED: several::Bounds = several::Bounds { restarts: 1, ..FENCE
 const FENCED_LOST_RESTARTED: several::Bounds = several::Bounds { losses: 1, lease: 2, ..FENCED_RESTARTED };
 
 /// In these the three servers are searched to their end.
-pub const ALL_OF_SEVERAL: [(&str, several::Bounds); 4] = [
+pub const ALL_OF_SEVERAL: [(&str, several::Bounds); 5] = [
     (
         "one loss, one late call, one restart, one stop",
         several::Bounds { losses: 1, lates: 1, restarts: 1, stops: 1, attempts: 2, lease: 2, ..QUIET },
@@ -87,12 +89,13 @@ pub const ALL_OF_SEVERAL: [(&str, several::Bounds); 4] = [
         "extensions and refills, one loss, one restart, one death",
         several::Bounds { losses: 1, deaths: 1, attempts: 2, ..REFILLED },
     ),
+    ("extensions and refills of one client, two losses, one late call", REFILLED_LATE),
     ("reservations, one loss, one stop", several::Bounds { stops: 1, lease: 2, ..QUEUED }),
     ("fences, one loss, one restart", FENCED_LOST_RESTARTED),
 ];
 
 /// The rules of several servers.
-pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 22] = [
+pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 23] = [
     (OfSeveral::DeadlineFromStart, STOPPED, Violates(several::TWO_HOLDERS)),
     (OfSeveral::Drift, QUIET, Violates(several::TWO_HOLDERS)),
     (OfSeveral::Majority, QUIET, Violates(several::TWO_HOLDERS)),
@@ -106,6 +109,7 @@ pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 22] = [
     (OfSeveral::RefillOnlyWithMajority, REFILLED, Nothing),
     (OfSeveral::RefillRaisesNoVote, REFILLED, Nothing),
     (OfSeveral::RefillOnlyFree, EXTENDED_STOPPED, Violates(several::TWO_HOLDERS)),
+    (OfSeveral::UnknownRefill, REFILLED_LATE, Violates(several::COMES_BACK)),
     (OfSeveral::RestartGuard, RESTARTED, Violates(several::TWO_HOLDERS)),
     (OfSeveral::FreshTokens, LATE, Violates(several::TWO_HOLDERS)),
     (OfSeveral::LeftoverTokens, LATE, Nothing),

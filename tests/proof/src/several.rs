@@ -47,6 +47,7 @@ pub enum Rule {
     RefillOnlyWithMajority,
     RefillRaisesNoVote,
     RefillOnlyFree,
+    UnknownRefill,
     RestartGuard,
     FreshTokens,
     LeftoverTokens,
@@ -59,7 +60,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 22] = [
+    pub const ALL: [Rule; 23] = [
         Rule::DeadlineFromStart,
         Rule::Drift,
         Rule::Majority,
@@ -73,6 +74,7 @@ impl Rule {
         Rule::RefillOnlyWithMajority,
         Rule::RefillRaisesNoVote,
         Rule::RefillOnlyFree,
+        Rule::UnknownRefill,
         Rule::RestartGuard,
         Rule::FreshTokens,
         Rule::LeftoverTokens,

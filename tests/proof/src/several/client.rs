@@ -173,7 +173,8 @@ impl<const N: usize> Several<N> {
     }
 
     fn refilled(&self, client: &mut Client) {
-        client.acquire_may_run |= client.is_duplicate;
+        let is_unknown = client.votes.contains(&Vote::Unknown) && self.on(Rule::UnknownRefill);
+        client.acquire_may_run |= client.is_duplicate || is_unknown;
         let filled = Self::servers(client, |vote| matches!(vote, Vote::Got(Reply::Yes) | Vote::Unknown));
         client.at |= if client.is_duplicate { 7 } else { filled };
         if !self.on(Rule::RefillRaisesNoVote) {

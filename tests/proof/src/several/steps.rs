@@ -248,8 +248,22 @@ impl<const N: usize> Several<N> {
         }
     }
 
+    /// The connection of a late call breaks after its client has given the call up. What the client sends next does not
+    /// wait behind it.
+    fn break_step(state: &State<N>, steps: &mut Steps<N>) {
+        let (c, at) = (usize::from(state.line.client), usize::from(state.line.server));
+        let client = &state.clients[c];
+        let is_awaited = client.phase == Phase::Dead || client.votes[at] == Vote::Late;
+        if state.losses > 0 && state.line.is_before(c, at) && !is_awaited {
+            let mut after = *state;
+            (after.line.is_broken, after.losses) = (true, state.losses - 1);
+            steps.push((told("{c}'s connection to {s} breaks; what it gave up may come", c, at), after));
+        }
+    }
+
     /// Late calls are executed: in order, or in any order after a break.
     fn line_steps(&self, state: &State<N>, steps: &mut Steps<N>) {
+        Self::break_step(state, steps);
         let most = if state.line.is_broken { state.line.calls.len() } else { 1 };
         for place in (0..most).filter(|&place| state.line.calls[place].is_some()) {
             let mut after = *state;

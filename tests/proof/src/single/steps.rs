@@ -53,6 +53,7 @@ impl<const N: usize> Single<N> {
             }
             self.background_steps(state, c, steps);
             Self::failure_steps(state, c, steps);
+            Self::unawaited_break_step(state, c, steps);
         }
         self.line_steps(state, steps);
         Self::time_steps(state, steps);
@@ -269,6 +270,19 @@ impl<const N: usize> Single<N> {
             let client = &mut after.clients[c];
             *client = super::Client { phase: Phase::Dead, listens: client.listens, ..super::Client::default() };
             steps.push((told("{c} dies", c, 0), after));
+        }
+    }
+
+    /// The connection of a late call breaks after its client has given the call up. What the client sends next does not
+    /// wait behind it.
+    fn unawaited_break_step(state: &State<N>, c: usize, steps: &mut Steps<N>) {
+        let client = &state.clients[c];
+        let is_awaited = client.is_calling() && client.status == Status::Late;
+        let mut after = *state;
+        if let Some(line) = after.living_line(c).filter(|_| state.losses > 0 && !is_awaited) {
+            line.is_broken = true;
+            after.losses -= 1;
+            steps.push((told("{c}'s connection breaks; what it gave up may come", c, 0), after));
         }
     }
 
