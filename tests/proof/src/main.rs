@@ -34,8 +34,8 @@ fn main() {
 
 /// The searches whose names contain this.
 fn complete(name: &str) {
-    if "one server".contains(name) {
-        report("one server", &single(ALL_OF_SINGLE, None), MOST, true);
+    for (what, bounds) in ALL_OF_SINGLE.into_iter().filter(|(what, _)| what.contains(name)) {
+        report(what, &single(bounds, None), MOST, true);
     }
     for (what, bounds) in ALL_OF_SEVERAL.into_iter().filter(|(what, _)| what.contains(name)) {
         report(&format!("three servers: {what}"), &several(bounds, None), MOST, true);
@@ -58,12 +58,12 @@ fn larger(name: &str) {
     let (tries, losses) = (true, 1);
     let one = "one server, with try_lock";
     if one.contains(name) {
-        let bounds = redlock_proof::single::Bounds { tries, ..ALL_OF_SINGLE };
+        let bounds = redlock_proof::single::Bounds { tries, ..ALL_OF_SINGLE[0].1 };
         report(one, &single(bounds, None), MOST, true);
     }
     let one = "one server, three clients, one loss, one death";
     if one.contains(name) {
-        let bounds = redlock_proof::single::Bounds { losses, lates: 0, ..ALL_OF_SINGLE };
+        let bounds = redlock_proof::single::Bounds { losses, lates: 0, ..ALL_OF_SINGLE[0].1 };
         report(one, &Single::<3> { bounds, without: None }, MOST, true);
     }
     for (what, bounds) in ALL_OF_SEVERAL {

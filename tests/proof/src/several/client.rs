@@ -103,8 +103,7 @@ impl<const N: usize> Several<N> {
             let mark = |server: usize| if counts >> server & 1 == 1 { left } else { 0 };
             client.marks = [mark(0), mark(1), mark(2)];
             (client.at, client.acquire_may_run, client.phase) = (may_be_set, token_may_remain, Phase::Holds);
-            let fences = (0..SERVERS).filter(|server| counts >> server & 1 == 1).map(|server| client.fences[server]);
-            client.offered = fences.max().unwrap_or(0);
+            client.offered = Self::largest_fence(client, counts);
             return;
         }
         if !self.on(Rule::RollBack) {
@@ -184,6 +183,11 @@ impl<const N: usize> Several<N> {
         client.phase = Phase::Holds;
     }
 
+    /// The largest fence of these servers.
+    fn largest_fence(client: &Client, of: u8) -> u8 {
+        (0..SERVERS).filter(|server| of >> server & 1 == 1).map(|server| client.fences[server]).max().unwrap_or(0)
+    }
+
     /// `fencing_token`: the fence is final once a majority has stored it.
     fn raised_fence(&self, state: &mut State<N>, c: usize) {
         let voters = self.voters(state, Rule::FenceGuard);
@@ -192,13 +196,22 @@ impl<const N: usize> Several<N> {
         self.mark(client, None);
         client.phase = Phase::Holds;
         let need = if self.on(Rule::FenceOfMajority) { self.need() } else { 1 };
-        if yes.count_ones() as usize >= need && self.deadline(client) > 0 {
+        let is_won = yes.count_ones() as usize >= need && self.deadline(client) > 0;
+        if is_won && client.offered == 0 {
+            client.offered = Self::largest_fence(client, yes);
+            return Self::round(client, Phase::Raises, 7);
+        }
+        if is_won {
             client.is_fenced = true;
             let fence = client.offered;
             if fence <= state.fence {
                 state.fault = FAULT_FENCE;
             }
             state.fence = fence;
+        }
+        if self.bounds.is_fence_late {
+            // The next call begins anew.
+            client.offered = 0;
         }
     }
 

@@ -25,7 +25,8 @@ impl<const N: usize> Several<N> {
                 let may_follow = |held: &u8| overwrites || owner(*held) == c && bit(*held) & call.leftovers != 0;
                 let attempt = Attempt { token, wait, is_last: false, is_fast: false };
                 let reply = scripts::acquire(&mut server, &attempt, may_follow);
-                (reply, if reply == Reply::Yes { self.raise(state, at, call) } else { 0 })
+                let raises = reply == Reply::Yes && !self.bounds.is_fence_late;
+                (reply, if raises { self.raise(state, at, call) } else { 0 })
             }
             Kind::Extend => {
                 let reply = scripts::extend(&mut server, token);
@@ -58,7 +59,7 @@ impl<const N: usize> Several<N> {
         if key != call.token {
             return (if key == 0 { Reply::Absent } else { Reply::Nowhere }, 0);
         }
-        if self.on(Rule::FenceWriteBack) {
+        if call.fence == 0 || self.on(Rule::FenceWriteBack) {
             self.raise(state, at, call);
         }
         (Reply::Yes, state.servers[at].fence)

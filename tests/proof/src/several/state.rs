@@ -257,7 +257,7 @@ impl<const N: usize> State<N> {
             if !client.is_calling() {
                 (client.age, client.is_duplicate, client.votes) = (0, false, [Vote::NotAsked; SERVERS]);
             }
-            if client.phase != Phase::Asks {
+            if client.phase != Phase::Asks && (client.phase != Phase::Raises || client.offered > 0) {
                 client.fences = [0; SERVERS];
             }
         }

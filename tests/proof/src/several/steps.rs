@@ -16,7 +16,7 @@ fn executed(kind: Kind) -> &'static str {
         Kind::Acquire => "{s} executes {c}'s attempt",
         Kind::Refill => "{s} executes {c}'s refill",
         Kind::Extend => "{s} executes {c}'s extension",
-        Kind::Fence => "{s} executes {c}'s write-back of its fence",
+        Kind::Fence => "{s} executes {c}'s call for its fence",
         Kind::Release => "{s} executes {c}'s release",
         Kind::Unreserve => "{s} executes {c}'s end of a reservation",
         _ => "{s} executes {c}'s roll-back",

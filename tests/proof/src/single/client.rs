@@ -12,7 +12,7 @@ impl<const N: usize> Single<N> {
     /// The call that the client waits for.
     pub(super) fn call(&self, state: &State<N>, c: usize) -> Call {
         let client = &state.clients[c];
-        let Client { token, wait, random, is_last, .. } = *client;
+        let Client { token, wait, random, is_last, is_long, .. } = *client;
         let kind = match client.phase {
             Phase::Asks => Kind::Acquire,
             Phase::RollsBack => Kind::Free,
@@ -28,6 +28,7 @@ impl<const N: usize> Single<N> {
             wait: if names_wait { wait } else { 0 },
             random,
             is_last: is_last && is_attempt,
+            is_long: is_long && kind == Kind::Extend,
             leftovers: if is_attempt && self.on(Rule::LeftoverTokens) { client.leftovers } else { [0; 2] },
         }
     }
@@ -73,6 +74,7 @@ impl<const N: usize> Single<N> {
         let client = &mut state.clients[c];
         if !client.is_calling() {
             (client.age, client.is_duplicate, client.status, client.random) = (0, false, Status::Unsent, 0);
+            client.is_long = false;
         }
     }
 
@@ -97,14 +99,14 @@ impl<const N: usize> Single<N> {
     }
 
     /// What is left of a lease, by a call that began so long ago.
-    fn left_of(&self, age: u8) -> u8 {
-        self.usable().saturating_sub(if self.on(Rule::DeadlineFromStart) { age } else { 0 })
+    fn left_of(&self, age: u8, is_long: bool) -> u8 {
+        (self.usable() + u8::from(is_long)).saturating_sub(if self.on(Rule::DeadlineFromStart) { age } else { 0 })
     }
 
     /// `Attempt::judge`: a yes in time is a lease.
     fn attempt_ended(&self, state: &mut State<N>, c: usize, reply: Option<Reply>) {
         let client = &mut state.clients[c];
-        let left = self.left_of(client.age);
+        let left = self.left_of(client.age, false);
         if reply == Some(Reply::Yes) && left > 0 {
             client.deadline = left;
             client.phase = Phase::Holds;
@@ -188,7 +190,7 @@ impl<const N: usize> Single<N> {
         client.phase = Phase::Holds;
         match reply {
             Some(Reply::Yes) => {
-                client.deadline = client.deadline.max(self.left_of(client.age));
+                client.deadline = client.deadline.max(self.left_of(client.age, client.is_long));
             }
             Some(_) => client.deadline = 0,
             None => {}

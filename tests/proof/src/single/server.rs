@@ -10,6 +10,8 @@ use crate::scripts::{self, Attempt, Heard, Lock, Release, Reply, Span};
 struct Server<'a, const N: usize> {
     model: &'a Single<N>,
     state: &'a mut State<N>,
+    /// The lease that the call asks for.
+    lease: u8,
     /// The random part of a grant.
     random: u8,
 }
@@ -21,7 +23,7 @@ fn some<T: Default + PartialEq>(number: T) -> Option<T> {
 impl<const N: usize> Single<N> {
     pub(super) fn execute(&self, state: &mut State<N>, call: &Call) -> Reply {
         let before = *state;
-        let mut server = Server { model: self, state, random: call.random };
+        let mut server = Server { model: self, state, lease: LEASE + u8::from(call.is_long), random: call.random };
         let wait = some(call.wait);
         let reply = match call.kind {
             Kind::Acquire => {
@@ -82,12 +84,13 @@ impl<const N: usize> Lock for Server<'_, N> {
 
     fn set(&mut self, token: u16, span: Span) {
         let is_short = span == Span::Grant && !self.model.on(Rule::FullGrant);
-        (self.state.key, self.state.ttl) = (token, LEASE - u8::from(is_short));
+        let span = if span == Span::Lease { self.lease } else { LEASE };
+        (self.state.key, self.state.ttl) = (token, span - u8::from(is_short));
     }
 
     fn lengthen(&mut self) {
         let ttl = if self.model.on(Rule::NeverShortens) { self.state.ttl } else { 0 };
-        self.state.ttl = ttl.max(LEASE);
+        self.state.ttl = ttl.max(self.lease);
     }
 
     fn keep(&mut self) {}

@@ -181,10 +181,12 @@ impl<const N: usize> Single<N> {
             }
             Phase::Holds => {
                 if client.deadline > 0 {
-                    call(&|after| {
-                        after.clients[c].phase = Phase::Renews;
-                        Self::send(after, c);
-                    });
+                    for is_long in [false, true].into_iter().take(1 + usize::from(self.bounds.extends)) {
+                        call(&|after| {
+                            (after.clients[c].phase, after.clients[c].is_long) = (Phase::Renews, is_long);
+                            Self::send(after, c);
+                        });
+                    }
                 }
                 call(&|after| Self::begin_release(after, c));
             }
