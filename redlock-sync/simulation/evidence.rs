@@ -38,6 +38,11 @@ fn drift(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
+/// The wait that an attempt names.
+fn named_wait<'a>(script: &str, args: &'a [String]) -> Option<&'a str> {
+    args.get(3).map(String::as_str).filter(|wait| script == "acquire" && !wait.is_empty())
+}
+
 /// The length of a random part.
 const RANDOM: usize = 32;
 
@@ -83,56 +88,60 @@ impl World {
     }
 
     fn note_call(&mut self, client: usize, script: &str, call: &Execution, is_written: bool) -> Result<(), String> {
-        let args = args(call);
-        let Some(token) = args.first() else { return Ok(()) };
         match script {
-            "acquire" | "native_set" | "adopt" => {
-                let known = self.evidence().tokens.entry(token.clone()).or_insert_with(|| TokenEvidence::of(client));
-                if known.client != client || known.is_released {
-                    return Err(format!("{} is not fresh", short(token)));
-                }
-                let wait = args.get(3).filter(|wait| script == "acquire" && !wait.is_empty());
-                if let Some(wait) = wait.filter(|_| is_written) {
-                    let known = self.evidence().waits.entry(wait.clone()).or_insert_with(|| WaitEvidence::of(client));
-                    // An earlier attempt has no answer yet.
-                    if known.open > 0 {
-                        known.record(None, call.sent);
-                    }
-                    known.open += 1;
-                }
-                let leftovers = if script == "acquire" { args.get(9..).unwrap_or_default() } else { &[] };
-                let is_held = |leftover: &&String| self.invariants.is_held(leftover);
-                leftovers.iter().find(is_held).map_or(Ok(()), |held| Err(format!("a guard has {}", short(held))))
-            }
-            "extend" => {
-                self.note_grant_held(token);
-                let need = majority(self.plan.nodes);
-                let is_its =
-                    |known: &TokenEvidence| known.client == client && known.yes() >= need && !known.is_released;
-                let is_held = self.evidence().tokens.get(token).is_some_and(is_its);
-                if is_held { Ok(()) } else { Err(format!("it does not hold it by {}", short(token))) }
-            }
-            "release" => {
-                let waits = [wait_of(token), args.get(2).map(String::as_str)].into_iter().flatten();
-                let is_foreign =
-                    |wait: &str| self.invariants.evidence.waits.get(wait).is_some_and(|w| w.client != client);
-                if let Some(wait) = waits.filter(|wait| !wait.is_empty()).find(|wait| is_foreign(wait)) {
-                    return Err(format!("{wait} is a wait of another client"));
-                }
-                let is_granted = wait_of(token).is_some();
-                let tokens = &mut self.evidence().tokens;
-                match tokens.get_mut(token) {
-                    _ if token.is_empty() => {}
-                    Some(known) if known.client == client => known.is_released = true,
-                    None if is_granted => {
-                        tokens.insert(token.clone(), TokenEvidence { is_released: true, ..TokenEvidence::of(client) });
-                    }
-                    _ => return Err(format!("{} is not its own", short(token))),
-                }
-                Ok(())
-            }
+            "acquire" | "native_set" | "adopt" => self.attempts(client, script, call, is_written),
+            "extend" => self.extends(client, &call.args[0]),
+            "release" => self.releases(client, args(call)),
             _ => Ok(()),
         }
+    }
+
+    fn attempts(&mut self, client: usize, script: &str, call: &Execution, is_written: bool) -> Result<(), String> {
+        let (args, token) = (args(call), &call.args[0]);
+        let known = self.evidence().tokens.entry(token.clone()).or_insert_with(|| TokenEvidence::of(client));
+        if known.client != client || known.is_released {
+            return Err(format!("{} is not fresh", short(token)));
+        }
+        if let Some(wait) = named_wait(script, args).filter(|_| is_written) {
+            let known = self.evidence().waits.entry(wait.to_owned()).or_insert_with(|| WaitEvidence::of(client));
+            // An earlier attempt has no answer yet.
+            if known.open > 0 {
+                known.record(None, call.sent);
+            }
+            known.open += 1;
+        }
+        let leftovers = if script == "acquire" { args.get(9..).unwrap_or_default() } else { &[] };
+        let held = leftovers.iter().find(|leftover| self.invariants.is_held(leftover));
+        held.map_or(Ok(()), |held| Err(format!("a guard has {}", short(held))))
+    }
+
+    fn extends(&mut self, client: usize, token: &str) -> Result<(), String> {
+        self.note_grant_held(token);
+        let need = majority(self.plan.nodes);
+        let is_held = |known: &TokenEvidence| known.client == client && known.yes() >= need && !known.is_released;
+        if self.evidence().tokens.get(token).is_some_and(is_held) {
+            return Ok(());
+        }
+        Err(format!("it does not hold it by {}", short(token)))
+    }
+
+    fn releases(&mut self, client: usize, args: &[String]) -> Result<(), String> {
+        let token = &args[0];
+        let Evidence { tokens, waits, .. } = self.evidence();
+        let named = [wait_of(token), args.get(2).map(String::as_str)].into_iter().flatten();
+        if let Some(wait) = named.into_iter().find(|wait| waits.get(*wait).is_some_and(|known| known.client != client))
+        {
+            return Err(format!("{wait} is a wait of another client"));
+        }
+        match tokens.get_mut(token) {
+            _ if token.is_empty() => {}
+            Some(known) if known.client == client => known.is_released = true,
+            None if wait_of(token).is_some() => {
+                tokens.insert(token.clone(), TokenEvidence { is_released: true, ..TokenEvidence::of(client) });
+            }
+            _ => return Err(format!("{} is not its own", short(token))),
+        }
+        Ok(())
     }
 
     // --- what it hears -----------------------------------------------------------------------------------------------
@@ -150,8 +159,7 @@ impl World {
         let call = &told.execution;
         let script = scripts::name(call.script);
         let (args, reply) = (args(call), meaning(script, &memory::outcome(&told.reply)).map(|(reply, _)| reply));
-        let wait = args.get(3).filter(|wait| script == "acquire" && !wait.is_empty());
-        if let Some(wait) = wait.and_then(|wait| self.evidence().waits.get_mut(wait)) {
+        if let Some(wait) = named_wait(script, args).and_then(|wait| self.evidence().waits.get_mut(wait)) {
             wait.open = wait.open.saturating_sub(1);
             // A server that does not know the script has not executed it.
             if reply.is_some() {
@@ -204,15 +212,14 @@ impl World {
         self.note_grant_held(token);
         let now = self.tick(client);
         let until = now.after(remaining);
-        let allowed = self.allowed(token).filter(|_| self.invariants.evidence.tokens[token].client == client);
+        let allowed = self.allowed(client, token);
         if let Some(known) = self.evidence().tokens.get_mut(token) {
             known.held.get_or_insert(now);
         }
         if allowed.is_none_or(|allowed| until > allowed) {
             let over = allowed.map(|allowed| until.since(allowed));
-            let over =
-                over.map_or("no majority has said yes".to_owned(), |over| format!("{over:?} longer than a majority"));
-            let heard = self.invariants.evidence.tokens.get(token).map(|known| &known.votes);
+            let over = over.map_or("it does not hold it".to_owned(), |over| format!("{over:?} longer than a majority"));
+            let heard = self.invariants.evidence.tokens.get(token);
             self.refuse(&format!(
                 "client {client} relies on {} for `{name}` for {remaining:?}: {over}; heard: {heard:?} at {until:?}",
                 short(token)
@@ -221,8 +228,11 @@ impl World {
     }
 
     /// Until when a client may rely on this token, by what it has heard. `None`: not at all.
-    fn allowed(&mut self, token: &str) -> Option<Tick> {
+    fn allowed(&self, client: usize, token: &str) -> Option<Tick> {
         let known = self.invariants.evidence.tokens.get(token)?;
+        if known.client != client || known.is_released {
+            return None;
+        }
         let (nodes, longest) = (self.plan.nodes, self.plan.longest());
         let young = longest.saturating_sub(drift(longest)).as_secs_f64();
         // In seconds, as servers say it.
