@@ -209,6 +209,7 @@ impl World {
         if remaining.is_zero() || !self.plan.names.iter().zip(&self.plan.kinds).any(is_mutex) {
             return;
         }
+        self.counts.beliefs += 1;
         self.note_grant_held(token);
         let now = self.tick(client);
         let until = now.after(remaining);

@@ -383,6 +383,8 @@ counts!(
     excused,
     wakes,
     scripts,
+    modelled,
+    beliefs,
     events
 );
 

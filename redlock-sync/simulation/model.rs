@@ -410,6 +410,7 @@ impl World {
 
     /// Called after it.
     pub(super) fn end_step(&mut self, call: &Execution, difference: Option<String>, span: Option<(String, Duration)>) {
+        self.counts.modelled += 1;
         if let Some((token, span)) = span {
             self.note_span(&token, span);
         }

@@ -109,7 +109,9 @@ fn nothing_is_violated() {
                 && counts.led > 0
                 && counts.cancelled > 0
                 && counts.losses > 0
-                && counts.restarts > 0,
+                && counts.restarts > 0
+                && counts.modelled > 0
+                && counts.beliefs > 0,
             "{counts}"
         );
         assert!(counts.excused * 1000 < counts.acquisitions, "{counts}");
