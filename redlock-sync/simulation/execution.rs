@@ -1,13 +1,14 @@
 //! Events at a node: it executes packets, it restarts, or its clock jumps.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::connection::{Connection, Packet};
 use super::kinds::token_of;
 use super::plan::{MS, Time, US};
 use super::scripts::{self, Execution};
-use super::server::{Command, new_run_id, short};
+use super::server::{Command, Told, new_run_id, short};
 use super::settings::ROUNDING;
 use super::world::{Event, World};
 use crate::node::memory::{self, Data, Item, MemoryReply, Store, StoredText, encoded};
@@ -18,18 +19,23 @@ use crate::protocol::script::Script;
 const TAKERS: [&str; 3] = ["acquire", "native_set", "foreign_set"];
 
 impl World {
-    /// Executes the commands of a packet. Returns the bytes of the replies.
-    pub(super) fn execute(&mut self, packet: &Packet) -> Vec<u8> {
+    /// Executes the commands of a packet. Returns the bytes of the replies, and those to scripts.
+    pub(super) fn execute(&mut self, packet: &Packet) -> (Vec<u8>, Vec<Told>) {
         let Packet { connection, ref commands, .. } = *packet;
         let Connection { client, node, .. } = self.connections[connection];
+        let mut told = Vec::new();
         let execute = |command: &Command| match command {
             Command::Script { execution, has_source } => {
-                if !self.servers[node].knows(execution.script, *has_source) {
-                    return Some(MemoryReply::Error("NOSCRIPT No matching script.".into()));
-                }
-                let before = self.before_write(node);
-                let said = self.run(node, client, execution);
-                self.after_write(connection, node, before);
+                let said = if self.servers[node].knows(execution.script, *has_source) {
+                    let before = self.before_write(node);
+                    let said = self.run(node, client, execution);
+                    self.after_write(connection, node, before);
+                    said
+                } else {
+                    MemoryReply::Error("NOSCRIPT No matching script.".into())
+                };
+                let started = self.servers[node].started;
+                told.push(Told { execution: Rc::clone(execution), reply: said.clone(), started });
                 Some(said)
             }
             Command::Subscribe(channel) => Some(self.subscribe(connection, channel)),
@@ -41,13 +47,14 @@ impl World {
                 None
             }
         };
-        commands.iter().filter_map(execute).flat_map(|reply| encoded(&reply)).collect()
+        let bytes = commands.iter().filter_map(execute).flat_map(|reply| encoded(&reply)).collect();
+        (bytes, told)
     }
 
     fn run(&mut self, node: usize, client: usize, execution: &Execution) -> MemoryReply {
         let microseconds_per_command = self.plan.microseconds_per_command;
         self.counts.scripts += 1;
-        let Execution { script, keys, args } = execution;
+        let Execution { script, keys, args, .. } = execution;
         let is_refused = self.clients[client].is_refused;
         let names = &self.plan.names;
         let server = &mut self.servers[node];
@@ -59,19 +66,25 @@ impl World {
         let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
         let before: Vec<Option<StoredText>> = locks.iter().map(|lock| store.state(lock)).collect();
         self.note_claim(execution);
+        let step = self.begin_step(node, execution);
         let server = &mut self.servers[node];
         let store = &mut server.store;
         let said = scripts::reply(store, script, keys, args);
+        let reply = memory::outcome(&said);
+        // Before a look removes keys that have ended meanwhile.
+        let step = step.map(|step| (step.difference(store, &reply), step.span()));
         let after: Vec<Option<StoredText>> = locks.iter().map(|lock| store.state(lock)).collect();
         let published = std::mem::take(&mut store.published);
         let took = store.clock - started;
         server.busy_until = now + took * US;
-        let reply = memory::outcome(&said);
         self.log(|_| {
             let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
             let (name, key) = (scripts::name(script), keys.first().map_or("", String::as_str));
             format!("node {node}: {name} `{key}` {} of client {client}: {}", args.join(" "), shown(&reply))
         });
+        if let Some((difference, span)) = step {
+            self.end_step(execution, difference, span);
+        }
         if let Err(failure) = &reply
             && !(is_refused && scripts::name(script) == "publish")
         {

@@ -70,6 +70,9 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         others.into_iter().filter(|other| other.task != new.task && !other.remaining().is_zero()).collect();
     let lasts = new.remaining();
     with(|world| {
+        if let Claim::Lease(_) = new.claim {
+            world.check_belief(new.client, name, &new.token, lasts);
+        }
         let alive: Vec<Holder> = acting.into_iter().filter(|other| !world.clients[other.client].is_dead).collect();
         if new.access.too_many(&alive).is_some() {
             world.check_exclusion(key, name, alive, &new);
@@ -191,6 +194,14 @@ pub(super) fn end(key: usize, keep: Duration) {
 
 /// Reads the counter, or writes it back incremented, in the current task. The task has just checked its lock.
 pub(super) fn act(key: usize) {
+    let own = |world: &World| {
+        let holders = &world.invariants.keys[key].holders;
+        holders.iter().find(|holder| holder.task == world.current).cloned()
+    };
+    if let Some(holder) = with(|world| own(world)).filter(|holder| matches!(holder.claim, Claim::Lease(_))) {
+        let remaining = holder.remaining();
+        with(|world| world.check_belief(holder.client, world.plan.names[key], &holder.token, remaining));
+    }
     with(|world| {
         let task = world.current;
         let Key { holders, counter, .. } = &mut world.invariants.keys[key];

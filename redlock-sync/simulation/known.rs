@@ -26,6 +26,7 @@ pub(super) struct InvariantChecker {
     pub(super) barged: Barged,
     /// The time at which the node gave the lock to each attempt, by token.
     pub(super) taken: BTreeMap<String, Time>,
+    pub(super) evidence: Evidence,
 }
 
 /// The tokens of attempts by `SET NX`. For each lock, also the client that last acquired it by such an attempt before
@@ -102,6 +103,7 @@ impl InvariantChecker {
             lateness: BTreeMap::new(),
             barged: Barged::default(),
             taken: BTreeMap::new(),
+            evidence: Evidence::default(),
         }
     }
 
@@ -172,6 +174,63 @@ impl Tokens {
 impl Trace {
     pub(super) fn new(client: usize, key: &str, used: Time) -> Trace {
         Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, is_late: false }
+    }
+}
+
+/// What clients know of mutexes from the replies that have reached them.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    pub(super) tokens: BTreeMap<String, TokenEvidence>,
+    pub(super) waits: BTreeMap<String, WaitEvidence>,
+    /// The span of each grant, by its random part.
+    pub(super) spans: BTreeMap<String, Duration>,
+}
+
+#[derive(Debug)]
+pub(super) struct TokenEvidence {
+    pub(super) client: usize,
+    /// The time by the client's clock at which it first relied on the token.
+    pub(super) held: Option<Tick>,
+    pub(super) votes: Vec<Vote>,
+    /// A release was sent.
+    pub(super) is_released: bool,
+}
+
+/// A yes of a node.
+#[derive(Debug)]
+pub(super) struct Vote {
+    pub(super) node: usize,
+    /// Until when the node keeps the token, by the client's clock.
+    pub(super) until: Tick,
+    /// For an attempt: the server, and when it had started, in seconds of its clock.
+    pub(super) started: Option<(usize, u64)>,
+}
+
+/// What a wait knows of its attempts.
+#[derive(Debug)]
+pub(super) struct WaitEvidence {
+    pub(super) client: usize,
+    /// Attempts that were sent and are not answered.
+    pub(super) open: u32,
+    /// The time at which the last attempt was sent that found the wait in the queue.
+    pub(super) queued: Option<Tick>,
+    pub(super) is_certain: bool,
+}
+
+impl TokenEvidence {
+    /// The number of nodes that have said yes.
+    pub(super) fn yes(&self) -> usize {
+        self.votes.iter().map(|vote| vote.node).collect::<BTreeSet<usize>>().len()
+    }
+
+    pub(super) fn of(client: usize) -> TokenEvidence {
+        TokenEvidence { client, held: None, votes: Vec::new(), is_released: false }
+    }
+}
+
+impl WaitEvidence {
+    pub(super) fn of(client: usize) -> WaitEvidence {
+        WaitEvidence { client, open: 0, queued: None, is_certain: true }
     }
 }
 
@@ -324,6 +383,8 @@ counts!(
     excused,
     wakes,
     scripts,
+    modelled,
+    beliefs,
     events
 );
 

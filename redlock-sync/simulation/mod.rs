@@ -39,6 +39,8 @@
 //! 18. For a job that is run once, at most one call is `Ran`. No call runs the body after the job is done (`jobs`).
 //! 19. A wait that is cancelled ends soon (`client`). It leaves nothing on the nodes, as rules 5 and 12 check.
 //! 20. Two leaders never pass `check` at the same moment. Each term is checked as a hold, by rules 1 to 3 (`leaders`).
+//! 21. Each step on a mutex is one that the models of `tests/proof` have (`models`): what a script does to the keys
+//!     ([`model`]), what a client sends, and for how long it relies on a lock ([`evidence`]).
 //!
 //! A node can also be a master with a replica that takes over. The clients then set `failover_guard` and
 //! `min_replicas_ack` ([`replica`]). All rules except rule 12 apply there. Such schedules use only locks.
@@ -61,6 +63,7 @@
 //! | `REDLOCK_SIM_SURVEY` | go on after a failure, and count the violations of each rule |
 //! | `REDLOCK_SIM_SCRIPTS` | a folder with scripts that replace those of the same names |
 //! | `REDLOCK_SIM_WITHOUT` | rules to leave out, by the names above, separated by commas |
+//! | `REDLOCK_SIM_ONLY` | `models`: rule 21 is the only one |
 //!
 //! `tests/controls/` has patches that break the library on purpose, and `tests/CHAOS.md` says how to run them. The
 //! simulation must find most of them. [`contract`] makes the same calls to an in-memory node and to a server, and
@@ -76,8 +79,8 @@
 //!   clocks of coroutines. [`identity`]: the process of each client.
 //! - [`network`] and [`notifications`]: messages between nodes and clients. [`execution`]: events at a node.
 //!   [`replica`]: events at a node with a replica. [`wire`]: the connection of a client to a node.
-//! - [`invariants`]: the rules. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: the choice
-//!   of rules that a run leaves out.
+//! - [`invariants`]: the rules. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`model`] and
+//!   [`evidence`]: rule 21. [`rules`]: the choice of rules that a run leaves out.
 //! - [`thread`], [`several`], [`letters`], [`latches`], [`jobs`], [`leaders`] and [`queues`]: the work of a thread with
 //!   multi-locks, locks that are left for others, latches, jobs that are run once, leaders, and queues of tasks.
 //!   [`client`]: all work of a thread.
@@ -87,6 +90,7 @@ mod client;
 mod clocks;
 mod connection;
 mod contract;
+mod evidence;
 mod execution;
 mod identity;
 mod invariants;
@@ -96,6 +100,7 @@ mod known;
 mod latches;
 mod leaders;
 mod letters;
+mod model;
 mod network;
 mod notifications;
 mod order;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::connection::{Connection, Fate, Packet, Path};
 use super::plan::{MS, Time, US, chance, nanos};
-use super::server::Command;
+use super::server::{Command, Told};
 use super::world::{Event, World};
 
 impl World {
@@ -140,9 +140,9 @@ impl World {
         if is_cut || self.connections[id].is_broken {
             self.note_duplicate(&packet);
         }
-        let replies = self.execute(&packet);
+        let (replies, told) = self.execute(&packet);
         match packet.fate {
-            Fate::Good => self.send_back(id, replies),
+            Fate::Good => self.send_back(id, replies, told),
             Fate::LostReply => self.connections[id].is_mute = true,
             Fate::CutAfter => {
                 // The replies to later packets are lost too.
@@ -154,17 +154,17 @@ impl World {
         now
     }
 
-    /// Sends replies or a message to the client once the node is no longer busy.
-    pub(super) fn send_back(&mut self, id: usize, bytes: Vec<u8>) {
+    /// Sends replies or a message to the client once the node is no longer busy. `told`: the replies to scripts.
+    pub(super) fn send_back(&mut self, id: usize, bytes: Vec<u8>, told: Vec<Told>) {
         let Connection { node, back, .. } = self.connections[id];
         let sent = self.now.max(self.servers[node].busy_until);
         let at = (sent + self.one_way()).max(back + 1);
         self.connections[id].back = at;
-        self.plan_at(at, Event::Incoming { connection: id, bytes });
+        self.plan_at(at, Event::Incoming { connection: id, bytes, told });
     }
 
     /// Delivers replies or a message to the client.
-    pub(super) fn come_in(&mut self, id: usize, bytes: Vec<u8>) {
+    pub(super) fn come_in(&mut self, id: usize, bytes: Vec<u8>, told: Vec<Told>) {
         let Connection { client, node, is_mute, is_broken, back, .. } = self.connections[id];
         let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];
         if is_mute || is_broken {
@@ -176,9 +176,10 @@ impl World {
             // Messages arrive in the order in which they were sent.
             let at = (heals + 50 * US).max(back + 1);
             self.connections[id].back = at;
-            self.plan_at(at, Event::Incoming { connection: id, bytes });
+            self.plan_at(at, Event::Incoming { connection: id, bytes, told });
         } else {
             self.connections[id].unread.extend(bytes);
+            self.note_heard(node, &told);
             self.wake_reader(id);
         }
     }

@@ -36,7 +36,7 @@ impl World {
             if !self.is_healed() && chance(self.plan.lost + self.plan.reset) {
                 self.break_push(id);
             } else {
-                self.send_back(id, message(channel, text));
+                self.send_back(id, message(channel, text), Vec::new());
             }
         }
     }

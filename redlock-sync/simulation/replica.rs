@@ -166,7 +166,7 @@ impl World {
         let has = follows && acknowledged >= write;
         if has || self.now >= latest {
             self.connections[connection].blocked_until = self.now;
-            self.send_back(connection, encoded(&MemoryReply::Int(i64::from(has))));
+            self.send_back(connection, encoded(&MemoryReply::Int(i64::from(has))), Vec::new());
             return;
         }
         let back = stream.iter().find(|one| follows && one.number >= write).map_or(latest, |one| one.back);

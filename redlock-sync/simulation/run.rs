@@ -105,11 +105,15 @@ fn run_to_the_end(coroutines: &mut Coroutines, plan: &Plan) {
             }
         });
         handle(event, coroutines, plan);
+        if with(|world| world.counts.events > MOST_EVENTS) {
+            break;
+        }
     }
 }
 
 fn close(coroutines: Coroutines) -> World {
-    let (is_over, planned) = with(|world| (world.violation.is_none(), world.take_planned()));
+    let is_whole = |world: &World| world.violation.is_none() && world.tasks.iter().all(|task| task.is_done);
+    let (is_over, planned) = with(|world| (is_whole(world), world.take_planned()));
     if is_over {
         drop((coroutines, planned));
     } else {
@@ -180,7 +184,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 world.execute(&packet);
             }
         }),
-        Event::Incoming { connection, bytes } => with(|world| world.come_in(connection, bytes)),
+        Event::Incoming { connection, bytes, told } => with(|world| world.come_in(connection, bytes, told)),
         Event::Broken { connection, for_client } => with(|world| world.broken(connection, for_client)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),

@@ -44,7 +44,9 @@ struct Summary {
 
 /// The kind of a violation: its message up to the details.
 fn kind(violation: &str) -> String {
-    let general = violation.split_once(':').map_or(violation, |(general, _)| general);
+    // What the model refuses is told apart by the script.
+    let details = violation.strip_prefix("refused by the model: ").unwrap_or(violation);
+    let general = details.split_once(':').map_or(violation, |(general, _)| general);
     general.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
@@ -107,7 +109,9 @@ fn nothing_is_violated() {
                 && counts.led > 0
                 && counts.cancelled > 0
                 && counts.losses > 0
-                && counts.restarts > 0,
+                && counts.restarts > 0
+                && counts.modelled > 0
+                && counts.beliefs > 0,
             "{counts}"
         );
         assert!(counts.excused * 1000 < counts.acquisitions, "{counts}");

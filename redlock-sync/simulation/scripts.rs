@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use crate::clock::Tick;
 use crate::node::memory::{self, MemoryReply, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
@@ -20,6 +21,8 @@ pub(super) struct Execution {
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<String>,
+    /// The time by the client's clock at which it was written.
+    pub(super) sent: Tick,
 }
 
 /// The first attempt of a client, by `SET NX` without a script.

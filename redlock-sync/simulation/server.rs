@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use super::plan::{MS, Plan, Time};
 use super::scripts::{self, Execution, NATIVE_SET};
-use crate::node::memory::Store;
+use crate::clock::Tick;
+use crate::node::memory::{MemoryReply, Store};
 use crate::protocol::script::Script;
 
 /// The wall clock at the start of a schedule, in microseconds. It is far from both ends of its range.
@@ -46,16 +47,25 @@ pub(super) enum Command {
     Wait(Time),
 }
 
+/// A reply on its way to a client.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) execution: Rc<Execution>,
+    pub(super) reply: MemoryReply,
+    /// When the server had started, in seconds of its clock.
+    pub(super) started: u64,
+}
+
 impl Command {
-    /// Parses the words of a command.
-    pub(super) fn read(words: &[&[u8]]) -> Command {
+    /// Parses the words of a command that is written at this time by the client's clock.
+    pub(super) fn read(words: &[&[u8]], sent: Tick) -> Command {
         let text = |word: &&[u8]| String::from_utf8_lossy(word).into_owned();
         let script = |script: &[u8], rest: &[&[u8]], has_source| {
             let script = scripts::find(script);
             let many: usize = text(&rest[0]).parse().unwrap();
             let (keys, args) = rest[1..].split_at(many);
             let (keys, args) = (keys.iter().map(text).collect(), args.iter().map(text).collect());
-            let execution = Rc::new(Execution { script, keys, args });
+            let execution = Rc::new(Execution { script, keys, args, sent });
             Command::Script { execution, has_source }
         };
         match words {
@@ -63,7 +73,7 @@ impl Command {
             [b"EVAL", source, rest @ ..] => script(source, rest, true),
             [b"SET", key, token, b"NX", b"PX", ms] => {
                 let execution =
-                    Execution { script: &NATIVE_SET, keys: vec![text(key)], args: vec![text(token), text(ms)] };
+                    Execution { script: &NATIVE_SET, keys: vec![text(key)], args: vec![text(token), text(ms)], sent };
                 Command::Script { execution: Rc::new(execution), has_source: true }
             }
             [b"SUBSCRIBE", channel] => Command::Subscribe(text(channel)),

@@ -87,6 +87,7 @@ pub(super) fn observe(lease: &Lease) {
     with(|world| {
         let now = world.tick(world.client);
         let token = lease.id().as_str();
+        world.check_belief(world.client, lease.key(), token, remaining);
         let Some(allowance) = world.invariants.allowances.get(token) else { return };
         if !remaining.is_zero() && now.after(remaining) > allowance.end {
             let over = now.after(remaining).since(allowance.end);

@@ -23,7 +23,7 @@ impl World {
     /// Records a command that is about to be written. The same command may go to several nodes, or be repeated.
     pub(super) fn note_command(&mut self, command: &Command) {
         let Command::Script { execution, .. } = command else { return };
-        let Execution { script, keys, args } = &**execution;
+        let Execution { script, keys, args, .. } = &**execution;
         let script = scripts::name(script);
         match (script, &args[..]) {
             ("native_set", [token, ms]) => {

@@ -112,8 +112,9 @@ impl Sink for Arc<SimulatedConnection> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         let mut commands = Vec::new();
         let mut rest = bytes;
+        let sent = with(|world| world.tick(self.client));
         while let Some((words, behind)) = command(rest) {
-            commands.push(Command::read(&words));
+            commands.push(Command::read(&words, sent));
             rest = behind;
         }
         let is_written = with(|world| {
@@ -123,7 +124,9 @@ impl Sink for Arc<SimulatedConnection> {
             for command in &commands {
                 world.note_command(command);
             }
-            world.write(self.id, commands)
+            let is_written = world.write(self.id, commands.clone());
+            world.note_sent(self.client, &commands, is_written);
+            is_written
         });
         if is_written { Ok(bytes.len()) } else { Err(cut()) }
     }

@@ -11,7 +11,7 @@ use super::known::{Counts, InvariantChecker};
 use super::plan::{Fault, Plan, Time, chance, nanos};
 use super::random::Generator;
 use super::replication::{Replication, Sequel};
-use super::server::Server;
+use super::server::{Server, Told};
 use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::options::LockOptions;
@@ -53,6 +53,7 @@ pub(super) enum Event {
     Incoming {
         connection: usize,
         bytes: Vec<u8>,
+        told: Vec<Told>,
     },
     /// The client or the server notices that a connection is broken.
     Broken {
@@ -245,12 +246,6 @@ impl World {
     /// read its clock.
     pub(super) fn take_planned(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.planned)
-    }
-
-    /// Records a violation. Only the first one counts.
-    pub(super) fn violate(&mut self, what: String) {
-        self.log(|_| format!("VIOLATION: {what}"));
-        self.violation.get_or_insert(what);
     }
 
     // --- clocks ------------------------------------------------------------------------------------------------------

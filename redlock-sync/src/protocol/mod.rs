@@ -173,7 +173,8 @@ impl<R> TypedCall<R> {
     /// Sends the call as `SET NX` where that does the same ([`Call::set_nx`]).
     pub(crate) fn into_set_nx(mut self, lease: Duration) -> TypedCall<R> {
         if let Some(call) = Arc::get_mut(&mut self.call) {
-            call.set_nx = Some(lease);
+            // For as long as the script would set it.
+            call.set_nx = Some(Duration::from_millis(millis(lease)));
         }
         self
     }
@@ -311,5 +312,13 @@ mod tests {
         assert_eq!(millis(Duration::from_nanos(1)), 1);
         assert_eq!(millis(Duration::from_secs(30)), 30_000);
         assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
+
+    /// The client counts the whole lease, so no key may end before.
+    #[test]
+    fn set_nx_asks_for_as_long_as_the_script() {
+        let call = Call::new(&script::ACQUIRE, &["k"], &[]);
+        let call = TypedCall::<Acquired>::from(call).into_set_nx(Duration::from_micros(1_500));
+        assert_eq!(call.call.set_nx, Some(Duration::from_millis(2)));
     }
 }

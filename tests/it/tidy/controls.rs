@@ -45,6 +45,17 @@ fn is_of_simulation(path: &Path) -> bool {
     path.starts_with("redlock-sync") && path.iter().any(|part| part == "simulation")
 }
 
+/// The models of `tests/proof` refuse what is broken by themselves, without the other rules of the simulation.
+#[test]
+fn ten_controls_are_for_the_models() {
+    let is_for_models = |control: &Control| {
+        control.simulation.iter().any(|settings| settings.contains("REDLOCK_SIM_ONLY=models"))
+            && control.violations.iter().any(|words| words == "refused by the model")
+    };
+    let all: Vec<String> = control::all().into_iter().filter(is_for_models).map(|control| control.name).collect();
+    assert!(all.len() >= 10, "{all:?}");
+}
+
 /// A second control for the same guarantee would cost time and show nothing else.
 #[test]
 fn each_control_has_a_guarantee_of_its_own() {

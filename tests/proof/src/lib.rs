@@ -13,7 +13,9 @@
     reason = "the numbers of a model are small, and an index that is wrong ends its search"
 )]
 
+pub mod evidence;
 pub mod rules;
+pub mod scripts;
 pub mod search;
 pub mod several;
 pub mod single;

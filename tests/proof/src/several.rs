@@ -18,10 +18,10 @@
 //!   The library refuses that, so it can do less.
 //! - **Servers and clients are interchangeable.** A state is stored with both in a fixed order.
 //!
-//! Two searches cover the operations. *Exclusion* has attempts, releases, reservations, extensions and refills. *Fences*
-//! has attempts, releases and the round that raises the fence. A fence decides nothing: no script reads the counter to
-//! give or refuse a lock. So what exclusion needs is in the first search. A refill brings a fence that the holder has
-//! already; an extension changes no counter. So what fences need is in the second.
+//! Two kinds of searches cover the operations. *Exclusion* has attempts, releases, reservations, extensions and refills.
+//! *Fences* has attempts, releases and the rounds that raise the fence: attempts that bring one, or none. A fence decides
+//! nothing: no script reads the counter to give or refuse a lock. So what exclusion needs is in the first kind. A refill
+//! brings a fence that the holder has already; an extension changes no counter. So what fences need is in the second.
 
 mod client;
 mod server;
@@ -47,6 +47,7 @@ pub enum Rule {
     RefillOnlyWithMajority,
     RefillRaisesNoVote,
     RefillOnlyFree,
+    UnknownRefill,
     RestartGuard,
     FreshTokens,
     LeftoverTokens,
@@ -59,7 +60,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 22] = [
+    pub const ALL: [Rule; 23] = [
         Rule::DeadlineFromStart,
         Rule::Drift,
         Rule::Majority,
@@ -73,6 +74,7 @@ impl Rule {
         Rule::RefillOnlyWithMajority,
         Rule::RefillRaisesNoVote,
         Rule::RefillOnlyFree,
+        Rule::UnknownRefill,
         Rule::RestartGuard,
         Rule::FreshTokens,
         Rule::LeftoverTokens,
@@ -99,6 +101,8 @@ pub struct Bounds {
     pub extends: bool,
     pub queues: bool,
     pub fences: bool,
+    /// An attempt brings no fence. The holder's first round raises the counters, and the second one writes back.
+    pub is_fence_late: bool,
     /// The lease, in ticks.
     pub lease: u8,
 }

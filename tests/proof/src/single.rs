@@ -96,6 +96,8 @@ impl Rule {
 pub struct Bounds {
     /// Clients call `try_lock()` too.
     pub tries: bool,
+    /// They extend their leases by one tick more too.
+    pub extends: bool,
     pub losses: u8,
     pub lates: u8,
     pub deaths: u8,

@@ -449,7 +449,7 @@ impl Core {
             AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
-        io.acquire_may_run |= filled.duplicate;
+        io.acquire_may_run |= filled.token_may_remain();
         for (at, may_be_set) in io.at.iter_mut().zip(filled.may_be_set()) {
             *at |= may_be_set;
         }

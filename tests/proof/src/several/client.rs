@@ -1,7 +1,9 @@
 //! What a client makes of the votes of its rounds.
 
-use super::state::{Call, Client, FAULT_FENCE, Kind, Phase, Reply, SERVERS, State, Vote, bit, granted, token};
+use super::state::{Call, Client, FAULT_FENCE, Kind, Phase, SERVERS, State, Vote, bit, granted, token};
 use super::{Rule, Several};
+use crate::evidence;
+use crate::scripts::Reply;
 
 impl<const N: usize> Several<N> {
     pub(super) fn call(&self, client: &Client) -> Call {
@@ -21,9 +23,8 @@ impl<const N: usize> Several<N> {
 
     /// Until when the lock is surely held: by the mark that ranks second.
     pub(super) fn deadline(&self, client: &Client) -> u8 {
-        let mut marks = client.marks;
-        marks.sort_unstable();
-        if self.on(Rule::Majority) && self.on(Rule::DeadlineOfMajority) { marks[1] } else { marks[2] }
+        let need = if self.on(Rule::DeadlineOfMajority) { self.need() } else { 1 };
+        evidence::deadline(&mut client.marks.clone(), need).unwrap_or(0)
     }
 
     pub(super) fn passes_check(&self, client: &Client) -> bool {
@@ -102,8 +103,7 @@ impl<const N: usize> Several<N> {
             let mark = |server: usize| if counts >> server & 1 == 1 { left } else { 0 };
             client.marks = [mark(0), mark(1), mark(2)];
             (client.at, client.acquire_may_run, client.phase) = (may_be_set, token_may_remain, Phase::Holds);
-            let fences = (0..SERVERS).filter(|server| counts >> server & 1 == 1).map(|server| client.fences[server]);
-            client.offered = fences.max().unwrap_or(0);
+            client.offered = Self::largest_fence(client, counts);
             return;
         }
         if !self.on(Rule::RollBack) {
@@ -172,7 +172,8 @@ impl<const N: usize> Several<N> {
     }
 
     fn refilled(&self, client: &mut Client) {
-        client.acquire_may_run |= client.is_duplicate;
+        let is_unknown = client.votes.contains(&Vote::Unknown) && self.on(Rule::UnknownRefill);
+        client.acquire_may_run |= client.is_duplicate || is_unknown;
         let filled = Self::servers(client, |vote| matches!(vote, Vote::Got(Reply::Yes) | Vote::Unknown));
         client.at |= if client.is_duplicate { 7 } else { filled };
         if !self.on(Rule::RefillRaisesNoVote) {
@@ -180,6 +181,11 @@ impl<const N: usize> Several<N> {
             self.mark(client, Some(self.usable()));
         }
         client.phase = Phase::Holds;
+    }
+
+    /// The largest fence of these servers.
+    fn largest_fence(client: &Client, of: u8) -> u8 {
+        (0..SERVERS).filter(|server| of >> server & 1 == 1).map(|server| client.fences[server]).max().unwrap_or(0)
     }
 
     /// `fencing_token`: the fence is final once a majority has stored it.
@@ -190,13 +196,22 @@ impl<const N: usize> Several<N> {
         self.mark(client, None);
         client.phase = Phase::Holds;
         let need = if self.on(Rule::FenceOfMajority) { self.need() } else { 1 };
-        if yes.count_ones() as usize >= need && self.deadline(client) > 0 {
+        let is_won = yes.count_ones() as usize >= need && self.deadline(client) > 0;
+        if is_won && client.offered == 0 {
+            client.offered = Self::largest_fence(client, yes);
+            return Self::round(client, Phase::Raises, 7);
+        }
+        if is_won {
             client.is_fenced = true;
             let fence = client.offered;
             if fence <= state.fence {
                 state.fault = FAULT_FENCE;
             }
             state.fence = fence;
+        }
+        if self.bounds.is_fence_late {
+            // The next call begins anew.
+            client.offered = 0;
         }
     }
 

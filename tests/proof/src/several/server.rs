@@ -1,112 +1,156 @@
-//! The scripts with three servers, as one of them executes them.
+//! The three servers: the names and the time of one of them for `scripts.rs`.
 
-use super::state::{Call, FAULT_CREATED, Kind, Phase, Reply, State, THIS_TICK, bit, granted, is_granted, owner};
+use super::state::{Call, FAULT_CREATED, Kind, Phase, State, THIS_TICK, bit, granted, is_granted, owner};
 use super::{Rule, Several};
+use crate::scripts::{self, Attempt, Heard, Lock, Release, Reply, Span};
+
+/// A server as it executes a call. A wait is known by its client.
+struct Server<'a, const N: usize> {
+    model: &'a Several<N>,
+    state: &'a mut State<N>,
+    at: usize,
+}
 
 impl<const N: usize> Several<N> {
     /// Executes a call of a client. Returns the reply, and the fence that comes with it.
     pub(super) fn execute(&self, state: &mut State<N>, c: usize, at: usize, call: &Call) -> (Reply, u8) {
+        let (token, was_free) = (call.token, state.servers[at].key == 0);
+        let mut server = Server { model: self, state, at };
         match call.kind {
-            Kind::Acquire | Kind::Refill => self.acquire(state, c, at, call),
-            Kind::Extend => (self.extend(state, at, call), 0),
-            Kind::Fence => self.raise_fence(state, at, call),
-            Kind::Unreserve => (Self::unreserve(state, at), 0),
-            Kind::None | Kind::Release | Kind::Free => (self.release(state, c, at, call), 0),
-        }
-    }
-
-    /// `acquire.lua` with `several`: any attempt may take a free lock. A refill is one without a wait.
-    fn acquire(&self, state: &mut State<N>, c: usize, at: usize, call: &Call) -> (Reply, u8) {
-        let is_attempt = call.kind == Kind::Acquire;
-        let server = &mut state.servers[at];
-        let held = server.key;
-        let is_leftover = owner(held) == c && bit(held) & call.leftovers != 0;
-        let is_own_grant = is_attempt && held == granted(c);
-        let overwrites = !is_attempt && !self.on(Rule::RefillOnlyFree);
-        if !(held == 0 || held == call.token || is_leftover || is_own_grant || overwrites) {
-            if is_attempt && self.bounds.queues {
-                server.queue |= 1 << c;
+            Kind::Acquire | Kind::Refill => {
+                // A refill is an attempt without a wait.
+                let is_attempt = call.kind == Kind::Acquire;
+                let wait = is_attempt.then_some(c as u8);
+                let overwrites = !is_attempt && !self.on(Rule::RefillOnlyFree);
+                let may_follow = |held: &u8| overwrites || owner(*held) == c && bit(*held) & call.leftovers != 0;
+                let attempt = Attempt { token, wait, is_last: false, is_fast: false };
+                let reply = scripts::acquire(&mut server, &attempt, may_follow);
+                let raises = reply == Reply::Yes && !self.bounds.is_fence_late;
+                (reply, if raises { self.raise(state, at, call) } else { 0 })
             }
-            return (Reply::Taken, 0);
+            Kind::Extend => {
+                let reply = scripts::extend(&mut server, token);
+                if was_free && reply == Reply::Yes {
+                    state.fault = FAULT_CREATED;
+                }
+                (reply, 0)
+            }
+            Kind::Fence => self.raise_fence(state, at, call),
+            Kind::Unreserve => (scripts::unreserve(&mut server, |held| is_granted(*held)), 0),
+            Kind::None | Kind::Release | Kind::Free => {
+                let offers = call.kind == Kind::Release;
+                // The holder's own wait.
+                let wait = offers.then_some(c as u8);
+                let release = Release { token: Some(token), wait, offers, keeps: false };
+                (scripts::release(&mut server, &release), 0)
+            }
         }
-        (server.key, server.ttl) = (call.token, self.bounds.lease);
-        if is_attempt {
-            server.queue &= !(1 << c);
-        }
-        let fence = if self.bounds.fences { self.raised(server.fence, call.fence) } else { 0 };
-        server.fence = fence;
-        (Reply::Yes, fence)
     }
 
-    /// `raise` of `fence_counter.lua`.
-    fn raised(&self, stored: u8, wanted: u8) -> u8 {
+    fn raise(&self, state: &mut State<N>, at: usize, call: &Call) -> u8 {
         let clock = if self.on(Rule::FenceTimeFloor) { THIS_TICK } else { 0 };
-        if wanted == 0 { clock.max(stored + 1) } else { wanted.max(stored) }
+        let fence = &mut state.servers[at].fence;
+        *fence = if self.bounds.fences { scripts::raised(*fence, call.fence, clock) } else { 0 };
+        *fence
     }
 
     fn raise_fence(&self, state: &mut State<N>, at: usize, call: &Call) -> (Reply, u8) {
-        let server = &mut state.servers[at];
-        if server.key != call.token {
-            return (if server.key == 0 { Reply::Absent } else { Reply::Taken }, 0);
+        let key = state.servers[at].key;
+        if key != call.token {
+            return (if key == 0 { Reply::Absent } else { Reply::Nowhere }, 0);
         }
-        if self.on(Rule::FenceWriteBack) {
-            server.fence = self.raised(server.fence, call.fence);
+        if call.fence == 0 || self.on(Rule::FenceWriteBack) {
+            self.raise(state, at, call);
         }
-        (Reply::Yes, server.fence)
+        (Reply::Yes, state.servers[at].fence)
+    }
+}
+
+impl<const N: usize> Server<'_, N> {
+    fn server(&mut self) -> &mut super::state::Server {
+        &mut self.state.servers[self.at]
     }
 
-    fn extend(&self, state: &mut State<N>, at: usize, call: &Call) -> Reply {
-        let server = &mut state.servers[at];
-        if server.key == 0 {
-            if self.on(Rule::ExtendNeverCreates) {
-                return Reply::Absent;
-            }
-            server.key = call.token;
-            state.fault = FAULT_CREATED;
-        }
-        let server = &mut state.servers[at];
-        if server.key != call.token && self.on(Rule::ExtendCompares) {
-            return Reply::Taken;
-        }
-        server.ttl = self.bounds.lease;
-        Reply::Yes
+    fn queue(&self) -> u8 {
+        self.state.servers[self.at].queue
+    }
+}
+
+impl<const N: usize> Lock for Server<'_, N> {
+    type Token = u8;
+    type Wait = u8;
+
+    fn is_several(&self) -> bool {
+        true
     }
 
-    /// `release.lua` with `several`: grants where a wait listens, reserves where none does.
-    fn release(&self, state: &mut State<N>, c: usize, at: usize, call: &Call) -> Reply {
-        let server = &mut state.servers[at];
-        // The holder's own wait.
-        if call.kind == Kind::Release {
-            server.queue &= !(1 << c);
-        }
-        if server.key == 0 {
-            return Reply::Absent;
-        }
-        if server.key != call.token && self.on(Rule::ReleaseCompares) {
-            return Reply::Taken;
-        }
-        let heir = (0..N).find(|client| server.queue >> client & 1 == 1);
-        let Some(heir) = heir.filter(|_| call.kind == Kind::Release) else {
-            (server.key, server.ttl) = (0, 0);
-            return Reply::Yes;
-        };
+    fn obeys(&self, rule: scripts::Rule) -> bool {
+        self.model.on(match rule {
+            scripts::Rule::ExtendNeverCreates => Rule::ExtendNeverCreates,
+            scripts::Rule::ExtendCompares => Rule::ExtendCompares,
+            scripts::Rule::ReleaseCompares => Rule::ReleaseCompares,
+            _ => return true,
+        })
+    }
+
+    fn held(&self) -> Option<u8> {
+        Some(self.state.servers[self.at].key).filter(|key| *key != 0)
+    }
+
+    fn set(&mut self, token: u8, span: Span) {
         // The span of a grant is not the lease: two node timeouts, here one tick less.
-        (server.key, server.ttl) = (granted(heir), self.bounds.lease - 1);
-        if !server.is_listened_to || state.clients[heir].phase == Phase::Dead {
-            return Reply::Reserved;
-        }
-        server.queue &= !(1 << heir);
-        state.clients[heir].is_told = true;
-        Reply::Granted
+        let ttl = self.model.bounds.lease - u8::from(span == Span::Grant);
+        (self.server().key, self.server().ttl) = (token, ttl);
     }
 
-    /// `unreserve.lua`.
-    fn unreserve(state: &mut State<N>, at: usize) -> Reply {
-        let server = &mut state.servers[at];
-        if !is_granted(server.key) {
-            return if server.key == 0 { Reply::Absent } else { Reply::Taken };
+    fn lengthen(&mut self) {
+        self.server().ttl = self.model.bounds.lease;
+    }
+
+    fn keep(&mut self) {}
+
+    fn free(&mut self) {
+        (self.server().key, self.server().ttl) = (0, 0);
+    }
+
+    fn granted_to(&self, token: &u8) -> Option<u8> {
+        is_granted(*token).then(|| owner(*token) as u8)
+    }
+
+    fn grant_of(&self, wait: &u8) -> u8 {
+        granted(usize::from(*wait))
+    }
+
+    fn publish(&mut self, wait: &u8) -> Heard {
+        let is_heard = self.state.servers[self.at].is_listened_to;
+        let client = &mut self.state.clients[usize::from(*wait)];
+        if !is_heard || client.phase == Phase::Dead {
+            return Heard::Nobody;
         }
-        (server.key, server.ttl, server.queue) = (0, 0, 0);
-        Reply::Yes
+        client.is_told = true;
+        Heard::Somebody
+    }
+
+    fn nth(&self, place: usize) -> Option<Option<u8>> {
+        (0..N as u8).filter(|client| self.queue() >> client & 1 == 1).nth(place).map(Some)
+    }
+
+    fn is_queued(&self, wait: &u8) -> bool {
+        self.queue() >> wait & 1 == 1
+    }
+
+    fn enter(&mut self, wait: &u8) {
+        self.server().queue |= u8::from(self.model.bounds.queues) << wait;
+    }
+
+    fn take_out(&mut self, wait: &u8) {
+        self.server().queue &= !(1 << wait);
+    }
+
+    fn drop_front(&mut self, many: usize) {
+        for _ in 0..many {
+            let queue = self.queue();
+            self.server().queue = queue & queue.saturating_sub(1);
+        }
     }
 }

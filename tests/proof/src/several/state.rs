@@ -2,6 +2,7 @@
 //! grant has its client. A serial number that stands nowhere any more is used again.
 
 use super::Bounds;
+use crate::scripts::Reply;
 
 pub(super) const FAULT_CREATED: u8 = 1;
 pub(super) const FAULT_FENCE: u8 = 2;
@@ -42,15 +43,6 @@ pub(super) enum Vote {
     // What follows is final.
     Got(Reply),
     Unknown,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Reply {
-    Yes,
-    Granted,
-    Reserved,
-    Taken,
-    Absent,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -265,7 +257,7 @@ impl<const N: usize> State<N> {
             if !client.is_calling() {
                 (client.age, client.is_duplicate, client.votes) = (0, false, [Vote::NotAsked; SERVERS]);
             }
-            if client.phase != Phase::Asks {
+            if client.phase != Phase::Asks && (client.phase != Phase::Raises || client.offered > 0) {
                 client.fences = [0; SERVERS];
             }
         }

@@ -1,7 +1,8 @@
 //! The steps of model (b).
 
-use super::state::{Call, Client, Kind, Line, Phase, Reply, SERVERS, State, THIS_TICK, Vote, bit, is_granted, owner};
+use super::state::{Call, Client, Kind, Line, Phase, SERVERS, State, THIS_TICK, Vote, bit, is_granted, owner};
 use super::{Rule, Several};
+use crate::scripts::Reply;
 use crate::search::Told;
 
 type Steps<const N: usize> = Vec<(Told, State<N>)>;
@@ -15,7 +16,7 @@ fn executed(kind: Kind) -> &'static str {
         Kind::Acquire => "{s} executes {c}'s attempt",
         Kind::Refill => "{s} executes {c}'s refill",
         Kind::Extend => "{s} executes {c}'s extension",
-        Kind::Fence => "{s} executes {c}'s write-back of its fence",
+        Kind::Fence => "{s} executes {c}'s call for its fence",
         Kind::Release => "{s} executes {c}'s release",
         Kind::Unreserve => "{s} executes {c}'s end of a reservation",
         _ => "{s} executes {c}'s roll-back",
@@ -125,8 +126,10 @@ impl<const N: usize> Several<N> {
     fn answer(&self, state: &mut State<N>, c: usize, at: usize, call: &Call) -> (Reply, u8) {
         let (reply, fence) = self.execute(state, c, at, call);
         match (call.kind, reply) {
-            (Kind::Free | Kind::Release | Kind::Unreserve, Reply::Taken | Reply::Absent) => (Reply::Yes, fence),
-            (Kind::Fence, Reply::Absent) => (Reply::Taken, fence),
+            (Kind::Free | Kind::Release | Kind::Unreserve, Reply::Nowhere | Reply::Absent) => (Reply::Yes, fence),
+            (Kind::Fence, Reply::Absent) | (Kind::Acquire | Kind::Refill, Reply::New | Reply::Kept) => {
+                (Reply::Nowhere, fence)
+            }
             _ => (reply, fence),
         }
     }
@@ -245,8 +248,22 @@ impl<const N: usize> Several<N> {
         }
     }
 
+    /// The connection of a late call breaks after its client has given the call up. What the client sends next does not
+    /// wait behind it.
+    fn break_step(state: &State<N>, steps: &mut Steps<N>) {
+        let (c, at) = (usize::from(state.line.client), usize::from(state.line.server));
+        let client = &state.clients[c];
+        let is_awaited = client.phase == Phase::Dead || client.votes[at] == Vote::Late;
+        if state.losses > 0 && state.line.is_before(c, at) && !is_awaited {
+            let mut after = *state;
+            (after.line.is_broken, after.losses) = (true, state.losses - 1);
+            steps.push((told("{c}'s connection to {s} breaks; what it gave up may come", c, at), after));
+        }
+    }
+
     /// Late calls are executed: in order, or in any order after a break.
     fn line_steps(&self, state: &State<N>, steps: &mut Steps<N>) {
+        Self::break_step(state, steps);
         let most = if state.line.is_broken { state.line.calls.len() } else { 1 };
         for place in (0..most).filter(|&place| state.line.calls[place].is_some()) {
             let mut after = *state;

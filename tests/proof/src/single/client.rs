@@ -2,15 +2,17 @@
 //! `lease/core`.
 
 use super::state::{
-    Call, Client, Kind, NEVER, Phase, Reply, State, Status, add, attempt_token, bit, remove, wait_id, wait_of,
+    Call, Client, Kind, NEVER, Phase, State, Status, add, attempt_token, bit, remove, wait_id, wait_of,
 };
 use super::{LEASE, Rule, Single};
+use crate::evidence;
+use crate::scripts::Reply;
 
 impl<const N: usize> Single<N> {
     /// The call that the client waits for.
     pub(super) fn call(&self, state: &State<N>, c: usize) -> Call {
         let client = &state.clients[c];
-        let Client { token, wait, random, is_last, .. } = *client;
+        let Client { token, wait, random, is_last, is_long, .. } = *client;
         let kind = match client.phase {
             Phase::Asks => Kind::Acquire,
             Phase::RollsBack => Kind::Free,
@@ -26,6 +28,7 @@ impl<const N: usize> Single<N> {
             wait: if names_wait { wait } else { 0 },
             random,
             is_last: is_last && is_attempt,
+            is_long: is_long && kind == Kind::Extend,
             leftovers: if is_attempt && self.on(Rule::LeftoverTokens) { client.leftovers } else { [0; 2] },
         }
     }
@@ -71,6 +74,7 @@ impl<const N: usize> Single<N> {
         let client = &mut state.clients[c];
         if !client.is_calling() {
             (client.age, client.is_duplicate, client.status, client.random) = (0, false, Status::Unsent, 0);
+            client.is_long = false;
         }
     }
 
@@ -95,14 +99,14 @@ impl<const N: usize> Single<N> {
     }
 
     /// What is left of a lease, by a call that began so long ago.
-    fn left_of(&self, age: u8) -> u8 {
-        self.usable().saturating_sub(if self.on(Rule::DeadlineFromStart) { age } else { 0 })
+    fn left_of(&self, age: u8, is_long: bool) -> u8 {
+        (self.usable() + u8::from(is_long)).saturating_sub(if self.on(Rule::DeadlineFromStart) { age } else { 0 })
     }
 
     /// `Attempt::judge`: a yes in time is a lease.
     fn attempt_ended(&self, state: &mut State<N>, c: usize, reply: Option<Reply>) {
         let client = &mut state.clients[c];
-        let left = self.left_of(client.age);
+        let left = self.left_of(client.age, false);
         if reply == Some(Reply::Yes) && left > 0 {
             client.deadline = left;
             client.phase = Phase::Holds;
@@ -126,13 +130,10 @@ impl<const N: usize> Single<N> {
 
     /// `GrantEvidence::record`.
     fn record(&self, client: &mut Client, reply: Option<Reply>) {
-        let is_no = matches!(reply, Some(Reply::Nowhere | Reply::New | Reply::Kept));
-        client.is_certain &= is_no || !self.on(Rule::CleanNoes);
-        client.is_certain &= !client.is_duplicate || !self.on(Rule::NoDuplicate);
+        let was_queued = client.queued != NEVER;
+        client.is_certain &= evidence::stays_certain(reply, client.is_duplicate, was_queued, |rule| self.on(rule));
         client.wait_may_remain |= client.wait != 0 && (reply.is_none() || client.is_duplicate);
-        if let Some(place @ (Reply::New | Reply::Kept)) = reply {
-            let is_as_expected = (place == Reply::New) == (client.queued == NEVER);
-            client.is_certain &= is_as_expected || !self.on(Rule::Places);
+        if matches!(reply, Some(Reply::New | Reply::Kept)) {
             client.queued = client.age;
         }
     }
@@ -189,7 +190,7 @@ impl<const N: usize> Single<N> {
         client.phase = Phase::Holds;
         match reply {
             Some(Reply::Yes) => {
-                client.deadline = client.deadline.max(self.left_of(client.age));
+                client.deadline = client.deadline.max(self.left_of(client.age, client.is_long));
             }
             Some(_) => client.deadline = 0,
             None => {}

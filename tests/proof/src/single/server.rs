@@ -1,139 +1,145 @@
-//! The scripts, as the one server executes them.
+//! The one server: its names and its time for `scripts.rs`.
 
 use super::state::{
-    Call, FAULT_CREATED, FAULT_OUT_OF_ORDER, Kind, Phase, Reply, State, add, client_of, granted, is_granted, remove,
-    wait_of,
+    Call, FAULT_CREATED, FAULT_OUT_OF_ORDER, Kind, Phase, State, add, client_of, granted, is_granted, remove, wait_of,
 };
 use super::{LEASE, Rule, Single};
+use crate::scripts::{self, Attempt, Heard, Lock, Release, Reply, Span};
+
+/// The server as it executes a call.
+struct Server<'a, const N: usize> {
+    model: &'a Single<N>,
+    state: &'a mut State<N>,
+    /// The lease that the call asks for.
+    lease: u8,
+    /// The random part of a grant.
+    random: u8,
+}
+
+fn some<T: Default + PartialEq>(number: T) -> Option<T> {
+    Some(number).filter(|number| *number != T::default())
+}
 
 impl<const N: usize> Single<N> {
     pub(super) fn execute(&self, state: &mut State<N>, call: &Call) -> Reply {
-        match call.kind {
-            Kind::Acquire => self.acquire(state, call),
-            Kind::Extend => self.extend(state, call),
-            Kind::Release | Kind::Free | Kind::Leave | Kind::LeaveOnly => self.release(state, call),
+        let before = *state;
+        let mut server = Server { model: self, state, lease: LEASE + u8::from(call.is_long), random: call.random };
+        let wait = some(call.wait);
+        let reply = match call.kind {
+            Kind::Acquire => {
+                let attempt = Attempt { token: call.token, wait, is_last: call.is_last, is_fast: false };
+                scripts::acquire(&mut server, &attempt, |held| call.leftovers.contains(held))
+            }
+            Kind::Extend => scripts::extend(&mut server, call.token),
             Kind::None => Reply::Absent,
-        }
-    }
-
-    /// `acquire.lua`, without its fast path and pauses.
-    fn acquire(&self, state: &mut State<N>, call: &Call) -> Reply {
-        let held = state.key;
-        if held == call.token {
-            state.ttl = if self.on(Rule::NeverShortens) { state.ttl.max(LEASE) } else { LEASE };
-        } else {
-            let is_own = is_granted(held)
-                && call.wait != 0
-                && (wait_of(held) == call.wait || !self.on(Rule::GrantToItsWait))
-                && self.on(Rule::OwnGrantByAttempt);
-            let may_take = held != 0 && (is_own || call.leftovers.contains(&held));
-            if !(may_take || held == 0 && self.is_its_turn(state, call)) {
-                return Self::enter(state, call);
+            Kind::Release | Kind::Free | Kind::Leave | Kind::LeaveOnly => {
+                let offers = matches!(call.kind, Kind::Release | Kind::Leave);
+                scripts::release(&mut server, &Release { token: some(call.token), wait, offers, keeps: false })
             }
-            if held == 0 {
-                Self::judge_order(state, call);
+        };
+        if before.key == 0 && reply == Reply::Yes {
+            match call.kind {
+                Kind::Acquire => Self::judge_order(&before, state, call),
+                Kind::Extend => state.fault = FAULT_CREATED,
+                _ => {}
             }
-            (state.key, state.ttl) = (call.token, LEASE);
         }
-        if self.on(Rule::WonAttemptLeavesQueue) {
-            remove(&mut state.queue, call.wait);
-        }
-        Reply::Yes
-    }
-
-    /// A no. The wait enters the queue and keeps its place; a last attempt leaves it.
-    fn enter(state: &mut State<N>, call: &Call) -> Reply {
-        if call.wait == 0 {
-            return Reply::Nowhere;
-        }
-        if call.is_last {
-            remove(&mut state.queue, call.wait);
-            return Reply::Nowhere;
-        }
-        if state.queue.contains(&call.wait) {
-            return Reply::Kept;
-        }
-        assert!(add(&mut state.queue, call.wait), "the queue of the model is too short");
-        Reply::New
+        // The client makes no difference between the two.
+        if reply == Reply::Granted { Reply::Yes } else { reply }
     }
 
     /// The property: nobody takes a free lock while a wait whose client listens is before it.
-    fn judge_order(state: &mut State<N>, call: &Call) {
-        let is_alive = |wait: &&u8| **wait != 0 && state.clients[client_of(**wait)].listens;
-        if state.queue.iter().take_while(|wait| **wait != call.wait).any(|wait| is_alive(&wait)) {
+    fn judge_order(before: &State<N>, state: &mut State<N>, call: &Call) {
+        let is_alive = |wait: &&u8| **wait != 0 && before.clients[client_of(**wait)].listens;
+        if before.queue.iter().take_while(|wait| **wait != call.wait).any(|wait| is_alive(&wait)) {
             state.fault = FAULT_OUT_OF_ORDER;
         }
     }
+}
 
-    /// Grants a free lock to the first wait that listens, unless that is this one. Takes the others out.
-    fn is_its_turn(&self, state: &mut State<N>, call: &Call) -> bool {
-        if !self.on(Rule::FirstComeFirstServed) {
-            return true;
-        }
-        while state.queue[0] != 0 && state.queue[0] != call.wait {
-            let first = state.queue[0];
-            remove(&mut state.queue, first);
-            if self.grant(state, first, call.random) {
-                return false;
-            }
-        }
-        true
+impl<const N: usize> Lock for Server<'_, N> {
+    type Token = u16;
+    type Wait = u8;
+
+    fn is_several(&self) -> bool {
+        false
     }
 
-    /// `grant.lua`: sets the key, then publishes. False if the client of the wait does not listen.
-    fn grant(&self, state: &mut State<N>, wait: u8, random: u8) -> bool {
-        let client = &mut state.clients[client_of(wait)];
-        if !client.listens && self.on(Rule::DeadWaitsAreSkipped) {
-            return false;
+    fn obeys(&self, rule: scripts::Rule) -> bool {
+        self.model.on(match rule {
+            scripts::Rule::FirstComeFirstServed => Rule::FirstComeFirstServed,
+            scripts::Rule::OwnGrantByAttempt => Rule::OwnGrantByAttempt,
+            scripts::Rule::GrantToItsWait => Rule::GrantToItsWait,
+            scripts::Rule::WonAttemptLeavesQueue => Rule::WonAttemptLeavesQueue,
+            scripts::Rule::ExtendNeverCreates => Rule::ExtendNeverCreates,
+            scripts::Rule::ExtendCompares => Rule::ExtendCompares,
+            scripts::Rule::ReleaseCompares => Rule::ReleaseCompares,
+            scripts::Rule::LeavePassesGrant => Rule::LeavePassesGrant,
+        })
+    }
+
+    fn held(&self) -> Option<u16> {
+        some(self.state.key)
+    }
+
+    fn set(&mut self, token: u16, span: Span) {
+        let is_short = span == Span::Grant && !self.model.on(Rule::FullGrant);
+        let span = if span == Span::Lease { self.lease } else { LEASE };
+        (self.state.key, self.state.ttl) = (token, span - u8::from(is_short));
+    }
+
+    fn lengthen(&mut self) {
+        let ttl = if self.model.on(Rule::NeverShortens) { self.state.ttl } else { 0 };
+        self.state.ttl = ttl.max(self.lease);
+    }
+
+    fn keep(&mut self) {}
+
+    fn free(&mut self) {
+        (self.state.key, self.state.ttl) = (0, 0);
+    }
+
+    fn granted_to(&self, token: &u16) -> Option<u8> {
+        is_granted(*token).then(|| wait_of(*token))
+    }
+
+    fn grant_of(&self, wait: &u8) -> u16 {
+        granted(*wait, self.random)
+    }
+
+    fn publish(&mut self, wait: &u8) -> Heard {
+        let token = granted(*wait, self.random);
+        let client = &mut self.state.clients[client_of(*wait)];
+        if !client.listens && self.model.on(Rule::DeadWaitsAreSkipped) {
+            return Heard::Nobody;
         }
-        state.key = granted(wait, random);
-        state.ttl = if self.on(Rule::FullGrant) { LEASE } else { LEASE - 1 };
         if client.listens && client.phase != Phase::Dead {
-            let is_kept = add(&mut client.pushes, state.key);
-            assert!(is_kept || self.without.is_some(), "the model keeps too few pushes");
+            let is_kept = add(&mut client.pushes, token);
+            assert!(is_kept || self.model.without.is_some(), "the model keeps too few pushes");
         }
-        true
+        Heard::Somebody
     }
 
-    fn extend(&self, state: &mut State<N>, call: &Call) -> Reply {
-        if state.key == 0 {
-            if self.on(Rule::ExtendNeverCreates) {
-                return Reply::Absent;
-            }
-            (state.key, state.fault) = (call.token, FAULT_CREATED);
-        }
-        if state.key != call.token && self.on(Rule::ExtendCompares) {
-            return Reply::Nowhere;
-        }
-        state.ttl = LEASE;
-        Reply::Yes
+    fn nth(&self, place: usize) -> Option<Option<u8>> {
+        self.state.queue.get(place).copied().and_then(some).map(Some)
     }
 
-    /// `release.lua`: with a token, with a wait, or with both.
-    fn release(&self, state: &mut State<N>, call: &Call) -> Reply {
-        if call.wait != 0 {
-            remove(&mut state.queue, call.wait);
+    fn is_queued(&self, wait: &u8) -> bool {
+        self.state.queue.contains(wait)
+    }
+
+    fn enter(&mut self, wait: &u8) {
+        assert!(add(&mut self.state.queue, *wait), "the queue of the model is too short");
+    }
+
+    fn take_out(&mut self, wait: &u8) {
+        remove(&mut self.state.queue, *wait);
+    }
+
+    fn drop_front(&mut self, many: usize) {
+        for _ in 0..many {
+            let first = self.state.queue[0];
+            remove(&mut self.state.queue, first);
         }
-        if state.key == 0 {
-            return Reply::Absent;
-        }
-        let is_own_grant = call.wait != 0 && is_granted(state.key) && wait_of(state.key) == call.wait;
-        let is_leave = matches!(call.kind, Kind::Leave | Kind::LeaveOnly);
-        let is_own_grant = is_own_grant && (!is_leave || self.on(Rule::LeavePassesGrant));
-        let is_its = call.token != 0 && state.key == call.token;
-        if !is_its && !is_own_grant && (call.token == 0 || self.on(Rule::ReleaseCompares)) {
-            return Reply::Nowhere;
-        }
-        if matches!(call.kind, Kind::Release | Kind::Leave) {
-            while state.queue[0] != 0 {
-                let first = state.queue[0];
-                remove(&mut state.queue, first);
-                if self.grant(state, first, call.random) {
-                    return Reply::Yes;
-                }
-            }
-        }
-        (state.key, state.ttl) = (0, 0);
-        Reply::Yes
     }
 }

@@ -8,6 +8,7 @@
 //! those who only remember it (leftover tokens, repeated releases) once no key and no call has it: nothing can set it.
 
 use super::LEASE;
+use crate::scripts::Reply;
 
 pub(super) const FAULT_OUT_OF_ORDER: u8 = 1;
 pub(super) const FAULT_CREATED: u8 = 2;
@@ -46,16 +47,6 @@ pub(super) enum Status {
     Answered(Reply),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Reply {
-    Yes,
-    /// Another token has the lock. The wait is not in the queue, is new there, or was there.
-    Nowhere,
-    New,
-    Kept,
-    Absent,
-}
-
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Kind {
     #[default]
@@ -81,6 +72,8 @@ pub struct Call {
     pub(super) random: u8,
     /// It does not enter the queue.
     pub(super) is_last: bool,
+    /// An extension asks for one tick more than a lease.
+    pub(super) is_long: bool,
     pub(super) leftovers: [u16; 2],
 }
 
@@ -93,6 +86,7 @@ pub struct Client {
     /// The call was sent twice.
     pub(super) is_duplicate: bool,
     pub(super) is_last: bool,
+    pub(super) is_long: bool,
     /// The random part of the grant that its call may make.
     pub(super) random: u8,
     /// The wait of the call of `lock()` under way; 0: none.
@@ -378,10 +372,11 @@ impl<const N: usize> State<N> {
     }
 
     fn rank(&self, c: usize) -> impl Ord + use<N> {
-        let Client { phase, status, age, is_last, is_duplicate, is_certain, queued, deadline, .. } = self.clients[c];
+        let Client { phase, status, age, is_last, is_long, is_duplicate, is_certain, queued, deadline, .. } =
+            self.clients[c];
         let has_key = self.key != 0 && owner(self.key) == c;
         let place = self.queue.iter().position(|wait| *wait != 0 && client_of(*wait) == c);
-        (phase, status, age, is_last, is_duplicate, is_certain, (queued, deadline, has_key, place))
+        (phase, status, age, is_last, is_duplicate, is_certain, (is_long, queued, deadline, has_key, place))
     }
 
     pub(super) fn canonical(&self) -> State<N> {
@@ -449,7 +444,7 @@ impl<const N: usize> State<N> {
         for client in &mut self.clients {
             client.deadline = client.deadline.saturating_sub(1);
             if matches!(client.phase, Phase::Asks | Phase::Renews) {
-                client.age = (client.age + 1).min(LEASE);
+                client.age = (client.age + 1).min(LEASE + u8::from(client.is_long));
             }
             if client.queued != NEVER {
                 client.queued = (client.queued + 1).min(LEASE);

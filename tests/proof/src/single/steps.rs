@@ -53,6 +53,7 @@ impl<const N: usize> Single<N> {
             }
             self.background_steps(state, c, steps);
             Self::failure_steps(state, c, steps);
+            Self::unawaited_break_step(state, c, steps);
         }
         self.line_steps(state, steps);
         Self::time_steps(state, steps);
@@ -180,10 +181,12 @@ impl<const N: usize> Single<N> {
             }
             Phase::Holds => {
                 if client.deadline > 0 {
-                    call(&|after| {
-                        after.clients[c].phase = Phase::Renews;
-                        Self::send(after, c);
-                    });
+                    for is_long in [false, true].into_iter().take(1 + usize::from(self.bounds.extends)) {
+                        call(&|after| {
+                            (after.clients[c].phase, after.clients[c].is_long) = (Phase::Renews, is_long);
+                            Self::send(after, c);
+                        });
+                    }
                 }
                 call(&|after| Self::begin_release(after, c));
             }
@@ -269,6 +272,19 @@ impl<const N: usize> Single<N> {
             let client = &mut after.clients[c];
             *client = super::Client { phase: Phase::Dead, listens: client.listens, ..super::Client::default() };
             steps.push((told("{c} dies", c, 0), after));
+        }
+    }
+
+    /// The connection of a late call breaks after its client has given the call up. What the client sends next does not
+    /// wait behind it.
+    fn unawaited_break_step(state: &State<N>, c: usize, steps: &mut Steps<N>) {
+        let client = &state.clients[c];
+        let is_awaited = client.is_calling() && client.status == Status::Late;
+        let mut after = *state;
+        if let Some(line) = after.living_line(c).filter(|_| state.losses > 0 && !is_awaited) {
+            line.is_broken = true;
+            after.losses -= 1;
+            steps.push((told("{c}'s connection breaks; what it gave up may come", c, 0), after));
         }
     }
 

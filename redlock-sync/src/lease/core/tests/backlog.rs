@@ -156,3 +156,21 @@ fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
     assert_eq!(revoke_all(&rig, cores), Ok(2));
     assert_eq!(rig.servers[0].keys(), ["a"]);
 }
+
+/// If its connection breaks, it may come to the server after the release, which is sent on another one.
+#[test]
+fn a_refill_without_an_answer_may_still_be_executed() {
+    let rig = Rig::start(3);
+    let core = rig.lease(options());
+    assert!(rig.servers[2].del(KEY));
+    let held = rig.proxies[2].on("acquire", Act::Hold);
+    std::thread::scope(|scope| {
+        let tick = scope.spawn(|| core.tick());
+        held.wait_hit(SOON);
+        rig.clock.sleep_through(TIMEOUT);
+        tick.join().unwrap();
+    });
+    assert!(core.acquire_may_run());
+    held.release();
+    assert_eq!(core.release(SECOND).result, Ok(()));
+}

@@ -1,0 +1,421 @@
+//! Each script on a mutex is a step of the models in `tests/proof`. The keys before it, its arguments and the clients
+//! that listen are given to the functions that both models use for their servers. The keys after it and its reply have
+//! to be what these functions say.
+//!
+//! Not compared: the time to live of a queue, and pauses that a release puts into it. The models have no replication;
+//! what one server does is compared there too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redlock_proof::scripts::{self as model, Attempt, Heard, Lock, Pause, Release, Reply, Span};
+
+use super::kinds::DrawnKind;
+use super::scripts::{self, Execution};
+use super::server::short;
+use super::world::World;
+use crate::node::memory::{Data, Item, Store};
+use crate::node::{Failure, Value};
+
+/// A wait that polls is granted the lock for this long, in ms.
+const POLL_SPAN: u64 = 300;
+/// Where the wait begins in the token of a grant.
+const WAIT: usize = 41;
+
+/// The wait of a token that was granted.
+pub(super) fn wait_of(token: &str) -> Option<&str> {
+    token.get(..WAIT)?.ends_with(":granted:").then(|| &token[WAIT..])
+}
+
+/// The arguments without that of `permissions.lua`.
+pub(super) fn args(call: &Execution) -> &[String] {
+    match call.args.split_last() {
+        Some((last, args)) if last.starts_with("check ") => args,
+        _ => &call.args,
+    }
+}
+
+/// What a reply says to an attempt, an extension or a release, with the fence that comes with it. `None`: an error.
+pub(super) fn meaning(script: &str, reply: &Result<Value, Failure>) -> Option<(Reply, Option<u64>)> {
+    let Ok(value) = reply else { return None };
+    let plain = |reply| Some((reply, None));
+    match (script, value) {
+        ("release", Value::Int(2)) => plain(Reply::Granted),
+        ("release", Value::Int(3)) => plain(Reply::Reserved),
+        (_, Value::Okay | Value::Int(1..)) => plain(Reply::Yes),
+        (_, Value::Nil | Value::Int(0)) => plain(Reply::Nowhere),
+        (_, Value::Int(..0)) => plain(Reply::Absent),
+        (_, Value::List(said)) => match &said[..] {
+            // That of an extension is the number of waits.
+            [Value::Int(1), Value::Text(fence)] if script != "extend" => {
+                Some((Reply::Yes, std::str::from_utf8(fence).ok()?.parse().ok()))
+            }
+            [Value::Int(1), _] => plain(Reply::Yes),
+            [Value::Int(0), .., Value::Int(1)] => plain(Reply::New),
+            [Value::Int(0), .., Value::Int(2)] => plain(Reply::Kept),
+            _ => plain(Reply::Nowhere),
+        },
+        _ => None,
+    }
+}
+
+/// The keys of a lock on a server.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Keys {
+    token: Option<String>,
+    /// The end of the lock, in ms of the server's clock: not before, and not after.
+    ends: (u64, u64),
+    /// The members of the queue in their order.
+    queue: Vec<String>,
+    fence: u64,
+}
+
+impl Keys {
+    /// The keys of a call, without those that had ended at `now`.
+    fn of(store: &Store, keys: &[String], now: u64) -> Keys {
+        let item = |place: usize| -> Option<&Item> {
+            let item = store.items().get(keys.get(place)?.as_bytes())?;
+            item.expires.is_none_or(|at| now <= at).then_some(item)
+        };
+        let text = |item: &Item| match &item.data {
+            Data::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            _ => None,
+        };
+        let ends = item(0).and_then(|item| item.expires).unwrap_or_default();
+        let queue = match item(1).map(|item| &item.data) {
+            Some(Data::Sorted(set)) => {
+                let mut members: Vec<(f64, &Vec<u8>)> = set.iter().map(|(member, score)| (*score, member)).collect();
+                members.sort_by(|a, b| a.0.total_cmp(&b.0));
+                members.into_iter().map(|(_, member)| String::from_utf8_lossy(member).into_owned()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let fence = keys.last().filter(|key| key.ends_with(":fence"));
+        let fence = fence.and_then(|key| store.items().get(key.as_bytes())).and_then(text);
+        let fence = fence.and_then(|fence| fence.parse().ok()).unwrap_or_default();
+        Keys { token: item(0).and_then(text), ends: (ends, ends), queue, fence }
+    }
+
+    /// Whether these are keys that the model permits.
+    fn is_as(&self, model: &Keys) -> bool {
+        let is_wait = |member: &&String| !member.starts_with('*');
+        let is_in_time = self.token.is_none() || (model.ends.0..=model.ends.1).contains(&self.ends.0);
+        let is_same_queue = self.queue.iter().filter(is_wait).eq(model.queue.iter().filter(is_wait));
+        self.token == model.token && is_in_time && is_same_queue
+    }
+
+    fn shown(&self) -> String {
+        let token = self.token.as_deref().map_or("free".to_owned(), short);
+        format!("{token} until {:?}, queue {:?}", self.ends, self.queue)
+    }
+}
+
+/// A call of a script on a mutex, with what the server knows before it runs.
+pub(super) struct Step<'a> {
+    script: &'static str,
+    call: &'a Execution,
+    several: bool,
+    before: Keys,
+    /// The server's clock before it, in µs.
+    began: u64,
+    /// Who would hear of a grant: for each member of the queue.
+    heard: BTreeMap<String, Heard>,
+}
+
+impl<'a> Step<'a> {
+    fn new(script: &'static str, call: &'a Execution, several: bool, store: &Store) -> Step<'a> {
+        let now = store.clock / 1000;
+        let before = Keys::of(store, &call.keys, now);
+        let is_marked = |wait: &str| {
+            let mark = call.keys.get(1).map(|queue| format!("{queue}:{wait}")).unwrap_or_default();
+            store.items().get(mark.as_bytes()).is_some_and(|item| item.expires.is_none_or(|at| now <= at))
+        };
+        let heard = |wait: &String| {
+            let channel = wait.split('/').next().unwrap_or_default();
+            let listens = store.listeners.get(channel.as_bytes()).is_some_and(|many| *many > 0);
+            let is_alive = wait.strip_prefix('-').map_or(listens, |rest| !rest.contains(':') || is_marked(wait));
+            match is_alive {
+                _ if store.refuses && !wait.starts_with('-') => Heard::Refused,
+                true => Heard::Somebody,
+                false => Heard::Nobody,
+            }
+        };
+        let heard = before.queue.iter().map(|wait| (wait.clone(), heard(wait))).collect();
+        Step { script, call, several, before, began: store.clock, heard }
+    }
+
+    fn number(&self, place: usize) -> u64 {
+        args(self.call).get(place).and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    fn text(&self, place: usize) -> String {
+        args(self.call).get(place).cloned().unwrap_or_default()
+    }
+
+    /// The grants that the call may make have this random part and this span.
+    pub(super) fn span(&self) -> Option<(String, Duration)> {
+        let copy = Copy::new(self, 0, 0);
+        (!copy.random.is_empty()).then(|| (copy.random, Duration::from_millis(copy.span)))
+    }
+
+    /// What is different from the model's step: the keys after the script, or its reply.
+    pub(super) fn difference(&self, store: &Store, reply: &Result<Value, Failure>) -> Option<String> {
+        let (said, fence) = meaning(self.script, reply)?;
+        let after = Keys::of(store, &self.call.keys, self.began / 1000);
+        let took = (store.clock / 1000).saturating_sub(self.began / 1000);
+        // The script reads the clock at any moment in between.
+        let steps = [0, took].map(|late| {
+            let mut copy = Copy::new(self, took, late);
+            let reply = copy.run(self);
+            (copy, reply)
+        });
+        let is_it =
+            |(copy, reply): &&(Copy, Option<Reply>)| after.is_as(&copy.keys) && reply.is_none_or(|reply| reply == said);
+        let Some((copy, _)) = steps.iter().find(is_it) else {
+            let (copy, reply) = &steps[0];
+            return Some(format!(
+                "it was {}; the model's is {} with {reply:?}; it is {} with {said:?}",
+                self.before.shown(),
+                copy.keys.shown(),
+                after.shown()
+            ));
+        };
+        self.wrong_fence(copy, &after, fence, store.clock)
+    }
+
+    fn wrong_fence(&self, copy: &Copy, after: &Keys, fence: Option<u64>, ended: u64) -> Option<String> {
+        let stored = self.before.fence;
+        if after.fence < stored {
+            return Some(format!("the fence falls from {stored} to {}", after.fence));
+        }
+        // A grant raises it too.
+        let (Some(fence), false) = (fence, copy.has_published) else { return None };
+        let wanted = match self.script {
+            "acquire" => self.number(5),
+            "fence" => self.number(1),
+            _ => 0,
+        };
+        let [least, most] = [self.began, ended].map(|clock| model::raised(stored, wanted, clock));
+        let is_right = (least..=most).contains(&fence) && after.fence == fence;
+        (!is_right).then(|| format!("the fence is {fence} after {stored}, and the model's is {least} to {most}"))
+    }
+}
+
+/// The keys as the model changes them.
+struct Copy {
+    keys: Keys,
+    /// The server's clock in ms, and how long the script took.
+    now: u64,
+    began: u64,
+    took: u64,
+    several: bool,
+    random: String,
+    /// The times of the call in ms.
+    lease: u64,
+    span: u64,
+    keep: u64,
+    heard: BTreeMap<String, Heard>,
+    has_published: bool,
+}
+
+impl Copy {
+    fn new(step: &Step<'_>, took: u64, late: u64) -> Copy {
+        let began = step.began / 1000;
+        let mut copy = Copy {
+            keys: step.before.clone(),
+            now: began + late,
+            began,
+            took,
+            several: step.several,
+            random: String::new(),
+            lease: step.number(1),
+            span: 0,
+            keep: 0,
+            heard: step.heard.clone(),
+            has_published: false,
+        };
+        match step.script {
+            "acquire" => (copy.random, copy.span) = (step.text(7), step.number(8)),
+            "release" => {
+                let grant = step.text(1);
+                let words: Vec<&str> = grant.split(' ').collect();
+                copy.span = words.get(3).and_then(|span| span.parse().ok()).unwrap_or_default();
+                copy.random = words.get(5).copied().unwrap_or_default().to_owned();
+                copy.keep = step.number(3);
+            }
+            _ => {}
+        }
+        copy
+    }
+
+    /// The model's step. `None`: its reply is not compared.
+    fn run(&mut self, step: &Step<'_>) -> Option<Reply> {
+        let token = step.text(0);
+        let wait = |place: usize| Some(step.text(place)).filter(|wait| !wait.is_empty());
+        Some(match step.script {
+            "acquire" => {
+                let is_last = step.text(4) == "0";
+                let leftovers = args(step.call).get(9..).unwrap_or_default();
+                let may_follow = |held: &String| leftovers.iter().any(|leftover| held.starts_with(leftover));
+                model::acquire(
+                    self,
+                    &Attempt { token, wait: wait(3), is_last, is_fast: args(step.call).len() <= 3 },
+                    may_follow,
+                )
+            }
+            "native_set" | "foreign_set" => model::set_nx(self, token),
+            "adopt" => model::adopt(self, token, &step.text(4)),
+            "extend" => model::extend(self, token),
+            "release" => {
+                let offers = !self.random.is_empty();
+                let release = Release {
+                    token: Some(token).filter(|token| !token.is_empty()),
+                    wait: wait(2),
+                    offers,
+                    keeps: self.keep > 0,
+                };
+                model::release(self, &release)
+            }
+            "unreserve" => model::unreserve(self, |held| held.starts_with(&token)),
+            "foreign_delete" => {
+                model::release(self, &Release { token: Some(token), wait: None, offers: false, keeps: false });
+                return None;
+            }
+            "fence" => match self.keys.token.as_ref() {
+                None => Reply::Absent,
+                Some(held) if *held == token => Reply::Yes,
+                Some(_) => Reply::Nowhere,
+            },
+            // What only reads changes nothing.
+            _ => return None,
+        })
+    }
+}
+
+impl Lock for Copy {
+    type Token = String;
+    type Wait = String;
+
+    fn is_several(&self) -> bool {
+        self.several
+    }
+
+    fn held(&self) -> Option<String> {
+        self.keys.token.clone()
+    }
+
+    fn set(&mut self, token: String, span: Span) {
+        let polls = wait_of(&token).is_some_and(|wait| wait.starts_with('-'));
+        let long = match span {
+            Span::Lease => self.lease,
+            // A reservation has the span of the call, whoever polls.
+            Span::Grant if polls && self.heard.get(wait_of(&token).unwrap_or("")) == Some(&Heard::Somebody) => {
+                POLL_SPAN
+            }
+            Span::Grant => self.span,
+        };
+        self.keys.token = Some(token);
+        self.keys.ends = (self.began + long, self.began + self.took + long);
+    }
+
+    fn lengthen(&mut self) {
+        let (least, most) = self.keys.ends;
+        let new = self.began + self.lease;
+        self.keys.ends = (least.max(new), most.max(new) + self.took);
+    }
+
+    fn keep(&mut self) {
+        self.keys.ends = (self.began + self.keep, self.began + self.took + self.keep);
+    }
+
+    fn free(&mut self) {
+        self.keys.token = None;
+    }
+
+    fn granted_to(&self, token: &String) -> Option<String> {
+        wait_of(token).map(str::to_owned)
+    }
+
+    fn grant_of(&self, wait: &String) -> String {
+        format!("{}:granted:{wait}", self.random)
+    }
+
+    fn publish(&mut self, wait: &String) -> Heard {
+        self.has_published = true;
+        self.heard.get(wait).copied().unwrap_or(Heard::Nobody)
+    }
+
+    fn pause(&mut self) -> Pause {
+        let Some(ends) = self.keys.queue.first().and_then(|first| first.strip_prefix('*')) else { return Pause::No };
+        let left = ends.parse::<u64>().unwrap_or_default().saturating_sub(self.now);
+        // A pause lasts at most a second, unless the clock was set back.
+        if (1..=1000).contains(&left) {
+            return Pause::GoesOn;
+        }
+        self.keys.queue.remove(0);
+        Pause::Ended
+    }
+
+    fn nth(&self, place: usize) -> Option<Option<String>> {
+        let member = self.keys.queue.get(place)?;
+        Some((!member.starts_with('*')).then(|| member.clone()))
+    }
+
+    fn is_queued(&self, wait: &String) -> bool {
+        self.keys.queue.contains(wait)
+    }
+
+    fn enter(&mut self, wait: &String) {
+        self.keys.queue.push(wait.clone());
+    }
+
+    fn take_out(&mut self, wait: &String) {
+        self.keys.queue.retain(|member| member != wait);
+    }
+
+    fn drop_front(&mut self, many: usize) {
+        self.keys.queue.drain(..many.min(self.keys.queue.len()));
+    }
+}
+
+/// The scripts that use a mutex.
+const SCRIPTS: [&str; 10] = [
+    "acquire",
+    "native_set",
+    "foreign_set",
+    "adopt",
+    "extend",
+    "release",
+    "unreserve",
+    "foreign_delete",
+    "fence",
+    "inspect",
+];
+
+impl World {
+    /// The name of the mutex that a call is about.
+    pub(super) fn mutex_of<'a>(&self, call: &'a Execution) -> Option<&'a str> {
+        let name = call.keys.first()?.as_str();
+        let is_mutex = |(known, kind): (&&str, &DrawnKind)| *known == name && *kind == DrawnKind::Mutex;
+        let is_it = self.plan.names.iter().zip(&self.plan.kinds).any(is_mutex);
+        (is_it && SCRIPTS.contains(&scripts::name(call.script))).then_some(name)
+    }
+
+    /// Called before a script runs on a server whose clock is set.
+    pub(super) fn begin_step<'a>(&self, server: usize, call: &'a Execution) -> Option<Step<'a>> {
+        self.mutex_of(call)?;
+        let script = scripts::name(call.script);
+        Some(Step::new(script, call, self.plan.nodes > 1, &self.servers[server].store))
+    }
+
+    /// Called after it.
+    pub(super) fn end_step(&mut self, call: &Execution, difference: Option<String>, span: Option<(String, Duration)>) {
+        self.counts.modelled += 1;
+        if let Some((token, span)) = span {
+            self.note_span(&token, span);
+        }
+        if let Some(what) = difference {
+            self.refuse(&format!("{}.lua of `{}`: {what}", scripts::name(call.script), call.keys[0]));
+        }
+    }
+}
