@@ -218,7 +218,8 @@ impl Exchange<'_> {
         let (call, now) = (&target.call, self.clock.now());
         let connection = server.connections(call).choose(call, prompt, now)?;
         // A slow server gets no second copy of a release that is still unanswered.
-        if call.script.purpose == Purpose::Release && connection.has_like(call) {
+        let is_release = call.script.purpose == Purpose::Release;
+        if is_release && connection.is_late(self.node_timeout / 8, now) && connection.has_like(call) {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }

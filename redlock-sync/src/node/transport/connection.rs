@@ -319,9 +319,9 @@ impl Connection {
         state.writer = Some(writer);
         if is_left {
             drop(state);
-            self.setting
-                .drain
-                .look_after(&(Arc::clone(self) as Arc<dyn Drained>), self.setting.clock.now().after(RETRY));
+            let pause = if is_stuck { RETRY } else { Duration::ZERO };
+            let at = self.setting.clock.now().after(pause);
+            self.setting.drain.look_after(&(Arc::clone(self) as Arc<dyn Drained>), at);
         }
     }
 
