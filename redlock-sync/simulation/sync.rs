@@ -52,6 +52,10 @@ impl<T> Mutex<T> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let mut pause = FIRST_PAUSE;
         loop {

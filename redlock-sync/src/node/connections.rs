@@ -58,6 +58,10 @@ struct OpenConnections {
 }
 
 impl OpenConnections {
+    fn new(max: usize) -> OpenConnections {
+        OpenConnections { places: vec![None; max], old: Vec::new(), strays_until: Tick::ZERO, closing: Vec::new() }
+    }
+
     fn used(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.places.iter().flatten()
     }
@@ -86,14 +90,12 @@ impl Connections {
     pub(crate) fn new(host: &Arc<Host>, max: usize) -> Connections {
         let arrivals = host.context.arrivals.register();
         let max = max.max(1);
-        let open =
-            OpenConnections { places: vec![None; max], old: Vec::new(), strays_until: Tick::ZERO, closing: Vec::new() };
         Connections {
             host: Arc::clone(host),
             supply: Supply::new(host, &arrivals, max),
             arrivals,
             latest_reply: Arc::default(),
-            open: Mutex::new(open),
+            open: Mutex::new(OpenConnections::new(max)),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
             node_timeout: if host.server.may_wait() { host.context.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
@@ -308,11 +310,12 @@ fn wait_command(least: u32, node_timeout: Duration) -> Vec<u8> {
 impl Drop for Connections {
     /// A forked child has copies of its parent's sockets. It must not shut them down, since the parent still uses them.
     fn drop(&mut self) {
-        let all = self.all();
         if self.fork.is_forked_child() {
-            return std::mem::forget(all);
+            // A thread of the parent may have had the mutex.
+            let open = std::mem::replace(self.open.get_mut(), OpenConnections::new(0));
+            return std::mem::forget(open);
         }
-        for one in all {
+        for one in self.all() {
             one.close(Broken::Closed("the client was closed".into()));
         }
     }

@@ -35,12 +35,14 @@ struct Exchange<'a> {
     is_single: bool,
     started: Tick,
     deadline: Tick,
-    /// The deadline, unless so many servers decide earlier.
+    /// The deadline, unless a majority decides earlier.
     latest: Tick,
     node_timeout: Duration,
-    /// So many equal answers decide. `None` if all servers are awaited.
-    decides: Option<usize>,
-    /// When so many servers had said the same.
+    /// So many nodes are a majority.
+    need: usize,
+    /// The nodes whose yes counts. `None` if all nodes are awaited.
+    votes: Option<NodeFilter<'a>>,
+    /// When a majority had said the same.
     decided: Option<Tick>,
 }
 
@@ -57,7 +59,7 @@ impl Nodes {
         by: Tick,
         ask: NodeFilter<'_>,
         need: usize,
-        awaits: Awaits,
+        awaits: Awaits<'_>,
     ) -> Few<Answers> {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
@@ -73,7 +75,10 @@ impl Nodes {
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
         let is_instant = self.all.iter().all(Node::is_instant);
         let deadline = if is_instant { Tick::NEVER } else { by.min(started.after(node_timeout)).after(longest) };
-        let decides = (awaits == Awaits::Majority && self.len() > 1).then_some(need);
+        let votes = match awaits {
+            Awaits::Majority(votes) if self.len() > 1 => Some(votes),
+            _ => None,
+        };
         let (round, is_single) = (Round::new(targets.len()), calls.len() <= 1);
         let mut exchange = Exchange {
             nodes: self,
@@ -84,7 +89,8 @@ impl Nodes {
             deadline,
             latest: deadline,
             node_timeout,
-            decides,
+            need,
+            votes,
             decided: None,
         };
         exchange.run(&mut targets);
@@ -125,8 +131,8 @@ fn waiting(targets: &[Target]) -> Few<usize> {
 
 impl Exchange<'_> {
     fn run(&mut self, targets: &mut [Target]) {
-        if let Some(need) = self.decides {
-            self.round.ends_after(need);
+        if self.votes.is_some() {
+            self.round.ends_after(self.need);
         }
         self.send_unattended(targets);
         loop {
@@ -270,9 +276,12 @@ impl Exchange<'_> {
     /// A call that is not answered then may be executed. What is sent there later stands behind it, on the same
     /// connection.
     fn shorten(&mut self, targets: &[Target]) {
-        let Some(need) = self.decides else { return };
+        let (Some(votes), need) = (self.votes, self.need) else { return };
         let said = |no: bool| {
-            let is_it = |target: &&Target| matches!(&target.state, TargetState::Done(Ok(value)) if is_no(value) == no);
+            let is_it = |target: &&Target| match &target.state {
+                TargetState::Done(Ok(value)) => is_no(value) == no && (no || votes(target.node)),
+                _ => false,
+            };
             targets.iter().filter(is_it).count()
         };
         // A call whose connection broke is sent once more in any case.

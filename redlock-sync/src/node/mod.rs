@@ -100,12 +100,13 @@ pub(crate) use url::NodeUrl;
 pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Which nodes a round waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaits {
+#[derive(Clone, Copy)]
+enum Awaits<'a> {
     /// All of them, until its deadline.
     All,
-    /// A majority that says the same, and a moment for the others. So a slow node does not set the pace.
-    Majority,
+    /// A majority that says the same, and a moment for the others. So a slow node does not set the pace. Only the yes of
+    /// these nodes counts.
+    Majority(NodeFilter<'a>),
 }
 
 /// The answers of the nodes to one call.

@@ -91,12 +91,13 @@ impl Nodes {
         self.one(call, by, ask, need, Awaits::All)
     }
 
-    /// Like [`call`](Nodes::call), for all nodes, but waits for a majority that says the same.
-    pub(crate) fn quick_call(&self, call: &Arc<Call>, by: Tick, need: usize) -> Answers {
-        self.one(call, by, &|_| true, need, Awaits::Majority)
+    /// Like [`call`](Nodes::call), for all nodes, but waits for a majority that says the same. Only the yes of a node
+    /// in `votes` counts.
+    pub(crate) fn quick_call(&self, call: &Arc<Call>, by: Tick, need: usize, votes: NodeFilter<'_>) -> Answers {
+        self.one(call, by, &|_| true, need, Awaits::Majority(votes))
     }
 
-    fn one(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize, awaits: Awaits) -> Answers {
+    fn one(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize, awaits: Awaits<'_>) -> Answers {
         let none = || Answers { results: Few::new(), started: self.context.clock.now(), duplicate: false };
         self.exchange(std::slice::from_ref(call), by, ask, need, awaits).pop().unwrap_or_else(none)
     }

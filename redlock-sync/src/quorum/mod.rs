@@ -24,7 +24,6 @@ use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
 use crate::names::{escaped, key_in_message, reader_of_helper};
-pub(crate) use crate::node::Awaits;
 use crate::node::{Answers, Node, NodeFilter, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
@@ -117,7 +116,7 @@ impl Quorum {
     /// Like [`round`](Quorum::round), but ends soon after a majority has said the same. A node that has not answered
     /// then may still execute the call.
     pub(crate) fn quick_round<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Ballot<R> {
-        self.judged(call, by, self.nodes.quick_call(&call.call, by, self.need()))
+        self.judged(call, by, self.nodes.quick_call(&call.call, by, self.need(), &|i| self.has_vote(i)))
     }
 
     fn judged<R: Reply>(&self, call: &TypedCall<R>, by: Tick, answers: Answers) -> Ballot<R> {
@@ -194,6 +193,15 @@ impl Quorum {
         if self.nodes.members().any(is_old) {
             self.invalidate_votes(kept, what, votes);
         }
+    }
+
+    /// False if the yes of this node is withdrawn after the round ([`Quorum::disqualify_restarted`]).
+    fn has_vote(&self, node: usize) -> bool {
+        let longest = self.longest_lease();
+        let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= longest);
+        let is_young = |node: &Node| node.uptime().is_some_and(|up| up < longest);
+        let restarted = self.settings.restart_guard && self.nodes.members().nth(node).is_some_and(is_young);
+        !restarted || !self.nodes.members().any(is_old)
     }
 
     /// Turns each yes of a node that restarted within `kept` into a failure that names this reason.

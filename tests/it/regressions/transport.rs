@@ -169,3 +169,37 @@ fn a_far_server_is_a_spare_vote_after_the_renewals() {
     assert!(holders >= 2, "{holders}");
     guard.unlock().unwrap();
 }
+
+/// One of three servers is slow, and another one has just restarted, so its yes does not count. A round waits for the
+/// slow one, since its vote decides.
+#[test]
+fn a_slow_server_decides_while_another_one_has_no_vote() {
+    const LEASE: Duration = Duration::from_secs(60);
+    // The servers that do not restart must be older than the longest lease of the client by then.
+    const SHORT: Duration = Duration::from_millis(1500);
+    let servers = servers(3);
+    let proxy = Proxy::start(&servers[2]);
+    let urls = [servers[0].url(), servers[1].url(), proxy.url()];
+    let locks = patient().nodes(urls).lease(SHORT).node_timeout(SHORT / 2).build().unwrap();
+    eventually("the servers are old", LEASE, || {
+        let up = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap() > 3;
+        servers.iter().all(up) && locks.mutex("warm").try_lock().is_ok()
+    });
+    proxy.latency(Duration::from_millis(150));
+    // One call waits for it, and marks it as slow.
+    for _ in 0..3 {
+        drop(locks.mutex("a").lock().unwrap());
+    }
+    proxy.latency(Duration::from_millis(20));
+    servers[1].kill();
+    servers[1].restart();
+    let mut calls = 0;
+    eventually("the server that restarted is asked", LEASE, || {
+        let guard = locks.mutex("a").try_lock();
+        let asked = guard.as_ref().ok().map(|guard| guard.id().as_str().to_owned());
+        calls += usize::from(asked.is_some());
+        let told = guard.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(!told.contains("casts no vote"), "after {calls} calls: {told}");
+        asked.is_some() && servers[1].get("a") == asked
+    });
+}

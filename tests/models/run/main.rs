@@ -67,8 +67,12 @@ models! {
         replicas_are_asked_without_a_drain_thread
         many_acquires_at_a_time
         a_connection_that_breaks_while_replicas_are_asked
+        a_break_while_a_thread_is_woken
     }
     unattended {
+        a_release_that_nobody_follows
+        a_release_that_does_not_fit
+        a_release_that_is_answered_late
         calls_for_which_no_thread_waits
         each_callback_is_called_once
         a_late_callback_is_called_once

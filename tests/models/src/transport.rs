@@ -437,3 +437,32 @@ pub fn a_connection_that_breaks_while_replicas_are_asked() {
     server.join().unwrap();
     rig.end();
 }
+
+/// A thread is woken to read from one server, and leaves at that moment because its connection to another server
+/// breaks. It wakes a thread that waits for the first server only.
+pub fn a_break_while_a_thread_is_woken() {
+    let rigs = [rig(), rig()];
+    let well = rigs[0].serve();
+    let both = {
+        let rigs = rigs.clone();
+        thread::spawn(move || {
+            let round = Round::new(2);
+            let sent = [0, 1].map(|index| rigs[index].send(&round, index, &number(1), false));
+            assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+            if round.give_up(0) {
+                rigs[0].connection.abandon(sent[0].number);
+            }
+        })
+    };
+    let single = [2, 3].map(|n: u64| {
+        rigs[0].spawn(move |rig| assert_eq!(rig.number(n, Tick::NEVER), End::Reply(WireReply::Int(n.cast_signed()))))
+    });
+    rigs[1].server.cut();
+    join(single.into_iter().chain([both]));
+    rigs[0].flush();
+    for rig in rigs {
+        rig.stop();
+    }
+    world::until_all_threads_ended();
+    join([well]);
+}

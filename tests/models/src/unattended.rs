@@ -53,6 +53,12 @@ impl Told {
         rig.post(token, move |outcome| told.0.lock().push(outcome));
     }
 
+    fn wait_for(&self, calls: usize) {
+        while self.0.lock().len() < calls {
+            thread::yield_now();
+        }
+    }
+
     /// Returns how many callbacks got a reply, and how many were told that their call is late.
     fn counts(&self) -> (usize, usize) {
         let told = self.0.lock();
@@ -211,4 +217,46 @@ pub fn a_drain_thread_that_rests() {
     rig.flush();
     rig.end();
     server.join().unwrap();
+}
+
+/// Nobody calls after a release that no thread waits for. The drain thread reads its reply.
+pub fn a_release_that_nobody_follows() {
+    let (rig, told) = (rig(), Arc::new(Told::default()));
+    let server = rig.serve();
+    told.release(&rig, "a");
+    let time = Passing::start(PATIENCE / 16);
+    told.wait_for(1);
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+    assert_eq!(told.counts(), (1, 0));
+}
+
+/// The same, and the socket takes a few bytes at a time. The drain thread writes the rest.
+pub fn a_release_that_does_not_fit() {
+    let (rig, told) = (rig(), Arc::new(Told::default()));
+    rig.server.be_narrow();
+    let server = rig.serve();
+    told.release(&rig, "a");
+    // An eighth of the patience is the pause after which the drain thread looks for replies.
+    let time = Passing::start(Duration::from_millis(1));
+    told.wait_for(1);
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+    assert_eq!(told.counts(), (1, 0));
+}
+
+/// The server is silent for a node timeout. The drain thread tells the callback, and nobody tells it again.
+pub fn a_release_that_is_answered_late() {
+    let (rig, told) = (rig(), Arc::new(Told::default()));
+    told.release(&rig, "a");
+    let time = Passing::start(PATIENCE / 4);
+    told.wait_for(1);
+    time.stop();
+    let server = rig.serve();
+    rig.flush();
+    rig.end();
+    server.join().unwrap();
+    assert_eq!(told.counts(), (0, 1));
 }

@@ -10,7 +10,6 @@ use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 use crate::protocol::{Protocol, ReadWrite};
-use crate::quorum::Awaits;
 
 impl Core {
     /// True if one more thread may join at that moment: the lease is surely held, and for long enough to be renewed.
@@ -43,7 +42,7 @@ impl Core {
         }
         let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), Awaits::All);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
         let has_writer = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         ballot.won() && !ballot.votes.iter().any(has_writer)
     }
@@ -62,7 +61,7 @@ impl Core {
             io.fence = None;
             let lease = self.next_lease();
             let call = reader.downgrade(&self.id, lease);
-            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), Awaits::All);
+            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
         }
         self.still_ours()
     }

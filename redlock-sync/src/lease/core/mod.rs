@@ -54,7 +54,7 @@ use crate::key::Key;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Few, Vote};
 use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
-use crate::quorum::{Awaits, Ballot, Quorum};
+use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
@@ -356,15 +356,15 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that extends the lease, and what follows from its votes. The caller holds `io`. A renewal awaits all
-    /// nodes: no caller waits for it, and each yes is a spare vote.
+    /// One round that extends the lease, and what follows from its votes. The caller holds `io`. A renewal is not
+    /// quick: no caller waits for it, and each yes is a spare vote.
     fn extending_round(
         &self,
         io: &mut RoundState,
         call: &TypedCall<Extended>,
         lease: Duration,
         by: Tick,
-        awaits: Awaits,
+        is_quick: bool,
     ) -> Ballot<Extended> {
         // A reply after the end of the lease cannot save it, and waiting for it would delay the report of the loss.
         let by = {
@@ -374,7 +374,6 @@ impl Core {
             by
         };
         self.note_masters();
-        let is_quick = awaits == Awaits::Majority;
         let ballot = if is_quick { self.quorum.quick_round(call, by) } else { self.quorum.round(call, by) };
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline().min(self.hold_end);
@@ -414,7 +413,7 @@ impl Core {
         }
         let before = state.until;
         let call = self.protocol().extend(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), Awaits::All);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
         let (confirmed, outcome) = (ballot.won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
         // Two rounds without a majority that each reached another node can extend the lease together.
@@ -463,7 +462,7 @@ impl Core {
         let lease = lease.min(self.hold_end.since(self.quorum.now()));
         self.quorum.record_lease_length(lease);
         let call = self.protocol().extend(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), Awaits::Majority);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), true);
         self.verdict("extend", &ballot)
     }
 

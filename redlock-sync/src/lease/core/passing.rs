@@ -12,7 +12,6 @@ use crate::lease::Lease;
 use crate::lease::state::{LeaseState, LeaseStatus};
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
-use crate::quorum::Awaits;
 use crate::sync::Mutex;
 
 impl Core {
@@ -104,8 +103,7 @@ impl Core {
         let lease = self.next_lease();
         let call = self.protocol().extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
-        let ballot =
-            self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()), Awaits::All);
+        let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()), false);
         // While a cluster moves the slot, `waits` is `None`. That counts as no waits: no other client can acquire then.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         let is_uncontended = ballot.won() && !ballot.votes.iter().any(has_waits);

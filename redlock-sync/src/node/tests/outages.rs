@@ -22,7 +22,11 @@ fn a_node_is_left_out_until_a_probe_finds_it_back() {
     assert!(is_yes(&ask(node, &acquire("k", "a"))));
     server.kill();
     let gone = failure(ask(node, &acquire("k", "a")));
-    assert_eq!((gone.kind, gone.executed), (FailureKind::Unreachable, Executed::Maybe));
+    assert_eq!(
+        (gone.kind, gone.executed),
+        (FailureKind::Unreachable, Executed::No),
+        "it was seen before the call was sent"
+    );
     let outage = node.outage().unwrap();
     assert_eq!((outage.kind, outage.executed), (FailureKind::LeftOut, Executed::No));
     assert!(outage.message.starts_with("left out since it failed: "), "{}", outage.message);

@@ -244,8 +244,7 @@ impl CallQueue {
     // --- calls for which no thread waits -----------------------------------------------------------------------------
 
     pub(super) fn has_unattended(&self) -> bool {
-        let is_unattended = |entry: &Entry| entry.call.is_some() && !matches!(entry.to, Recipient::Round(..));
-        self.pending.iter().skip(self.replied).any(is_unattended)
+        self.pending.iter().any(|entry| !matches!(entry.to, Recipient::Round(..)))
     }
 
     pub(super) fn has_callbacks(&self) -> bool {

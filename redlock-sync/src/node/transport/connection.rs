@@ -38,6 +38,9 @@ pub(super) const AT_WORK: Duration = Duration::from_millis(1);
 /// A thread writes this many packets for others. The drain thread writes the rest.
 const MOST_PACKETS: usize = 8;
 
+/// A full socket may get room in steps of this size.
+const LARGE_STEP: usize = 256 << 10;
+
 /// While bytes wait for room in the socket, it is tried again after this time.
 pub(super) const RETRY: Duration = Duration::from_millis(1);
 
@@ -229,8 +232,9 @@ impl Connection {
     /// call follows, and [`Connection::flush`] after the last one, so that all travel in one packet.
     pub(crate) fn send(self: &Arc<Self>, payload: &Payload, to: Recipient, more: bool) -> u64 {
         let is_unattended = !matches!(to, Recipient::Round(..));
-        if is_unattended && !self.is_busy() {
-            // An idle connection may have been closed by the server. That is seen without waiting.
+        if !self.is_busy() {
+            // An idle connection may have been closed, or may have got a reply that no call expects. The next call must
+            // not take that for its own.
             self.read_available();
         }
         let now = self.setting.clock.now();
@@ -298,8 +302,8 @@ impl Connection {
             let in_use = UseGuard(self);
             let rest = writer.packet.get(writer.written..).unwrap_or_default();
             let written = writer.sink.write(rest);
-            // The socket of a server that does not read stays full.
-            let is_late = now.since(writer.moved) >= self.node_timeout;
+            // The socket of a server that does not read stays full. On a slow way, it gets room in large steps.
+            let is_late = now.since(writer.moved) >= self.node_timeout.saturating_add(time_at_lowest_rate(LARGE_STEP));
             let written = in_use.finish(written.and_then(|written| match written {
                 0 if is_late => Err(Broken::TimedOut),
                 written => Ok(written),

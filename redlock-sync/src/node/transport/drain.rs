@@ -2,8 +2,7 @@
 //! thread does so for all connections of a client. It never waits on a socket, and runs no code of users.
 //!
 //! It starts when it is needed, and ends after it was idle for a while. If the system cannot start a thread, who sends
-//! a call that nobody waits for reads for a moment. Later calls on the connection, and the end of the client, read the
-//! rest.
+//! a call that nobody waits for waits for its reply, for a node timeout at most.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};

@@ -73,7 +73,8 @@ impl Connection {
             match framer.take_reply() {
                 Ok(None) => break,
                 Ok(Some(reply)) => match state.queue.assign(reply, &mut outcomes) {
-                    Some(sent) => latest = Some(sent),
+                    // That of a `WAIT` is in the future.
+                    Some(sent) => latest = Some(sent.min(now)),
                     None => result = Err(Broken::Closed("sent a reply that no call expects".into())),
                 },
                 Err(Garbled) => result = Err(Broken::Closed("sent data that is not a Redis reply".into())),

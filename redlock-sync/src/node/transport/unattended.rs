@@ -25,7 +25,8 @@ impl Connection {
     pub(super) fn look_after(self: &Arc<Self>, number: u64) {
         if self.node_timeout == Duration::MAX {
             // In memory the reply is already there.
-            return self.read_available();
+            self.read_available();
+            return;
         }
         let mut state = self.state.lock();
         if !state.queue.has(number) || std::mem::replace(&mut state.is_drained, true) {
@@ -34,17 +35,18 @@ impl Connection {
         drop(state);
         let soon = self.setting.clock.now().after(NAP.min(self.node_timeout / 8));
         if !self.setting.drain.look_after(&(Arc::clone(self) as Arc<dyn Drained>), soon) {
-            // The system starts no thread, so this one reads for a moment.
+            // The system starts no thread, so this one waits for the reply.
             self.state.lock().is_drained = false;
-            self.read_unattended(soon);
+            self.read_unattended(self.setting.clock.now().after(self.node_timeout));
         }
     }
 
-    /// Reads what has arrived, without waiting, if no thread reads.
-    pub(super) fn read_available(self: &Arc<Self>) {
-        let Some(mut reader) = self.take_reader() else { return };
+    /// Reads what has arrived, without waiting. Returns false if another thread reads.
+    pub(super) fn read_available(self: &Arc<Self>) -> bool {
+        let Some(mut reader) = self.take_reader() else { return false };
         while self.read(&mut reader, Tick::ZERO).0 && !self.is_closed() {}
         self.bring_back(reader);
+        true
     }
 
     /// Reads replies for which no thread waits, until the deadline at most.
@@ -77,11 +79,12 @@ fn tell_late(silent: Vec<Recipient>) {
 
 impl Drained for Connection {
     fn tend(self: Arc<Self>) -> Option<Tick> {
-        self.read_available();
+        // If another thread reads, replies may have arrived that it has not handled yet.
+        let patience = if self.read_available() { self.node_timeout } else { self.node_timeout * 2 };
         self.write(self.state.lock());
         let now = self.setting.clock.now();
         let mut state = self.state.lock();
-        let silent = state.queue.take_callbacks(now.before(self.node_timeout));
+        let silent = state.queue.take_callbacks(now.before(patience));
         let again = if self.is_closed() {
             None
         } else if state.has_unwritten() {

@@ -21,6 +21,9 @@ use crate::clock::{Clock, Tick};
 /// With several connections, a thread reads from one for this long at first, and then twice as long each time.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
 
+/// After a stall of the process, replies have arrived that another thread is about to deliver.
+const AFTER_STALL: Duration = Duration::from_millis(5);
+
 /// A call of a round that is on its way.
 pub(crate) struct SentCall {
     /// Its index in the round.
@@ -44,8 +47,11 @@ pub(crate) fn wait(round: &Round, sent: &[SentCall], by: Tick, clock: &dyn Clock
         }
         let now = clock.now();
         if now >= by {
-            // What has arrived by now is read.
-            read_in_turn(round, sent, now, Duration::ZERO, clock);
+            // What has arrived by now is read. After a stall of the process, the thread that reads gets a moment.
+            let has_read = read_in_turn(round, sent, now, Duration::ZERO, clock);
+            if !has_read && now.since(by) >= longest_slice {
+                sleep(round, sent, now.after(AFTER_STALL), now, clock);
+            }
             break !round.is_pending();
         }
         if !has_read {

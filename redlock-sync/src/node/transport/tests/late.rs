@@ -101,7 +101,7 @@ fn a_server_that_does_not_read() {
     while !connection.is_closed() {
         calls += 1;
         assert!(calls < 1000, "the socket takes everything");
-        let end = call(&connection, &long, now().after(Duration::from_millis(1)));
+        let end = call(&connection, &long, now().after(SHORT / 2));
         // On a busy machine a call may time out before it is written.
         assert!(matches!(end, End::Abandoned(_) | End::Disconnected { .. }), "{end:?}");
     }
@@ -268,4 +268,81 @@ fn a_panic_with_a_half() {
         });
         assert!(is_told && broken.is_closed());
     }
+}
+
+/// A thread has the reading half, and gets no processor time before it writes what has gathered. The thread of the call
+/// writes it.
+#[test]
+fn a_reader_that_gets_no_processor_time() {
+    let peer = Peer::start();
+    let connection = peer.connected();
+    let reader = connection.take_reader().unwrap();
+    connection.state.lock().at_work = Some(now());
+    let end = ask(&connection, 1, now().after(Duration::from_secs(2)));
+    connection.bring_back(reader);
+    assert_eq!(end, End::Abandoned(Progress::Sent));
+}
+
+/// A call is given up before it is written, and a `PING` takes its place. Somebody reads the reply. Otherwise the
+/// connection would look late for ever.
+#[test]
+fn a_call_that_was_given_up_and_that_nobody_follows() {
+    let peer = Peer::start();
+    let connection = peer.connect(Arc::new(SystemClock), Duration::from_millis(200));
+    let reader = connection.take_reader().unwrap();
+    connection.state.lock().at_work = Some(now());
+    let round = Round::new(1);
+    let sent = connection.send(&number(1), round.recipient(0), false);
+    assert!(round.give_up(0));
+    assert_eq!(connection.abandon(sent), Progress::Unsent);
+    connection.bring_back(reader);
+    eventually("the reply to the `PING` is read", SOON, || !connection.is_busy());
+    assert_eq!(peer.log(), ["PING"]);
+}
+
+/// The server sends a reply while no call is on its way. The next call must not take it for its own.
+#[test]
+fn a_reply_too_much_on_an_idle_connection() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut theirs, _) = listener.accept().unwrap();
+    let stray = connection(TimedSocket::new(socket.try_clone().unwrap()).split(), Arc::new(SystemClock), SOON);
+    std::io::Write::write_all(&mut theirs, b":666\r\n").unwrap();
+    eventually("it has arrived", SOON, || socket.peek(&mut [0]).is_ok_and(|read| read > 0));
+    assert_eq!(ask(&stray, 1, soon()), End::Disconnected { was_written: false });
+}
+
+/// A socket that gets room in large steps, with long pauses.
+struct Steps {
+    next: Tick,
+    taken: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Sink for Steps {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        if now() < self.next {
+            return Ok(0);
+        }
+        self.next = now().after(Duration::from_millis(300));
+        let step = bytes.len().min(64 << 10);
+        self.taken.fetch_add(step, Ordering::SeqCst);
+        Ok(step)
+    }
+}
+
+/// A body travels at 1.7 Mbit/s. The pauses between two steps are longer than a node timeout.
+#[test]
+fn a_slow_way_with_large_steps() {
+    let (taken, node_timeout) = (Arc::default(), Duration::from_millis(100));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let Halves { source, shut, .. } = TimedSocket::new(socket).split();
+    let sink = Box::new(Steps { next: Tick::ZERO, taken: Arc::clone(&taken) });
+    let slow = connection(Halves { sink, source, shut }, Arc::new(SystemClock), node_timeout);
+    let body = "x".repeat(200 << 10);
+    let long = payload(Call::new(&INSPECT, &[], &[Arg::Text(&body)]));
+    let round = Round::new(1);
+    slow.send(&long, round.recipient(0), false);
+    eventually("all of it is written", SOON, || taken.load(Ordering::SeqCst) > 200 << 10);
+    assert!(!slow.is_closed());
 }
