@@ -237,15 +237,7 @@ impl Connection {
             // not take that for its own.
             self.read_available();
         }
-        let now = self.setting.clock.now();
-        let mut state = self.state.lock();
-        if let Some(why) = state.closed.clone() {
-            drop(state);
-            to.deliver(Outcome::Disconnected { was_written: false, why });
-            return 0;
-        }
-        let number = state.queue.append(payload, to, now);
-        self.appended(state, !more, now);
+        let number = self.append(to, !more, |queue, to, now| queue.append(payload, to, now));
         if is_unattended {
             self.look_after(number);
         }
@@ -254,6 +246,15 @@ impl Connection {
 
     /// Sends a `PING`. Its reply comes behind all others.
     pub(crate) fn ping(self: &Arc<Self>, to: Recipient) -> u64 {
+        self.append(to, true, CallQueue::append_ping)
+    }
+
+    fn append(
+        self: &Arc<Self>,
+        to: Recipient,
+        flushes: bool,
+        append: impl FnOnce(&mut CallQueue, Recipient, Tick) -> u64,
+    ) -> u64 {
         let now = self.setting.clock.now();
         let mut state = self.state.lock();
         if let Some(why) = state.closed.clone() {
@@ -261,18 +262,14 @@ impl Connection {
             to.deliver(Outcome::Disconnected { was_written: false, why });
             return 0;
         }
-        let number = state.queue.append_ping(to, now);
-        self.appended(state, true, now);
-        number
-    }
-
-    fn appended<'a>(self: &'a Arc<Self>, state: MutexGuard<'a, State>, flushes: bool, now: Tick) {
+        let number = append(&mut state.queue, to, now);
         if !self.is_busy() {
             self.note_oldest(&state);
         }
         if flushes && state.at_work.is_none_or(|since| now.since(since) >= AT_WORK) {
             self.write(state);
         }
+        number
     }
 
     /// Writes the calls that were sent with more to follow.
