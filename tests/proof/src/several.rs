@@ -12,7 +12,8 @@
 //! - **A client that sends its calls does so in one tick**, unless it stops before one of them and goes on later. Stops
 //!   are steps of their own, and counted. A holder, and a wait between two attempts, may take any time.
 //! - **Repeated releases** go to each server by itself, and in one step. A round of them is several such steps.
-//! - **A server that restarts** has no keys. Its votes count again once the longest lease has passed since. A lease that
+//! - **A server that restarts** has no keys, and its connections end with the calls on them. What a client still waits
+//!   for is sent again, and nothing else is. Its votes count again once the longest lease has passed since. A lease that
 //!   was alive at the restart has ended then, if no majority extended it.
 //! - **The queue** keeps clients and not waits: an attempt may take what was reserved for an earlier wait of its client.
 //!   The library refuses that, so it can do less.

@@ -84,7 +84,10 @@ impl<const N: usize> Several<N> {
                 let server = &mut after.servers[at];
                 (server.key, server.ttl, server.queue, server.fence) = (0, 0, 0, 0);
                 server.young = self.bounds.lease;
-                after.line.is_broken |= after.line.is_some() && usize::from(after.line.server) == at;
+                // What is on its way on a connection does not come to the next process.
+                if usize::from(after.line.server) == at {
+                    after.line = Line::default();
+                }
                 steps.push((told("{s} restarts without its data", 0, at), after));
             }
         }
