@@ -104,8 +104,8 @@ pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 enum Awaits<'a> {
     /// All of them, until its deadline.
     All,
-    /// A majority that says the same, and a moment for the others. So a slow node does not set the pace. Only the yes of
-    /// these nodes counts.
+    /// A majority that says the same, and a moment for the others. So a slow node does not set the pace. Only the yes
+    /// of these nodes counts.
     Majority(NodeFilter<'a>),
 }
 

@@ -1,8 +1,8 @@
 //! The throughput of pairs of acquire and release, compared with bare connections in the same run. All threads share
 //! the client. In the comparison each thread has its own connection.
 //!
-//! `REDLOCK_TRANSPORT_SECONDS=1 cargo test --release -p redlock-sync --lib -- --nocapture transport::tests::speed` measures
-//! each case for that many seconds and prints the ratios.
+//! `REDLOCK_TRANSPORT_SECONDS=1 cargo test --release -p redlock-sync --lib -- --nocapture transport::tests::speed`
+//! measures each case for that many seconds and prints the ratios.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
