@@ -7,30 +7,29 @@
 //! - Every wait has a bound.
 //! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]). Such a call is
 //!   never reported as a "no".
-//! - A server executes two calls of a client about one key in the order in which they were written. That holds as long
-//!   as the earlier one is unanswered and its connection is not broken. So a release rolls back an acquire that timed
-//!   out.
+//! - A server executes two calls of a client about one key in the order in which they were sent. That holds as long as
+//!   the connection of the key is not broken. So a release rolls back an acquire that timed out.
 //!
-//! The files, from the socket up:
+//! The way of a call, down and back:
 //!
-//! 1. `url.rs`: parses the URL of a node. `redact.rs`: shows a URL without its passwords.
-//! 2. `resolve.rs`: resolves host names in bounded time. `credentials.rs`: asks the application for users and
-//!    passwords. `certificates.rs`: the certificates of TLS.
-//! 3. `redis_reply.rs`: converts replies to values, and errors of the server to failures.
-//! 4. `link.rs`: the trait `Dial`, and a connection before threads share it. `stream.rs`: a socket with deadlines, and
-//!    its two halves. `duplex.rs`: the same behind TLS. `socket.rs`: dials. `tls.rs`: which TLS errors are permanent.
-//!    `memory/`: a server in memory, feature `testing`. `sentinel/`: the master of a Sentinel group.
-//! 5. `background.rs`: the thread pool that all nodes of a client share.
-//! 6. `identities.rs`: which server each node really is, and whether two nodes are the same server.
-//! 7. `breaker.rs`: the circuit breaker of a server. `status.rs`: the status that was logged last.
-//! 8. `host.rs`: how to connect to one server, and its state. `handshake.rs`: the handshake on a new connection.
-//! 9. `subscriber.rs`: a connection that is subscribed to a channel.
-//! 10. `transport/`: the connections that threads share. `arrivals.rs`, `supply.rs`: how connections are made.
-//!     `connections.rs`: those to one server. `server.rs`: a server with its connections.
-//! 11. `cluster/`: a node that is a Redis Cluster. `members.rs`: a [`Node`], which is a single server or a cluster.
-//! 12. `exchange.rs`: sends the calls of one thread and waits for the replies. `target.rs`: one call to one node.
-//!     `post.rs`: sends a release without waiting. `replicas.rs`: counts the replicas that have a write. `set.rs`: all
-//!     nodes of a client.
+//! 1. `set.rs`, `exchange.rs`: a thread sends its calls to all nodes, then waits for all. `target.rs`: one call to one
+//!    node. `post.rs`: a release for which no thread waits, whose outcome goes to a callback.
+//! 2. `members.rs`, `cluster/`: the server of a node. `server.rs`: whether it knows the script, and may be asked.
+//! 3. `connections.rs`: the connection, by the hash of the key. `arrivals.rs`, `supply.rs`: how connections are made.
+//! 4. `transport/connection.rs`: bytes and entry are appended, and written. A write never waits.
+//! 5. `transport/waiting.rs`: the thread reads, for itself and for others, or sleeps while another one reads.
+//! 6. `transport/reading.rs`: each reply goes to the entry that is first, and from there to its thread or callback.
+//! 7. `exchange.rs`: a broken call is sent once more, an unknown script with its source, a redirected call elsewhere. A
+//!    call that is not answered becomes a failure. `redis_reply.rs`, `replicas.rs`: replies become values and failures.
+//!
+//! Around it:
+//!
+//! - `url.rs`, `redact.rs`, `resolve.rs`, `credentials.rs`, `certificates.rs`: what leads to a server. `link.rs`: the
+//!   trait `Dial`. `socket.rs`, `stream.rs`, `duplex.rs`, `tls.rs`: sockets with deadlines. `handshake.rs`: the login.
+//! - `host.rs`: the state of a server. `breaker.rs`: whether it is left out. `status.rs`: what was logged last.
+//!   `identities.rs`: which server each node really is.
+//! - `sentinel/`: the master of a group. `memory/`: a server in memory, feature `testing`. `subscriber.rs`: a
+//!   connection for messages. `background.rs`: threads.
 
 mod arrivals;
 mod background;
