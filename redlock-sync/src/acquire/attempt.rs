@@ -118,7 +118,7 @@ pub(super) fn attempt(
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
     let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
     let call = if is_set_nx { call.into_set_nx(attempt.lease) } else { call };
-    let mut ballot = quorum.quick_round(&call, by);
+    let mut ballot = quorum.quick_round_of_voters(&call, by);
     if is_set_nx && !ballot.won() {
         quorum.uncontended.record(request.key.as_str(), false, quorum.now());
     }

@@ -131,17 +131,18 @@ fn waiting(targets: &[Target]) -> Few<usize> {
 
 impl Exchange<'_> {
     fn run(&mut self, targets: &mut [Target]) {
-        if self.votes.is_some() {
-            self.round.ends_after(self.need);
-        }
         self.send_unattended(targets);
         loop {
+            // Read before the outcomes are taken. One that comes meanwhile ends the next wait at once.
+            let came = self.round.came();
+            self.handle_outcomes(targets);
             self.send_waiting(targets);
             // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
             let seen = if waiting(targets).is_empty() { 0 } else { self.nodes.context.arrivals.version() };
             if seen > 0 {
                 self.send_waiting(targets);
             }
+            self.shorten(targets, came);
             let sent: Few<SentCall> = sent(targets).collect();
             let waiting = waiting(targets);
             if sent.is_empty() && waiting.is_empty() {
@@ -151,7 +152,6 @@ impl Exchange<'_> {
             if sent.is_empty() {
                 self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
             } else if wait(&self.round, &sent, until, self.clock) {
-                self.handle_outcomes(targets);
                 continue;
             }
             if self.clock.now() >= self.deadline && !self.extend_while_moving(targets) {
@@ -188,7 +188,7 @@ impl Exchange<'_> {
         for target in targets {
             let (TargetState::Unattended(outage), Some(server)) = (&target.state, &target.server) else { continue };
             let mut failure = server.host.with_server(outage.clone());
-            if self.send(None, target, server, false).is_some() {
+            if matches!(self.send(None, target, server, false), Some(TargetState::Sent { .. })) {
                 failure.executed = Executed::Maybe;
                 failure.message.push_str("; the release was sent nevertheless");
             }
@@ -266,7 +266,6 @@ impl Exchange<'_> {
             };
             target.set_state(state.unwrap_or(TargetState::Unsent));
         }
-        self.shorten(targets);
     }
 
     /// Once a majority has said the same, the others get as long again as the round has taken, and an eighth of a node
@@ -274,8 +273,8 @@ impl Exchange<'_> {
     /// gets a millisecond at least.
     ///
     /// A call that is not answered then may be executed. What is sent there later stands behind it, on the same
-    /// connection.
-    fn shorten(&mut self, targets: &[Target]) {
+    /// connection. A call whose connection broke is sent once more, and awaited.
+    fn shorten(&mut self, targets: &[Target], came: usize) {
         let (Some(votes), need) = (self.votes, self.need) else { return };
         let said = |no: bool| {
             let is_it = |target: &&Target| match &target.state {
@@ -284,21 +283,18 @@ impl Exchange<'_> {
             };
             targets.iter().filter(is_it).count()
         };
-        // A call whose connection broke is sent once more in any case.
         let open = || targets.iter().filter(|target| !matches!(target.state, TargetState::Done(_)));
-        if open().any(|target| !target.is_first()) {
-            self.deadline = self.latest;
-            return self.round.ends_after(usize::MAX);
-        }
         if self.decided.is_none() && (said(true) >= need || said(false) >= need) {
             self.decided = Some(self.clock.now());
         }
-        if let Some(decided) = self.decided {
+        if open().any(|target| target.first_break.is_some()) {
+            self.deadline = self.latest;
+        } else if let Some(decided) = self.decided {
             let are_slow = open().filter_map(|target| target.server.as_ref()).all(|server| server.host.is_slow());
             let least = if are_slow { SHORTEST_GRACE } else { self.node_timeout / 8 };
             self.deadline = self.latest.min(decided.after(decided.since(self.started).max(least)));
         }
-        self.round.ends_after(need.max(self.round.came() + 1));
+        self.round.ends_after(need.max(came + 1));
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the

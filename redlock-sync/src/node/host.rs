@@ -218,10 +218,11 @@ impl Host {
         let opened = caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
         match &opened {
             Ok(_) => {
-                self.record_answer();
                 self.status.succeeded(Step::Connect, || self.context.clock.now());
                 // The connection cannot be used yet, and an observer may use this client.
                 self.tell_status_soon();
+                // At last, since calls count on the connection from now on.
+                self.record_answer();
                 return opened;
             }
             Err(failure) => {

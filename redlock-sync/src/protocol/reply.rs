@@ -272,6 +272,8 @@ impl Reply for LatchStatus {
 /// True for a no in any of the forms that scripts use.
 pub(crate) fn is_no(value: &Value) -> bool {
     match value {
+        // Of `SET NX`.
+        Value::Nil => true,
         Value::Int(n) => *n <= 0,
         Value::List(items) => matches!(items.first(), Some(Value::Int(0))),
         _ => false,

@@ -116,6 +116,12 @@ impl Quorum {
     /// Like [`round`](Quorum::round), but ends soon after a majority has said the same. A node that has not answered
     /// then may still execute the call.
     pub(crate) fn quick_round<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Ballot<R> {
+        self.judged(call, by, self.nodes.quick_call(&call.call, by, self.need(), &|_| true))
+    }
+
+    /// Like [`quick_round`](Quorum::quick_round), for votes to be passed to [`Quorum::disqualify_restarted`]: a yes
+    /// that will be invalidated decides nothing.
+    pub(crate) fn quick_round_of_voters<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Ballot<R> {
         self.judged(call, by, self.nodes.quick_call(&call.call, by, self.need(), &|i| self.has_vote(i)))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{Event, Observer, Redlock};
-use redlock_tests::{Proxy, Server, Stopwatch, eventually, open, patient, servers};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, open, patient, servers};
 
 use crate::logged::{listen, said_of};
 
@@ -202,4 +202,26 @@ fn a_slow_server_decides_while_another_one_has_no_vote() {
         assert!(!told.contains("casts no vote"), "after {calls} calls: {told}");
         asked.is_some() && servers[1].get("a") == asked
     });
+}
+
+/// One of three servers is slow, and the connection to another one breaks. The call is sent there once more, and the
+/// slow server is not waited for.
+#[test]
+fn a_slow_server_beside_a_connection_that_breaks() {
+    const FAR: Duration = Duration::from_secs(3);
+    let servers = servers(3);
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let locks = patient().nodes(proxies.iter().map(Proxy::url)).node_timeout(FAR * 4).build().unwrap();
+    locks.mutex("warm").lock().unwrap().unlock().unwrap();
+    proxies[2].latency(FAR / 2);
+    // One call waits for it, and marks it as slow.
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    for name in ["acquire", "release"] {
+        let fault = proxies[0].on(name, Act::ResetAfter);
+        let start = Stopwatch::start();
+        locks.mutex("b").fenced(true).lock().unwrap().unlock().unwrap();
+        assert!(start.elapsed() < FAR, "{name}: {:?}", start.elapsed());
+        assert_eq!(fault.hits(), 1, "{name}");
+    }
+    eventually("nothing is left", SOON, || servers.iter().all(|server| server.get("b").is_none()));
 }

@@ -30,7 +30,7 @@ impl Core {
             let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
         };
-        let mut ballot = self.quorum.quick_round(&call, self.quorum.round_deadline());
+        let mut ballot = self.quorum.quick_round_of_voters(&call, self.quorum.round_deadline());
         // A node that just restarted may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
         self.record_losses(io, &ballot);

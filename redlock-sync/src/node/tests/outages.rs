@@ -32,7 +32,8 @@ fn a_node_is_left_out_until_a_probe_finds_it_back() {
     assert!(outage.message.starts_with("left out since it failed: "), "{}", outage.message);
     server.restart();
     eventually("the probe finds it back", SOON, || node.outage().is_none());
-    assert!(is_yes(&ask(node, &acquire("k", "a"))));
+    let answer = ask(node, &acquire("k", "a"));
+    assert!(is_yes(&answer), "{answer:?}");
 }
 
 #[test]
