@@ -1,11 +1,11 @@
 //! The connections to one server, and which of them a call goes over.
 //!
-//! A call goes over the connection of its key: the hash of the first key, modulo the number of connections. So a server
-//! executes two calls of a client about one key in the order in which they were sent, as long as that connection lives.
-//! Only as many connections are made as are needed at the same time. If a key has no connection, or its connection does
-//! not answer, the key uses another one meanwhile. Then only this holds: a release follows the unanswered acquire of
-//! its token. Other calls can overtake each other. An attempt that overtakes the release of a dropped guard takes the
-//! lock from that guard's token (`supersede_dropped`).
+//! A call goes over the connection of its key: the hash of the first key, modulo the number of connections. A call of
+//! several keys goes by its first one. So a server executes two calls of a client about one key in the order in which
+//! they were sent, as long as that connection lives. Only as many connections are made as are needed at the same time.
+//! If a key has no connection, or its connection does not answer, the key uses another one meanwhile. Then only this
+//! holds: a release follows the unanswered acquire of its token. Other calls can overtake each other. An attempt that
+//! overtakes the release of a dropped guard takes the lock from that guard's token (`supersede_dropped`).
 //!
 //! A connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an acquire that is executed
 //! later. Its token then belongs to no lease, and lasts until its key expires.

@@ -404,6 +404,14 @@ mod tests {
         assert!(long.len() < 300 && long.ends_with("aa`"), "{} bytes", long.len());
     }
 
+    /// `SET NX` says no by a nil.
+    #[test]
+    fn a_no_in_each_form() {
+        let noes = [Value::Nil, Value::Int(0), Value::Int(-1), list(&[Value::Int(0)])];
+        let yeses = [Value::Okay, Value::Int(1), list(&[Value::Int(1)]), text("a")];
+        assert!(noes.iter().all(is_no) && !yeses.iter().any(is_no));
+    }
+
     #[test]
     fn each_operation_reads_its_own_reply() {
         let one = Value::Int(1);
